@@ -1,0 +1,51 @@
+#pragma once
+/// \file error.hpp
+/// The errors a user may see. Each says where it is, what is wrong and what to do about it; `main` is the only place
+/// that catches them, and the type decides the exit status.
+
+#include <stdexcept>
+#include <string>
+
+namespace onebit {
+
+/// Exit statuses of the program. Every rank ends with the same one.
+enum class ExitStatus : int { success = 0, failed_run = 1, bad_input = 2 };
+
+/// Base of all errors: "<where>: <what>\n  remedy: <remedy>".
+class Error : public std::runtime_error {
+public:
+  /// \param status exit status of the program if nobody catches this
+  /// \param where  file, file:line:column or the phase it happened in
+  /// \param what   what is wrong, in one sentence
+  /// \param remedy what the user can do, in one sentence
+  Error(ExitStatus status, const std::string& where, const std::string& what, const std::string& remedy)
+      : std::runtime_error(where + ": " + what + "\n  remedy: " + remedy), m_status(status) {}
+
+  /// Rebuilds an error from its complete message, as another rank sent it.
+  Error(ExitStatus status, const std::string& message) : std::runtime_error(message), m_status(status) {}
+
+  ExitStatus status() const { return m_status; }
+
+private:
+  ExitStatus m_status;
+};
+
+/// The user's input (YAML, command line, corpus, HDF5, environment) cannot be used: exit status 2.
+struct InputError : Error {
+  InputError(const std::string& where, const std::string& what, const std::string& remedy)
+      : Error(ExitStatus::bad_input, where, what, remedy) {}
+};
+
+/// The input was fine but the run failed: exit status 1.
+struct RunError : Error {
+  RunError(const std::string& where, const std::string& what, const std::string& remedy)
+      : Error(ExitStatus::failed_run, where, what, remedy) {}
+};
+
+/// An error that every rank holds with the same message, so that each may end in the ordinary way. Any other error
+/// is known to one rank only and must end the run with MPI_Abort, or the others would wait for ever.
+struct AgreedError : Error {
+  using Error::Error;
+};
+
+}  // namespace onebit

@@ -1,0 +1,157 @@
+#pragma once
+/// \file kokkos.hpp
+/// Kokkos as OneBit uses it: the Views and execution spaces of the program, and every difference between Kokkos 3.4
+/// and 5.x, so that no other file has a version test.
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace onebit {
+
+/// Row-major Views in the memory of an execution space. Flat buffers (parameters, gradients, …) are `Vector`s.
+template <class Exec>
+using DeviceOf = Kokkos::Device<Exec, typename Exec::memory_space>;
+template <class Exec, class T>
+using Vector = Kokkos::View<T*, Kokkos::LayoutRight, DeviceOf<Exec>>;
+template <class Exec, class T>
+using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>>;
+/// A row-major matrix inside a flat buffer: no ownership, no reference count.
+template <class Exec, class T>
+using MatrixRef = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+template <class T>
+using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
+
+/// True when code that runs on the host may dereference a `Vector<Exec, T>`.
+template <class Exec>
+inline constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+
+/// Host memory that copies fastest to and from an execution space: pinned for CUDA.
+template <class Exec>
+struct StagingSpaceOf {
+  using type = Kokkos::HostSpace;
+};
+#ifdef KOKKOS_ENABLE_CUDA
+template <>
+struct StagingSpaceOf<Kokkos::Cuda> {
+  using type = Kokkos::CudaHostPinnedSpace;
+};
+#endif
+template <class Exec>
+using StagingSpace = typename StagingSpaceOf<Exec>::type;
+
+/// An uninitialised View, labelled: the caller writes every element before it reads one.
+template <class Exec, class T>
+Vector<Exec, T> make_uninitialized(const std::string& label, std::size_t length) {
+  return Vector<Exec, T>(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
+}
+
+/// Names of the backends in the input and in CSV files.
+template <class Exec>
+struct BackendName;
+#ifdef KOKKOS_ENABLE_SERIAL
+template <>
+struct BackendName<Kokkos::Serial> {
+  static constexpr const char* value = "serial";
+};
+#define ONEBIT_IF_SERIAL(M) M(Kokkos::Serial)
+#else
+#define ONEBIT_IF_SERIAL(M)
+#endif
+#ifdef KOKKOS_ENABLE_OPENMP
+template <>
+struct BackendName<Kokkos::OpenMP> {
+  static constexpr const char* value = "openmp";
+};
+#define ONEBIT_IF_OPENMP(M) M(Kokkos::OpenMP)
+#else
+#define ONEBIT_IF_OPENMP(M)
+#endif
+#ifdef KOKKOS_ENABLE_CUDA
+template <>
+struct BackendName<Kokkos::Cuda> {
+  static constexpr const char* value = "cuda";
+};
+#define ONEBIT_IF_CUDA(M) M(Kokkos::Cuda)
+#else
+#define ONEBIT_IF_CUDA(M)
+#endif
+
+/// M(Exec) for each execution space in this build: explicit instantiations and dispatch tables are made with it.
+#define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
+
+/// Functions on floating-point numbers that run on every backend (`math::exp(x)`, …).
+#if KOKKOS_VERSION >= 30700
+namespace math = ::Kokkos;
+#else
+namespace math = ::Kokkos::Experimental;
+#endif
+
+/// The first argument of Kokkos Kernels' BLAS calls: they take an instance since 4.0 and use the default one before.
+#if KOKKOS_VERSION >= 40000
+#define ONEBIT_KERNELS_INSTANCE(exec) exec,
+#else
+#define ONEBIT_KERNELS_INSTANCE(exec)
+#endif
+
+/// Number of threads that an instance runs on (1 for Serial; the resident threads for CUDA).
+template <class Exec>
+int concurrency(const Exec& exec) {
+#if KOKKOS_VERSION >= 40100
+  return static_cast<int>(exec.concurrency());
+#else
+  (void)exec;
+  return static_cast<int>(Exec::concurrency());
+#endif
+}
+
+/// Waits for the work of an instance; Kokkos Tools show the label since 3.5.
+template <class Exec>
+void fence(const Exec& exec, const char* label) {
+#if KOKKOS_VERSION >= 30500
+  exec.fence(label);
+#else
+  (void)label;
+  exec.fence();
+#endif
+}
+
+/// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
+class Region {
+public:
+  explicit Region(const std::string& name) { Kokkos::Profiling::pushRegion(name); }
+  ~Region() { Kokkos::Profiling::popRegion(); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+};
+
+/// Starts Kokkos for its scope.
+class KokkosSession {
+public:
+  /// \param threads host threads of this rank; 0 leaves it to OMP_NUM_THREADS
+  /// \param device  GPU of this rank; -1 leaves it to Kokkos
+  KokkosSession(int threads, int device) {
+#if KOKKOS_VERSION >= 30700
+    Kokkos::InitializationSettings settings;
+    if (threads > 0) settings.set_num_threads(threads);
+    if (device >= 0) settings.set_device_id(device);
+    settings.set_disable_warnings(true);
+    Kokkos::initialize(settings);
+#else
+    Kokkos::initialize(Kokkos::InitArguments(threads > 0 ? threads : -1, -1, device, true));
+#endif
+  }
+  ~KokkosSession() { Kokkos::finalize(); }
+  KokkosSession(const KokkosSession&) = delete;
+  KokkosSession& operator=(const KokkosSession&) = delete;
+};
+
+/// "3.4.1", as CSV files name it.
+inline std::string kokkos_version() {
+  return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
+         std::to_string(KOKKOS_VERSION % 100);
+}
+
+}  // namespace onebit

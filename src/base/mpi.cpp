@@ -1,0 +1,88 @@
+/// \file mpi.cpp
+/// See mpi.hpp. MPI's own errors keep the default handler, which aborts all ranks with a message of the library.
+
+#include "base/mpi.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.hpp"
+
+namespace onebit {
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  if (provided < MPI_THREAD_FUNNELED)
+    throw RunError("MPI", "the library does not offer MPI_THREAD_FUNNELED", "use an MPI built with thread support");
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+Communicator::Communicator(MPI_Comm parent) {
+  MPI_Comm_dup(parent, &m_comm);
+  MPI_Comm_rank(m_comm, &m_rank);
+  MPI_Comm_size(m_comm, &m_size);
+}
+
+Communicator::~Communicator() { MPI_Comm_free(&m_comm); }
+
+int Communicator::local_rank() const {
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, m_rank, MPI_INFO_NULL, &host);
+  int rank = 0;
+  MPI_Comm_rank(host, &rank);
+  MPI_Comm_free(&host);
+  return rank;
+}
+
+void Communicator::barrier() const { MPI_Barrier(m_comm); }
+
+void Communicator::sum(double* values, int count) const {
+  MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
+}
+
+std::vector<double> Communicator::gather(const double* values, int count) const {
+  std::vector<double> all(static_cast<std::size_t>(count) * m_size);
+  MPI_Allgather(values, count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, m_comm);
+  return all;
+}
+
+std::string Communicator::broadcast(std::string text, int root) const {
+  unsigned long length = text.size();
+  MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, m_comm);
+  text.resize(length);
+  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, root, m_comm);
+  return text;
+}
+
+void Communicator::collectively(const std::function<void()>& work) const {
+  std::string message;
+  int status = 0;
+  try {
+    work();
+  } catch (const Error& error) {
+    message = error.what();
+    status = static_cast<int>(error.status());
+  } catch (const std::exception& error) {
+    message = error.what();
+    status = static_cast<int>(ExitStatus::failed_run);
+  }
+  int first_failed = status != 0 ? m_rank : m_size;
+  MPI_Allreduce(MPI_IN_PLACE, &first_failed, 1, MPI_INT, MPI_MIN, m_comm);
+  if (first_failed == m_size) return;
+  MPI_Bcast(&status, 1, MPI_INT, first_failed, m_comm);
+  message = broadcast(message, first_failed);
+  if (first_failed > 0) message = "rank " + std::to_string(first_failed) + ": " + message;
+  throw AgreedError(static_cast<ExitStatus>(status), message);
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string name(text, static_cast<std::size_t>(length));
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
+}  // namespace onebit

@@ -1,0 +1,58 @@
+#pragma once
+/// \file mpi.hpp
+/// MPI with C++ lifetimes, and agreement: how ranks learn that one of them failed, so that all end together.
+/// The collectives that a training step is measured by are not here but in `comm`, which counts their bytes.
+
+#include <mpi.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace onebit {
+
+/// Starts MPI for its scope. Only the main thread of a rank calls MPI.
+class MpiSession {
+public:
+  MpiSession(int& argc, char**& argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+};
+
+/// A private duplicate of a communicator.
+class Communicator {
+public:
+  explicit Communicator(MPI_Comm parent = MPI_COMM_WORLD);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return m_rank; }
+  int size() const { return m_size; }
+  MPI_Comm get() const { return m_comm; }
+
+  /// Rank of this process among those on its host: chooses its GPU.
+  int local_rank() const;
+  void barrier() const;
+  /// Sums element by element in place, on all ranks.
+  void sum(double* values, int count) const;
+  /// The values of all ranks, rank by rank: (size() * count).
+  std::vector<double> gather(const double* values, int count) const;
+  /// Root's text on all ranks.
+  std::string broadcast(std::string text, int root) const;
+
+  /// Runs `work` on every rank. If it throws on any, all ranks throw one AgreedError that names the lowest rank that
+  /// failed and holds its message. `work` must not communicate.
+  void collectively(const std::function<void()>& work) const;
+
+private:
+  MPI_Comm m_comm = MPI_COMM_NULL;
+  int m_rank = 0;
+  int m_size = 1;
+};
+
+/// Library and version, e.g. "Open MPI v4.1.4".
+std::string mpi_library();
+
+}  // namespace onebit

@@ -1,0 +1,135 @@
+#pragma once
+/// \file parallel.hpp
+/// Two patterns over flat buffers whose results depend on nothing but the length: not on the thread count, nor on
+/// how a scheduler cuts the range. `for_each` applies a function, `ordered_sums` adds in a fixed tree.
+
+#include <cstddef>
+
+#include "base/kokkos.hpp"
+
+namespace onebit {
+
+/// Elements of one piece: the unit of work of `for_each` on the host and the leaf of the tree of `ordered_sums`.
+inline constexpr std::size_t piece_length = 1024;
+/// Interleaved partial sums of one piece: element i of a piece is added to lane i % lane_count.
+inline constexpr int lane_count = 32;
+
+inline constexpr std::size_t piece_count(std::size_t length) { return (length + piece_length - 1) / piece_length; }
+
+/// Calls f(i) for i in [0, length).
+///
+/// On the host a thread takes whole pieces, so the vectorised body and its scalar tail fall on the same elements
+/// whatever the thread count: their roundings may differ.
+template <class Exec, class F>
+void for_each(const Exec& exec, const char* label, std::size_t length, const F& f) {
+  if (length == 0) return;
+  if constexpr (is_host<Exec>) {
+    Kokkos::parallel_for(
+        label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, piece_count(length)),
+        [=](std::size_t piece) {
+          const std::size_t begin = piece * piece_length;
+          const std::size_t end = begin + piece_length < length ? begin + piece_length : length;
+#pragma GCC ivdep
+          for (std::size_t i = begin; i < end; ++i) f(i);
+        });
+  } else {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, length), f);
+  }
+}
+
+/// sums(p) = Σ f(i) over i in [begins(p), begins(p+1)) for each piece p: lane i % 32 (counted from the piece's begin)
+/// adds its terms one after the other in f's type, then the lanes are added in double by halving (16, 8, 4, 2, 1).
+/// f may write element i of anything; it is called once for each i.
+///
+/// \param begins (pieces + 1) first elements; where f returns float, at most `piece_length` apart for its precision
+/// \param sums   (pieces)
+template <class Exec, class Begins, class F>
+void piece_sums(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& sums,
+                const F& f) {
+  const int pieces = static_cast<int>(sums.extent(0));
+  if (pieces == 0) return;
+  if constexpr (is_host<Exec>) {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, pieces), [=](int piece) {
+      using Term = decltype(f(std::size_t{0}));
+      const std::size_t begin = begins(piece), end = begins(piece + 1);
+      Term lanes[lane_count] = {};
+      std::size_t i = begin;
+      for (; i + lane_count <= end; i += lane_count) {
+#pragma GCC ivdep
+        for (int lane = 0; lane < lane_count; ++lane) lanes[lane] += f(i + lane);
+      }
+      for (int lane = 0; i < end; ++i, ++lane) lanes[lane] += f(i);
+      double tree[lane_count];
+      for (int lane = 0; lane < lane_count; ++lane) tree[lane] = lanes[lane];
+      for (int half = lane_count / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; ++lane) tree[lane] += tree[lane + half];
+      sums(piece) = tree[0];
+    });
+  } else {
+    // One warp a piece: lane l of the warp is lane l of the definition, and its halving is done by lane 0's warp.
+    using Policy = Kokkos::TeamPolicy<Exec>;
+    constexpr int warps = 8;
+    Kokkos::parallel_for(
+        label, Policy(exec, (pieces + warps - 1) / warps, warps, lane_count),
+        KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+          Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
+            const int piece = team.league_rank() * warps + warp;
+            if (piece >= pieces) return;
+            const std::size_t begin = begins(piece), end = begins(piece + 1);
+            double total = 0;
+            // The shuffle tree of a 32-wide vector reduction adds by halving, like the host's.
+            Kokkos::parallel_reduce(
+                Kokkos::ThreadVectorRange(team, lane_count),
+                [&](int lane, double& sum) {
+                  decltype(f(std::size_t{0})) mine = 0;
+                  for (std::size_t i = begin + lane; i < end; i += lane_count) mine += f(i);
+                  sum += mine;
+                },
+                total);
+            Kokkos::single(Kokkos::PerThread(team), [&]() { sums(piece) = total; });
+          });
+        });
+  }
+}
+
+/// Begins of the pieces of [0, length), for `piece_sums`: a function object, so that nothing is stored.
+struct EvenPieces {
+  std::size_t length;
+  KOKKOS_FUNCTION std::size_t operator()(std::size_t piece) const {
+    const std::size_t begin = piece * piece_length;
+    return begin < length ? begin : length;
+  }
+};
+
+/// Sums over a vector of `length` elements in a fixed tree: pieces of 1024 elements, then the pieces, both by
+/// `piece_sums`. Holds the scratch space; made once, used at every step.
+template <class Exec>
+class OrderedSum {
+public:
+  explicit OrderedSum(std::size_t length)
+      : m_length(length), m_pieces("OneBit::base::OrderedSum::pieces", piece_count(length)),
+        m_total("OneBit::base::OrderedSum::total", 1) {}
+
+  /// Σ f(i) over [0, length) in the fixed tree; fences and returns the sum to the host.
+  template <class F>
+  double operator()(const Exec& exec, const char* label, const F& f) const {
+    piece_sums(exec, label, EvenPieces{m_length}, m_pieces, f);
+    const Vector<Exec, double> pieces = m_pieces;
+    const std::size_t count = pieces.extent(0);
+    piece_sums(
+        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : count; }, m_total,
+        KOKKOS_LAMBDA(std::size_t piece) { return pieces(piece); });
+    double total = 0;
+    Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),
+                      Kokkos::subview(m_total, 0));
+    fence(exec, "OneBit::base::ordered_sum");
+    return total;
+  }
+
+private:
+  std::size_t m_length;
+  Vector<Exec, double> m_pieces;
+  Vector<Exec, double> m_total;
+};
+
+}  // namespace onebit

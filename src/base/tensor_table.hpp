@@ -1,0 +1,54 @@
+#pragma once
+/// \file tensor_table.hpp
+/// Names, shapes and places of the tensors in a flat buffer. Parameters, gradients, momentum and variance share one
+/// table: tensor k is elements [offset, offset + size) of each.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace onebit {
+
+/// One named tensor inside a flat buffer, row-major.
+struct Tensor {
+  std::string name;                ///< dotted path, e.g. "encoder.0.attention.qkv.weight"
+  std::vector<std::size_t> shape;  ///< e.g. (out, in) for a weight
+  std::size_t offset = 0;          ///< first element in the flat buffer
+  bool decays = true;              ///< false for biases and LayerNorm, which weight decay skips
+
+  std::size_t size() const {
+    std::size_t product = 1;
+    for (const std::size_t extent : shape) product *= extent;
+    return product;
+  }
+};
+
+/// Tensors one after the other, without gaps.
+class TensorTable {
+public:
+  /// Appends a tensor behind the last one and returns its offset.
+  std::size_t add(std::string name, std::vector<std::size_t> shape, bool decays) {
+    m_tensors.push_back({std::move(name), std::move(shape), m_size, decays});
+    m_size += m_tensors.back().size();
+    return m_tensors.back().offset;
+  }
+
+  const std::vector<Tensor>& tensors() const { return m_tensors; }
+  /// Elements of the flat buffer: the number of parameters d.
+  std::size_t size() const { return m_size; }
+  /// The tensor that holds element `index`; index < size().
+  const Tensor& at_element(std::size_t index) const {
+    std::size_t low = 0, high = m_tensors.size();
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      (m_tensors[middle].offset <= index ? low : high) = middle;
+    }
+    return m_tensors[low];
+  }
+
+private:
+  std::vector<Tensor> m_tensors;
+  std::size_t m_size = 0;
+};
+
+}  // namespace onebit

@@ -1,0 +1,44 @@
+#pragma once
+/// \file timer.hpp
+/// Wall-clock time of the phases of a step.
+
+#include <array>
+#include <chrono>
+
+namespace onebit {
+
+/// Seconds since construction or the last `restart`.
+class Stopwatch {
+public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - m_begin).count(); }
+  /// Seconds since the last restart; the next reading counts from here.
+  double restart() {
+    const auto now = Clock::now();
+    const double passed = std::chrono::duration<double>(now - m_begin).count();
+    m_begin = now;
+    return passed;
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point m_begin = Clock::now();
+};
+
+/// Phases of a training step, in the order in which they come (the rows of the paper's Table 1, taken apart).
+enum class Phase { forward, backward, allreduce, compress, all_to_all, average, all_gather, update, count };
+
+inline constexpr std::array<const char*, static_cast<std::size_t>(Phase::count)> phase_names = {
+    "forward", "backward", "allreduce", "compress", "all_to_all", "average", "all_gather", "update"};
+
+/// Seconds spent in each phase of one step. A caller fences before it adds, so that kernels are counted where they ran.
+class PhaseTimes {
+public:
+  void add(Phase phase, double seconds) { m_seconds[static_cast<std::size_t>(phase)] += seconds; }
+  double operator[](Phase phase) const { return m_seconds[static_cast<std::size_t>(phase)]; }
+  void clear() { m_seconds.fill(0); }
+
+private:
+  std::array<double, static_cast<std::size_t>(Phase::count)> m_seconds{};
+};
+
+}  // namespace onebit

@@ -1,0 +1,46 @@
+#pragma once
+/// \file allreduce.hpp
+/// Averages over ranks: dense, and compressed to one bit an element with error feedback on both sides
+/// (Tang et al., ICML 2021, Section 5, the three phases of the compressed allreduce).
+
+#include "base/timer.hpp"
+#include "comm/transport.hpp"
+#include "compress/sign.hpp"
+
+namespace onebit::comm {
+
+/// values ← (1/n) Σ_i values_i. \param values (any length)
+template <class Exec>
+void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vector<Exec, float>& values,
+             PhaseTimes& times);
+
+/// x ← CA(x): the average of all ranks' vectors as it travels with one bit an element.
+///
+/// 1. c_i = x_i + δ_i; δ_i ← c_i − C(c_i); chunk k of C(c_i) goes to rank k (all-to-all).
+/// 2. Rank k: a = (1/n) Σ_i C(c_i)_k + δ̄_k, in rank order; δ̄_k ← a − C(a).
+/// 3. All-gather of C(a); every rank decompresses the same bits.
+/// With one rank nothing travels, but both compressions take place.
+template <class Exec>
+class CompressedAllreduce {
+public:
+  /// \param layout of the vectors, with as many chunks as there are ranks
+  CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout, compress::Scale scale);
+
+  /// \param x (length) this rank's vector, then the average
+  void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times);
+
+  /// δ_i (length) and δ̄_k (chunk length, padding 0); zero at first.
+  const Vector<Exec, float>& worker_residual() const { return m_worker_residual; }
+  const Vector<Exec, float>& server_residual() const { return m_server_residual; }
+
+private:
+  using Words = Vector<Exec, std::uint32_t>;
+
+  Transport<Exec>& m_transport;
+  int m_rank;
+  compress::SignCompressor<Exec> m_compressor;
+  Vector<Exec, float> m_worker_residual, m_server_residual, m_mean;
+  Words m_send, m_received, m_recompressed;
+};
+
+}  // namespace onebit::comm

@@ -1,0 +1,190 @@
+/// \file transport.cpp
+/// See transport.hpp. One class does both paths: where MPI may not see the memory of `Exec`, a call copies into a
+/// staging buffer on the host, communicates there and copies back.
+
+#include "comm/transport.hpp"
+
+#include <mpi.h>
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace onebit::comm {
+namespace {
+
+/// `count` elements as one MPI argument: the element type itself where the count fits, else a derived type made of
+/// blocks of `largest` elements and the rest (the way of BigMPI, Hammond et al. 2014). MPI 4's large-count calls would
+/// do, but most sites' libraries speak MPI 3.
+class LargeCount {
+public:
+  LargeCount(std::size_t count, MPI_Datatype element, std::size_t largest) {
+    if (count <= largest) {
+      m_count = static_cast<int>(count);
+      m_type = element;
+      return;
+    }
+    const std::size_t blocks = count / largest, rest = count % largest;
+    MPI_Aint lower_bound = 0, extent = 0;
+    MPI_Type_get_extent(element, &lower_bound, &extent);
+    MPI_Datatype block = MPI_DATATYPE_NULL, body = MPI_DATATYPE_NULL, tail = MPI_DATATYPE_NULL;
+    MPI_Type_contiguous(static_cast<int>(largest), element, &block);
+    MPI_Type_contiguous(static_cast<int>(blocks), block, &body);
+    MPI_Type_contiguous(static_cast<int>(rest), element, &tail);
+    const int lengths[] = {1, 1};
+    const MPI_Aint places[] = {0, static_cast<MPI_Aint>(blocks * largest) * extent};
+    const MPI_Datatype types[] = {body, tail};
+    MPI_Type_create_struct(2, lengths, places, types, &m_type);
+    MPI_Type_commit(&m_type);
+    for (MPI_Datatype* part : {&block, &body, &tail}) MPI_Type_free(part);
+    m_derived = true;
+  }
+  ~LargeCount() {
+    if (m_derived) MPI_Type_free(&m_type);
+  }
+  LargeCount(const LargeCount&) = delete;
+  LargeCount& operator=(const LargeCount&) = delete;
+
+  int count() const { return m_count; }
+  MPI_Datatype type() const { return m_type; }
+
+private:
+  int m_count = 1;
+  MPI_Datatype m_type = MPI_DATATYPE_NULL;
+  bool m_derived = false;
+};
+
+/// Host memory between device memory and MPI: grows to the largest message and stays.
+template <class Exec>
+class Staging {
+public:
+  using Bytes = Kokkos::View<char*, StagingSpace<Exec>>;
+
+  char* reserve(std::size_t bytes) {
+    if (m_bytes.extent(0) < bytes)
+      m_bytes = Bytes(Kokkos::view_alloc("OneBit::comm::staging", Kokkos::WithoutInitializing), bytes);
+    return m_bytes.data();
+  }
+  template <class T>
+  T* from_device(const Exec& exec, const Vector<Exec, T>& values) {
+    reserve(values.extent(0) * sizeof(T));
+    Kokkos::deep_copy(exec, view<T>(values.extent(0)), values);
+    fence(exec, "OneBit::comm::staged_for_send");
+    return reinterpret_cast<T*>(m_bytes.data());
+  }
+  template <class T>
+  void to_device(const Exec& exec, const Vector<Exec, T>& values) {
+    Kokkos::deep_copy(exec, values, view<T>(values.extent(0)));
+    fence(exec, "OneBit::comm::unstaged");
+  }
+
+private:
+  template <class T>
+  auto view(std::size_t length) const {
+    return Kokkos::View<T*, Kokkos::LayoutRight, StagingSpace<Exec>, Kokkos::MemoryUnmanaged>(
+        reinterpret_cast<T*>(m_bytes.data()), length);
+  }
+  Bytes m_bytes;
+};
+
+template <class Exec>
+class MpiTransport : public Transport<Exec> {
+public:
+  using Words = typename Transport<Exec>::Words;
+
+  MpiTransport(bool staged, const Communicator& communicator, std::size_t largest_count)
+      : m_staged(staged), m_communicator(communicator), m_largest_count(largest_count) {}
+
+  void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
+    const Region region("OneBit::comm::all_to_all");
+    const int ranks = m_communicator.size();
+    const LargeCount block(send.extent(0) / ranks, MPI_UINT32_T, m_largest_count);
+    exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
+      MPI_Alltoall(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
+    });
+    this->m_traffic.all_to_all += send.extent(0) / ranks * (ranks - 1) * sizeof(std::uint32_t);
+  }
+
+  void all_gather(const Exec& exec, const Words& send, const Words& received) override {
+    const Region region("OneBit::comm::all_gather");
+    const LargeCount block(send.extent(0), MPI_UINT32_T, m_largest_count);
+    exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
+      MPI_Allgather(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
+    });
+    this->m_traffic.all_gather += send.extent(0) * (m_communicator.size() - 1) * sizeof(std::uint32_t);
+  }
+
+  void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
+    const Region region("OneBit::comm::allreduce");
+    const std::size_t length = values.extent(0);
+    fence(exec, "OneBit::comm::before_allreduce");
+    float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
+    // A reduction has no derived types, so a large vector goes in slices.
+    for (std::size_t begin = 0; begin < length; begin += m_largest_count) {
+      const int count = static_cast<int>(std::min(m_largest_count, length - begin));
+      MPI_Allreduce(MPI_IN_PLACE, data + begin, count, MPI_FLOAT, MPI_SUM, m_communicator.get());
+    }
+    if (m_staged) m_send.to_device(exec, values);
+    const std::uint64_t ranks = m_communicator.size();
+    this->m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
+  }
+
+  std::string name() const override { return m_staged ? "host" : "device"; }
+
+private:
+  template <class Call>
+  void exchange(const Exec& exec, const Words& send, const Words& received, const Call& call) {
+    fence(exec, "OneBit::comm::before_exchange");
+    if (!m_staged) {
+      call(send.data(), received.data());
+      return;
+    }
+    const std::uint32_t* const from = m_send.from_device(exec, send);
+    char* const to = m_received.reserve(received.extent(0) * sizeof(std::uint32_t));
+    call(from, reinterpret_cast<std::uint32_t*>(to));
+    m_received.to_device(exec, received);
+  }
+
+  bool m_staged;
+  const Communicator& m_communicator;
+  std::size_t m_largest_count;
+  Staging<Exec> m_send, m_received;
+};
+
+}  // namespace
+
+template <class Exec>
+DeviceSupport device_support() {
+  if constexpr (is_host<Exec>) {
+    return {true, "host memory"};
+  } else {
+#if defined(MPIX_CUDA_AWARE_SUPPORT)
+    const bool supported = MPIX_Query_cuda_support() == 1;
+    return {supported, std::string("MPIX_Query_cuda_support says ") + (supported ? "yes" : "no")};
+#else
+    return {false, "this MPI library has no MPIX_Query_cuda_support"};
+#endif
+  }
+}
+
+template <class Exec>
+std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
+                                                std::size_t largest_count) {
+  const DeviceSupport support = device_support<Exec>();
+  if (kind == TransportKind::device && !support.supported)
+    throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
+                     "use transport host or auto, or run with a CUDA-aware MPI");
+  // Host memory needs no staging: both transports are the same then, and "host" only names it.
+  const bool staged = !is_host<Exec> && (kind == TransportKind::host || !support.supported);
+  return std::make_unique<MpiTransport<Exec>>(staged, communicator, largest_count);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                 \
+  template DeviceSupport device_support<Exec>(); \
+  template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, std::size_t);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm

@@ -1,0 +1,468 @@
+/// \file input.cpp
+/// The declaration of every key, the combinations that are refused, and the texts made from the declaration.
+
+#include "config/input.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <sstream>
+
+#include "base/error.hpp"
+
+namespace onebit::config {
+namespace {
+
+template <class Enum>
+using Words = std::vector<std::pair<std::string, Enum>>;
+
+const Words<Backend> backend_words = {
+    {"serial", Backend::serial}, {"openmp", Backend::openmp}, {"cuda", Backend::cuda}};
+const Words<WorkloadKind> workload_words = {{"transformer", WorkloadKind::transformer},
+                                            {"quadratic", WorkloadKind::quadratic},
+                                            {"replay", WorkloadKind::replay}};
+
+/// Shapes by name; head counts and feed-forward widths as in Devlin et al. 2019 for base and large.
+struct Preset {
+  const char* name;
+  int layers, hidden, heads, feed_forward, positions;
+};
+constexpr Preset presets[] = {{"tiny", 2, 64, 2, 256, 128},
+                              {"small", 4, 256, 4, 1024, 512},
+                              {"base", 12, 768, 12, 3072, 512},
+                              {"large", 24, 1024, 16, 4096, 512}};
+
+template <class Words, class F>
+std::string join(const Words& words, const std::string& between, F text) {
+  std::string joined;
+  for (const auto& word : words) joined += (joined.empty() ? "" : between) + text(word);
+  return joined;
+}
+std::string join(const std::vector<std::string>& words, const std::string& between) {
+  return join(words, between, [](const std::string& word) { return word; });
+}
+template <class Enum>
+std::vector<std::string> names(const Words<Enum>& words) {
+  std::vector<std::string> all;
+  for (const auto& word : words) all.push_back(word.first);
+  return all;
+}
+template <class Enum>
+std::string name_of(const Words<Enum>& words, Enum value) {
+  return std::find_if(words.begin(), words.end(), [=](const auto& word) { return word.second == value; })->first;
+}
+
+/// Shortest decimal text that reads back as the same double.
+std::string shortest(double value) {
+  std::ostringstream text;
+  for (int digits = 1; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    text.str("");
+    text.precision(digits);
+    text << value;
+    if (std::strtod(text.str().c_str(), nullptr) == value) break;
+  }
+  return text.str();
+}
+
+std::string quoted(const std::string& text) {
+  std::string escaped = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  return escaped + "\"";
+}
+
+const std::string& scalar(const RawValue& raw, const std::string& path, const std::string& type) {
+  if (raw.is_list) throw InputError(raw.where, path + " is a list, but one value is wanted", "give one " + type);
+  return raw.items.front();
+}
+
+/// Collects the keys of one section.
+class Declare {
+public:
+  Declare(std::vector<Section>& sections, const std::string& name, const std::string& meaning)
+      : m_sections(sections) {
+    sections.push_back({name, meaning, {}});
+  }
+
+  template <class Int>
+  void integer(const std::string& name, Int& value, std::int64_t low, std::int64_t high, const std::string& meaning) {
+    const std::string range = range_text(std::to_string(low), std::to_string(high), high >= unbounded);
+    add(name, "integer", range, meaning,
+        [&value, low, high, range, path = path(name)](const RawValue& raw) {
+          value = static_cast<Int>(to_integer(raw, path, low, high, range));
+        },
+        [&value] { return std::to_string(value); });
+  }
+
+  /// \param low_allowed false for a range that leaves out its lower end
+  void real(const std::string& name, double& value, double low, double high, const std::string& meaning,
+            bool low_allowed = true) {
+    const std::string range = std::isinf(high) ? (low_allowed ? "≥ " : "> ") + shortest(low)
+                                               : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
+    add(name, "real", range, meaning,
+        [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
+          const std::string& text = scalar(raw, path, "number");
+          char* end = nullptr;
+          const double read = std::strtod(text.c_str(), &end);
+          if (text.empty() || *end != '\0' || !std::isfinite(read))
+            throw InputError(raw.where, path + " is '" + text + "', which is not a finite number",
+                             "give a number, " + range);
+          if (read < low || read > high || (read == low && !low_allowed))
+            throw InputError(raw.where, path + " is " + text + ", which is out of range", "give a number, " + range);
+          value = read;
+        },
+        [&value] { return shortest(value); });
+  }
+
+  void flag(const std::string& name, bool& value, const std::string& meaning) {
+    add(name, "boolean", "true or false", meaning,
+        [&value, path = path(name)](const RawValue& raw) {
+          const std::string& text = scalar(raw, path, "boolean");
+          if (text != "true" && text != "false")
+            throw InputError(raw.where, path + " is '" + text + "', which is not a boolean", "give true or false");
+          value = text == "true";
+        },
+        [&value] { return std::string(value ? "true" : "false"); });
+  }
+
+  void text(const std::string& name, std::string& value, const std::string& meaning) {
+    add(name, "text", "", meaning,
+        [&value, path = path(name)](const RawValue& raw) { value = scalar(raw, path, "text"); },
+        [&value] { return quoted(value); });
+  }
+
+  void list(const std::string& name, std::vector<std::string>& value, const std::string& meaning) {
+    add(name, "list of text", "at least one", meaning,
+        [&value, path = path(name)](const RawValue& raw) {
+          if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
+          value = raw.items;
+        },
+        [&value] { return "[" + join(value, ", ", quoted) + "]"; });
+  }
+
+  void word(const std::string& name, std::string& value, const std::vector<std::string>& words,
+            const std::string& meaning) {
+    add(name, "word", join(words, ", "), meaning,
+        [&value, words, path = path(name)](const RawValue& raw) {
+          const std::string& text = scalar(raw, path, "word");
+          if (std::find(words.begin(), words.end(), text) == words.end()) throw unknown_word(raw, path, text, words);
+          value = text;
+        },
+        [&value] { return value; });
+  }
+
+  template <class Enum>
+  void choice(const std::string& name, Enum& value, const Words<Enum>& words, const std::string& meaning) {
+    add(name, "word", join(names(words), ", "), meaning,
+        [&value, words, path = path(name)](const RawValue& raw) {
+          const std::string& text = scalar(raw, path, "word");
+          const auto found = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.first == text; });
+          if (found == words.end()) throw unknown_word(raw, path, text, names(words));
+          value = found->second;
+        },
+        [&value, words] { return name_of(words, value); });
+  }
+
+  void number_or_word(const std::string& name, NumberOrWord& value, std::int64_t low,
+                      const std::vector<std::string>& words, const std::string& meaning) {
+    const std::string range = join(words, ", ") + " or an integer ≥ " + std::to_string(low);
+    add(name, "integer or word", range, meaning,
+        [&value, low, words, range, path = path(name)](const RawValue& raw) {
+          const std::string& text = scalar(raw, path, "integer or word");
+          if (std::find(words.begin(), words.end(), text) != words.end())
+            value = {text, 0};
+          else
+            value = {"", to_integer(raw, path, low, unbounded, range)};
+        },
+        [&value] { return value.word.empty() ? std::to_string(value.number) : value.word; });
+  }
+
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int32_t>::max();
+
+private:
+  std::string path(const std::string& name) const { return m_sections.back().name + "." + name; }
+
+  void add(const std::string& name, const std::string& type, const std::string& allowed, const std::string& meaning,
+           std::function<void(const RawValue&)> parse, std::function<std::string()> print) {
+    m_sections.back().keys.push_back(
+        {m_sections.back().name, name, type, allowed, meaning, std::move(parse), std::move(print)});
+  }
+
+  static std::string range_text(const std::string& low, const std::string& high, bool open) {
+    return open ? "≥ " + low : "[" + low + ", " + high + "]";
+  }
+
+  static std::int64_t to_integer(const RawValue& raw, const std::string& path, std::int64_t low, std::int64_t high,
+                                 const std::string& range) {
+    const std::string& text = scalar(raw, path, "integer");
+    char* end = nullptr;
+    errno = 0;
+    const long long read = std::strtoll(text.c_str(), &end, 10);
+    if (text.empty() || *end != '\0')
+      throw InputError(raw.where, path + " is '" + text + "', which is not an integer", "give " + range);
+    if (errno == ERANGE || read < low || read > high)
+      throw InputError(raw.where, path + " is " + text + ", which is out of range", "give " + range);
+    return read;
+  }
+
+  static InputError unknown_word(const RawValue& raw, const std::string& path, const std::string& text,
+                                 const std::vector<std::string>& words) {
+    return {raw.where, path + " is '" + text + "', which is not one of its values", "give one of " + join(words, ", ")};
+  }
+
+  std::vector<Section>& m_sections;
+};
+
+}  // namespace
+
+const std::vector<std::string>& algorithm_names() {
+  static const std::vector<std::string> all = {"adam", "onebit_adam", "onebit_adam_32bit"};
+  return all;
+}
+
+bool has_warmup(const std::string& algorithm) {
+  return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit";
+}
+
+std::string to_string(Backend backend) { return name_of(backend_words, backend); }
+std::string to_string(WorkloadKind kind) { return name_of(workload_words, kind); }
+
+std::vector<Section> keys(Input& in) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  constexpr std::int64_t unbounded = Declare::unbounded;
+  std::vector<Section> sections;
+  {
+    Declare key(sections, "run", "Where and how a run takes place.");
+    key.choice("backend", in.run.backend, backend_words,
+               "Kokkos execution space that computes. One binary holds all that its Kokkos has.");
+    key.integer("threads", in.run.threads, 0, 4096,
+                "Host threads of each rank; 0 leaves it to `OMP_NUM_THREADS`. Results do not depend on it.");
+    key.integer("seed", in.run.seed, 0, unbounded, "Seed of initial parameters, data, dropout and noise.");
+    key.text("output", in.run.output,
+             "Directory for the CSV files and the resolved input; made if missing. A file of an earlier run there is "
+             "replaced only when the new one is complete.");
+    key.text("dump_parameters", in.run.dump_parameters,
+             "HDF5 file for the final parameters, dataset `parameters` of shape (parameters); a relative name is "
+             "taken inside `run.output`; empty writes none.");
+    key.real("progress_interval_s", in.run.progress_interval_s, 0, infinity,
+             "Least time between two progress lines, in seconds; 0 prints none.");
+    key.integer("check_replicas_every", in.run.check_replicas_every, 0, unbounded,
+                "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+  }
+  {
+    Declare key(sections, "train", "The loop.");
+    key.integer("steps", in.train.steps, 1, unbounded, "Optimiser steps.");
+    key.integer("batch", in.train.batch, 1, unbounded,
+                "Samples of one step over all ranks and accumulation rounds; a multiple of ranks × accumulation.");
+    key.integer("accumulation", in.train.accumulation, 1, unbounded,
+                "Rounds of forward and backward passes whose gradients are averaged before one optimiser step.");
+    key.integer("validate_every", in.train.validate_every, 0, unbounded,
+                "Steps between two validations; the last step always validates; 0 validates there alone.");
+    key.integer("validation_batch", in.train.validation_batch, 1, unbounded,
+                "Validation samples over all ranks, the same ones at each validation; rounded up to whole batches.");
+  }
+  {
+    Declare key(sections, "optimizer", "The algorithm and its numbers (docs/algorithms.md).");
+    key.word("algorithm", in.optimizer.algorithm, algorithm_names(), "How parameters are updated.");
+    key.real("lr", in.optimizer.lr, 0, infinity, "Peak learning rate γ.", false);
+    key.real("beta1", in.optimizer.beta1, 0, 0.999999, "Decay β1 of the momentum.");
+    key.real("beta2", in.optimizer.beta2, 0, 0.999999, "Decay β2 of the variance.");
+    key.real("epsilon", in.optimizer.epsilon, 0, infinity, "η, added to the root of the variance.", false);
+    key.real("weight_decay", in.optimizer.weight_decay, 0, infinity,
+             "Decoupled weight decay λ; biases and LayerNorm parameters are left out.");
+    key.flag("bias_correction", in.optimizer.bias_correction,
+             "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. "
+             "For `onebit_adam` both corrections stay at T_w's value in the compression phase.");
+    key.real("clip", in.optimizer.clip, 0, infinity,
+             "Greatest global gradient norm, of the averaged gradient in dense phases and of the root mean square over "
+             "ranks in compressed ones; 0 does not clip.");
+    key.choice("on_nonfinite", in.optimizer.on_nonfinite,
+               {{"abort", OnNonfinite::abort}, {"skip", OnNonfinite::skip}},
+               "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
+  }
+  {
+    Declare key(sections, "schedule", "The learning rate over the steps.");
+    key.integer("warmup_steps", in.schedule.warmup_steps, 0, unbounded, "Steps of linear rise to the peak.");
+    key.choice("decay", in.schedule.decay,
+               {{"constant", Decay::constant},
+                {"exponential", Decay::exponential},
+                {"linear", Decay::linear},
+                {"cosine", Decay::cosine},
+                {"step", Decay::step}},
+               "After the rise: `exponential` and `step` multiply by `rate` every `every` steps (`exponential` is "
+               "counted from the end of the rise, `step` from the start of the run); `linear` and `cosine` fall to "
+               "`floor` at the last step.");
+    key.real("rate", in.schedule.rate, 0, 1, "Factor of `exponential` and `step`.", false);
+    key.integer("every", in.schedule.every, 1, unbounded, "Steps between two factors.");
+    key.real("floor", in.schedule.floor, 0, 1, "End of `linear` and `cosine`, as a fraction of the peak.");
+  }
+  {
+    Declare key(sections, "warmup", "When the variance is frozen and compression begins (T_w).");
+    key.number_or_word("steps", in.warmup.steps, 0, {"auto"},
+                       "T_w: the last step of the Adam phase. `auto` freezes at the first step, not before the "
+                       "learning rate's rise has ended, at which `criterion` holds.");
+    key.choice("criterion", in.warmup.criterion, {{"two_sided", Criterion::two_sided}, {"paper", Criterion::paper}},
+               "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, "
+               "`paper` asks r ≥ threshold, which holds from the start while v still grows from zero.");
+    key.real("threshold", in.warmup.threshold, 0, 1, "How near to 1 the ratio must be.", false);
+  }
+  {
+    Declare key(sections, "compression", "The 1-bit compressor.");
+    key.choice("scale", in.compression.scale, {{"l1", Scale::l1}, {"l2", Scale::l2}},
+               "Magnitude of a group of N elements: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N (DeepSpeed).");
+    key.number_or_word("group", in.compression.group, 32, {"vector", "chunk", "tensor"},
+                       "What shares one scale: this rank's whole vector and each server's chunk (`vector`), each "
+                       "destination chunk (`chunk`), each named tensor split at chunk borders (`tensor`), or blocks of "
+                       "this many elements, counted from each chunk's start.");
+  }
+  {
+    Declare key(sections, "comm", "Communication.");
+    key.choice("transport", in.comm.transport,
+               {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
+               "How MPI gets device memory: staged through host buffers, or handed over directly (CUDA-aware MPI). "
+               "`auto` takes `device` where the MPI library says that it can. The same on host backends.");
+  }
+  {
+    Declare key(sections, "workload", "What gives a loss and a gradient.");
+    key.choice("kind", in.workload.kind, workload_words,
+               "`transformer` trains on text; `quadratic` is a noisy convex quadratic with known optimum; `replay` "
+               "reads gradients from HDF5.");
+  }
+  {
+    Declare key(sections, "model", "Workload `transformer`: the shape.");
+    key.choice("architecture", in.model.architecture, {{"bert", Architecture::bert}, {"gpt", Architecture::gpt}},
+               "`bert`: post-LayerNorm encoder, masked language model; `gpt`: pre-LayerNorm decoder, causal.");
+    std::vector<std::string> preset_names;
+    for (const Preset& preset : presets) preset_names.push_back(preset.name);
+    key.word("preset", in.model.preset, preset_names, "Shape by name; the next five keys change it where not 0.");
+    key.integer("layers", in.model.layers, 0, 1000, "Layers L.");
+    key.integer("hidden", in.model.hidden, 0, 65536, "Width H of the residual stream.");
+    key.integer("heads", in.model.heads, 0, 1024, "Attention heads; divides `hidden`.");
+    key.integer("feed_forward", in.model.feed_forward, 0, 262144, "Width of the feed-forward layer.");
+    key.integer("positions", in.model.positions, 0, 1048576, "Rows of the position embedding.");
+    key.integer("vocabulary", in.model.vocabulary, 0, 16777216,
+                "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
+    key.integer("sequence", in.model.sequence, 1, 1048576, "Tokens T of a sample; at most `positions`.");
+    key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+  }
+  {
+    Declare key(sections, "data", "Workload `transformer`: the text.");
+    key.list("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
+    key.choice("tokenizer", in.data.tokenizer,
+               {{"bytes", Tokenizer::bytes}, {"sentencepiece", Tokenizer::sentencepiece}},
+               "`bytes`: 256 bytes and [MASK]; `sentencepiece`: subwords, trained on the training text on first use.");
+    key.integer("vocabulary", in.data.vocabulary, 300, 16777216, "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
+    key.text("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
+    key.real("validation_fraction", in.data.validation_fraction, 0, 0.9,
+             "Share of the text, at its end, that is kept for validation.", false);
+  }
+  {
+    Declare key(sections, "quadratic",
+                "Workload `quadratic`: f(x) = ½ Σ h_j (x_j − 1)², h spread log-evenly over [1/condition, 1], x₀ = 0.");
+    key.integer("dimension", in.quadratic.dimension, 1, unbounded, "Parameters.");
+    key.real("condition", in.quadratic.condition, 1, infinity, "Largest over smallest curvature.");
+    key.real("noise", in.quadratic.noise, 0, infinity,
+             "Standard deviation of the gradient's normal noise for one sample, in each coordinate.");
+  }
+  {
+    Declare key(sections, "replay", "Workload `replay`: gradients from a file.");
+    key.text("file", in.replay.file,
+             "HDF5 file with dataset `gradients` (steps, ranks, parameters), float or double; optionally `initial` "
+             "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
+  }
+  return sections;
+}
+
+std::string Input::where(const std::string& path) const {
+  const auto found = given.find(path);
+  return found != given.end() ? found->second : file + " (" + path + " has its default)";
+}
+
+void apply_preset(Input& in) {
+  const Preset& preset = *std::find_if(std::begin(presets), std::end(presets),
+                                       [&](const Preset& p) { return in.model.preset == p.name; });
+  const auto fill = [](int& value, int from_preset) {
+    if (value == 0) value = from_preset;
+  };
+  fill(in.model.layers, preset.layers);
+  fill(in.model.hidden, preset.hidden);
+  fill(in.model.heads, preset.heads);
+  fill(in.model.feed_forward, preset.feed_forward);
+  fill(in.model.positions, preset.positions);
+}
+
+void check(const Input& in, int ranks) {
+  const auto refuse = [&](const std::string& path, const std::string& what, const std::string& remedy) {
+    throw InputError(in.where(path), what, remedy);
+  };
+  const std::int64_t parts = std::int64_t{ranks} * in.train.accumulation;
+  if (in.train.batch % parts != 0)
+    refuse("train.batch",
+           "train.batch is " + std::to_string(in.train.batch) + ", which is not a multiple of " +
+               std::to_string(ranks) + " ranks × " + std::to_string(in.train.accumulation) + " accumulation rounds",
+           "set train.batch to a multiple of " + std::to_string(parts) + ", or change the number of ranks");
+  if (in.schedule.warmup_steps > in.train.steps)
+    refuse("schedule.warmup_steps", "the learning rate's rise is longer than the run",
+           "lower schedule.warmup_steps to at most train.steps (" + std::to_string(in.train.steps) + ")");
+  if (has_warmup(in.optimizer.algorithm) && in.warmup.steps.word.empty() && in.warmup.steps.number > in.train.steps)
+    refuse("warmup.steps", "the variance would be frozen after the run's last step",
+           "lower warmup.steps to at most train.steps (" + std::to_string(in.train.steps) + "), or use algorithm adam");
+  if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
+    refuse("compression.group", "a block is not a whole number of 32-bit sign words",
+           "give a multiple of 32, or vector, chunk, tensor");
+  if (in.run.output.empty()) refuse("run.output", "run.output is empty", "name a directory");
+  switch (in.workload.kind) {
+    case WorkloadKind::transformer:
+      if (in.model.hidden % in.model.heads != 0)
+        refuse("model.heads",
+               std::to_string(in.model.heads) + " heads do not divide hidden width " + std::to_string(in.model.hidden),
+               "choose model.heads so that it divides model.hidden");
+      if (in.model.sequence > in.model.positions)
+        refuse("model.sequence", "a sample of " + std::to_string(in.model.sequence) + " tokens has more than " +
+                                     std::to_string(in.model.positions) + " positions",
+               "lower model.sequence or raise model.positions");
+      break;
+    case WorkloadKind::replay:
+      if (in.replay.file.empty())
+        refuse("replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
+      break;
+    case WorkloadKind::quadratic:
+      break;
+  }
+}
+
+std::string resolved(Input input) {
+  std::ostringstream text;
+  text << "# Resolved input of " << input.file << ". Keys that were not given are marked as defaults.\n";
+  for (const Section& section : keys(input)) {
+    text << section.name << ":\n";
+    for (const Key& key : section.keys)
+      text << "  " << key.name << ": " << key.print() << (input.given.count(key.path()) ? "" : "  # default") << "\n";
+  }
+  return text.str();
+}
+
+std::string documentation() {
+  Input defaults;
+  std::ostringstream text;
+  text << "# Input\n\n"
+          "<!-- Generated by `onebit list --input-keys`; a test fails when it is not current. -->\n\n"
+          "A run is described by one YAML file of sections and keys. Every key has a default. Unknown keys, wrong types\n"
+          "and impossible combinations are refused with file, line and column. `--set section.key=value` overrides a\n"
+          "key on the command line, and the complete input, defaults included, is written to `input.resolved.yaml`\n"
+          "beside the results.\n";
+  for (const Section& section : keys(defaults)) {
+    text << "\n## " << section.name << "\n\n" << section.meaning << "\n\n"
+         << "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+    for (const Key& key : section.keys)
+      text << "| `" << key.name << "` | " << key.type << " | `" << key.print() << "` | " << key.allowed << " | "
+           << key.meaning << " |\n";
+  }
+  return text.str();
+}
+
+}  // namespace onebit::config

@@ -1,0 +1,174 @@
+#pragma once
+/// \file input.hpp
+/// The typed input of a run. `Input` holds the values; `keys` is the one place where each key is declared with its
+/// type, default, allowed values and meaning, and the YAML reader, the resolved copy and docs/input.md all read it.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace onebit::config {
+
+enum class Backend { serial, openmp, cuda };
+enum class WorkloadKind { transformer, quadratic, replay };
+enum class Architecture { bert, gpt };
+enum class Tokenizer { bytes, sentencepiece };
+enum class Decay { constant, exponential, linear, cosine, step };
+enum class Criterion { two_sided, paper };
+enum class Scale { l1, l2 };
+enum class Transport { automatic, host, device };
+enum class OnNonfinite { abort, skip };
+
+/// A number, or one of the words that a key allows instead ("auto", "vector", …). `word` is empty for a number.
+struct NumberOrWord {
+  std::string word;
+  std::int64_t number = 0;
+};
+
+/// Every value of an input, with its default. The meaning of each key stands in `keys` (input.cpp) and docs/input.md.
+struct Input {
+  struct {
+    Backend backend = Backend::openmp;
+    int threads = 0;
+    std::int64_t seed = 1;
+    std::string output = "results/run";
+    std::string dump_parameters;
+    double progress_interval_s = 1.0;
+    int check_replicas_every = 100;
+  } run;
+  struct {
+    int steps = 1000;
+    int batch = 32;
+    int accumulation = 1;
+    int validate_every = 100;
+    int validation_batch = 64;
+  } train;
+  struct {
+    std::string algorithm = "onebit_adam";
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.0;
+    bool bias_correction = false;
+    double clip = 0.0;
+    OnNonfinite on_nonfinite = OnNonfinite::abort;
+  } optimizer;
+  struct {
+    int warmup_steps = 0;
+    Decay decay = Decay::constant;
+    double rate = 0.99;
+    int every = 520;
+    double floor = 0.0;
+  } schedule;
+  struct {
+    NumberOrWord steps{"auto", 0};
+    Criterion criterion = Criterion::two_sided;
+    double threshold = 0.96;
+  } warmup;
+  struct {
+    Scale scale = Scale::l1;
+    NumberOrWord group{"vector", 0};
+  } compression;
+  struct {
+    Transport transport = Transport::automatic;
+  } comm;
+  struct {
+    WorkloadKind kind = WorkloadKind::transformer;
+  } workload;
+  struct {
+    Architecture architecture = Architecture::bert;
+    std::string preset = "tiny";
+    int layers = 0;
+    int hidden = 0;
+    int heads = 0;
+    int feed_forward = 0;
+    int positions = 0;
+    int vocabulary = 0;
+    int sequence = 64;
+    double dropout = 0.1;
+  } model;
+  struct {
+    std::vector<std::string> corpus{"corpus/kjv.txt"};
+    Tokenizer tokenizer = Tokenizer::bytes;
+    int vocabulary = 8192;
+    std::string cache;
+    double validation_fraction = 0.1;
+  } data;
+  struct {
+    int dimension = 1000;
+    double condition = 100.0;
+    double noise = 1.0;
+  } quadratic;
+  struct {
+    std::string file;
+  } replay;
+
+  /// "file:line:column" of each key that was given, by its dotted path.
+  std::map<std::string, std::string> given;
+  /// Name of the file that was read.
+  std::string file = "input";
+
+  /// Where to look for a key: its place in the file, or the file where it has its default.
+  std::string where(const std::string& path) const;
+};
+
+/// What the reader hands to a key: one scalar, or a list of them, and its place.
+struct RawValue {
+  std::vector<std::string> items;
+  bool is_list = false;
+  std::string where;
+};
+
+/// One declared key, bound to its member of an Input.
+struct Key {
+  std::string section;
+  std::string name;
+  std::string type;     ///< "integer", "real", "boolean", "text", "list of text" or the allowed words
+  std::string allowed;  ///< range or words, as people read it
+  std::string meaning;
+  std::function<void(const RawValue&)> parse;  ///< throws InputError
+  std::function<std::string()> print;          ///< as YAML
+
+  std::string path() const { return section + "." + name; }
+};
+
+/// A section of the input and what it is for.
+struct Section {
+  std::string name;
+  std::string meaning;
+  std::vector<Key> keys;
+};
+
+/// All sections and keys, bound to `input`.
+std::vector<Section> keys(Input& input);
+
+/// Fills the shape's keys that are 0 from `model.preset`.
+void apply_preset(Input& input);
+
+/// Reads YAML text, then `overrides` of the form "a.b=value", then fills what a model preset leaves to it.
+/// \param name name of the file, for messages
+/// \throws InputError with file, line, column, nearest known key and allowed values
+Input parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
+
+/// Refuses values that are each allowed but not together, or not with this number of ranks.
+/// \throws InputError
+void check(const Input& input, int ranks);
+
+/// The complete input as YAML; what the user did not give is marked as a default.
+std::string resolved(Input input);
+
+/// docs/input.md.
+std::string documentation();
+
+/// Names of the algorithms that `optimizer.algorithm` allows.
+const std::vector<std::string>& algorithm_names();
+/// True for algorithms whose variance is frozen at T_w, so that the section `warmup` applies.
+bool has_warmup(const std::string& algorithm);
+
+std::string to_string(Backend backend);
+std::string to_string(WorkloadKind kind);
+
+}  // namespace onebit::config

@@ -1,0 +1,155 @@
+/// \file yaml.cpp
+/// The only code that reads YAML: from text to the keys declared in input.cpp, with the place of every mistake.
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "config/input.hpp"
+
+namespace onebit::config {
+namespace {
+
+/// Least number of insertions, deletions and replacements from a to b (Levenshtein 1966).
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest(const std::string& text, const std::vector<std::string>& known) {
+  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
+    return edit_distance(text, a) < edit_distance(text, b);
+  });
+}
+
+std::string place(const std::string& file, const YAML::Mark& mark) {
+  if (mark.is_null()) return file;
+  return file + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+}
+
+RawValue raw_value(const YAML::Node& node, const std::string& path, const std::string& where) {
+  RawValue raw;
+  raw.where = where;
+  if (node.IsScalar()) {
+    raw.items = {node.Scalar()};
+  } else if (node.IsSequence()) {
+    raw.is_list = true;
+    for (const YAML::Node& item : node) {
+      if (!item.IsScalar())
+        throw InputError(where, path + " holds something that is not a single value", "give a list of single values");
+      raw.items.push_back(item.Scalar());
+    }
+  } else if (node.IsMap()) {
+    throw InputError(where, path + " is a map, but it is a key with one value", "give its value behind the colon");
+  } else {
+    throw InputError(where, path + " has no value", "give a value or leave out the key");
+  }
+  return raw;
+}
+
+/// Sections and keys by name, and what to say of a name that is not one.
+class KnownKeys {
+public:
+  explicit KnownKeys(Input& input) : m_sections(keys(input)) {}
+
+  const Section& section(const std::string& name, const std::string& where) const {
+    std::vector<std::string> known;
+    for (const Section& section : m_sections) {
+      if (section.name == name) return section;
+      known.push_back(section.name);
+    }
+    throw InputError(where, "unknown section '" + name + "'", "did you mean '" + nearest(name, known) + "'?");
+  }
+
+  const Key& key(const Section& section, const std::string& name, const std::string& where) const {
+    std::vector<std::string> known;
+    for (const Key& key : section.keys) {
+      if (key.name == name) return key;
+      known.push_back(key.name);
+    }
+    // A key of another section is a likelier slip than a misspelling that is far from every key.
+    std::string meant = section.name + "." + nearest(name, known);
+    for (const Section& other : m_sections)
+      for (const Key& key : other.keys)
+        if (key.name == name) meant = key.path();
+    throw InputError(where, "unknown key '" + section.name + "." + name + "'", "did you mean '" + meant + "'?");
+  }
+
+private:
+  std::vector<Section> m_sections;
+};
+
+YAML::Node load(const std::string& text, const std::string& name) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.empty() || documents.front().IsNull())
+      throw InputError(name, "the input is empty", "write at least one section, e.g. 'train:' (docs/input.md)");
+    if (documents.size() > 1)
+      throw InputError(name, "the input holds more than one YAML document", "remove the '---' between them");
+    return documents.front();
+  } catch (const YAML::Exception& error) {
+    throw InputError(place(name, error.mark), "this is not YAML: " + error.msg,
+                     "check indentation (spaces only), colons and quotes on this line");
+  }
+}
+
+}  // namespace
+
+Input parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  Input input;
+  input.file = name;
+  const KnownKeys known(input);
+  const auto set = [&](const Key& key, const RawValue& raw) {
+    key.parse(raw);
+    input.given[key.path()] = raw.where;
+  };
+
+  const YAML::Node root = load(text, name);
+  if (!root.IsMap())
+    throw InputError(place(name, root.Mark()), "the input is not a map of sections", "begin with e.g. 'train:'");
+  for (const auto& entry : root) {
+    const std::string where = place(name, entry.first.Mark());
+    const Section& section = known.section(entry.first.IsScalar() ? entry.first.Scalar() : "", where);
+    if (entry.second.IsNull()) continue;
+    if (!entry.second.IsMap())
+      throw InputError(where, "section '" + section.name + "' is not a map of keys",
+                       "indent 'key: value' lines below it");
+    for (const auto& pair : entry.second) {
+      const std::string key_where = place(name, pair.first.Mark());
+      const Key& key = known.key(section, pair.first.IsScalar() ? pair.first.Scalar() : "", key_where);
+      if (input.given.count(key.path()))
+        throw InputError(key_where, "key '" + key.path() + "' is given twice, first at " + input.given[key.path()],
+                         "remove one of them");
+      set(key, raw_value(pair.second, key.path(), key_where));
+    }
+  }
+
+  for (const std::string& text_override : overrides) {
+    const std::string where = "--set " + text_override;
+    const std::size_t equals = text_override.find('='), dot = text_override.find('.');
+    if (equals == std::string::npos || dot == std::string::npos || dot > equals)
+      throw InputError(where, "this is not of the form section.key=value", "write e.g. --set train.steps=100");
+    const Section& section = known.section(text_override.substr(0, dot), where);
+    const Key& key = known.key(section, text_override.substr(dot + 1, equals - dot - 1), where);
+    try {
+      set(key, raw_value(YAML::Load(text_override.substr(equals + 1)), key.path(), where));
+    } catch (const YAML::Exception& error) {
+      throw InputError(where, "the value is not YAML: " + error.msg, "quote the value for the shell");
+    }
+  }
+  apply_preset(input);
+  return input;
+}
+
+}  // namespace onebit::config

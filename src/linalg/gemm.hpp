@@ -1,0 +1,45 @@
+#pragma once
+/// \file gemm.hpp
+/// C ← α op(A) op(B) + β C on row-major matrices: one interface over the vendors' libraries.
+///
+/// On the host the product is cut into tiles of C whose size depends on the shape alone, and each tile is one
+/// single-threaded BLAS call (through Kokkos Kernels' BLAS TPL): a threaded BLAS rounds differently with another
+/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS through Kokkos Kernels' cuBLAS TPL.
+
+#include <cstddef>
+
+#include "base/kokkos.hpp"
+
+namespace onebit::linalg {
+
+enum class Transpose { no, yes };
+
+/// A row-major matrix in memory of the execution space: element (i, j) is data[i * row_stride + j].
+template <class T>
+struct Rows {
+  T* data;
+  std::size_t row_stride;
+};
+
+/// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C.
+/// With β = 0, C need not be initialised. Instantiated for float and double.
+template <class Exec, class Real>
+void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
+          Rows<const Real> b, Real beta, Rows<Real> c);
+
+/// A grid of (outer, inner) matrices in one buffer: matrix (o, i) begins at data[o * outer_stride + i * inner_stride].
+/// Attention's heads are such a grid (batch, head) inside the projections.
+template <class T>
+struct MatrixGrid {
+  T* data;
+  std::size_t row_stride;
+  std::size_t outer_stride;
+  std::size_t inner_stride;
+};
+
+/// gemm for each (o, i) of outer × inner small matrices; on the host one thread takes a whole matrix.
+template <class Exec, class Real>
+void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
+               MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c);
+
+}  // namespace onebit::linalg
