@@ -60,7 +60,7 @@ struct BackendName<Kokkos::Serial> {
 #else
 #define ONEBIT_IF_SERIAL(M)
 #endif
-#ifdef KOKKOS_ENABLE_OPENMP
+#if defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
 template <>
 struct BackendName<Kokkos::OpenMP> {
   static constexpr const char* value = "openmp";
@@ -126,6 +126,16 @@ public:
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 };
+
+/// GPUs that this process sees; -1 in a build without GPU backends.
+inline int gpu_count() {
+#ifdef KOKKOS_ENABLE_CUDA
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+#else
+  return -1;
+#endif
+}
 
 /// Starts Kokkos for its scope.
 class KokkosSession {

@@ -6,6 +6,8 @@
 #include <KokkosBlas3_gemm.hpp>
 #include <algorithm>
 #include <type_traits>
+
+#include "linalg/blas.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
 #endif
@@ -32,7 +34,7 @@ template <class Real>
 void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                         Rows<const Real> b, Real beta, Rows<Real> c) {
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
-  // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ. OpenBLAS and MKL use one thread inside a parallel region.
+  // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
   KokkosBlas::Impl::HostBlas<Real>::gemm(letter(op_b), letter(op_a), n, m, k, alpha, b.data,
                                          static_cast<int>(b.row_stride), a.data, static_cast<int>(a.row_stride), beta,
@@ -112,6 +114,7 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
           Rows<const Real> b, Real beta, Rows<Real> c) {
   if (m == 0 || n == 0) return;
   if constexpr (is_host<Exec>) {
+    const SingleThreadedBlas single_threaded;
     const int edge = tile_edge(m, n);
     const int rows = (m + edge - 1) / edge, columns = (n + edge - 1) / edge;
     Kokkos::parallel_for(
@@ -135,6 +138,7 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
                MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
   if (m == 0 || n == 0) return;
   if constexpr (is_host<Exec>) {
+    const SingleThreadedBlas single_threaded;
     Kokkos::parallel_for(
         "OneBit::linalg::gemm_grid", Kokkos::RangePolicy<Exec>(exec, 0, outer * inner), [=](int index) {
           const std::size_t o = index / inner, i = index % inner;

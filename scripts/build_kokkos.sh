@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# Builds Kokkos and Kokkos Kernels from the distribution's own source package
+# of Trilinos, which carries both, into $ONEBIT_DEPS/{host,cuda}.
+# Called by setup.sh.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: scripts/build_kokkos.sh [--is-built] host|cuda
+
+  host        OpenMP and Serial, BLAS from OpenBLAS
+  cuda        CUDA, OpenMP and Serial, BLAS from cuBLAS and OpenBLAS
+  --is-built  build nothing; succeed if an up-to-date build is there
+
+Environment: ONEBIT_DEPS, ONEBIT_CUDA_ARCH (see setup.sh --help)
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+deps=${ONEBIT_DEPS:-$root/.deps}
+cuda_arch=${ONEBIT_CUDA_ARCH:-90}
+patches=$root/cmake/patches
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+only_check=no
+if [[ ${1:-} == --is-built ]]; then
+  only_check=yes
+  shift
+fi
+flavour=${1:-}
+case $flavour in
+  host|cuda) ;;
+  --help|-h) usage; exit 0 ;;
+  *) usage >&2; exit 2 ;;
+esac
+[[ $cuda_arch =~ ^[0-9]+$ ]] || fail "ONEBIT_CUDA_ARCH is '$cuda_arch': give a number such as 90"
+prefix=$deps/$flavour
+
+# --- what to build ----------------------------------------------------------
+
+common_options=(
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=17
+  -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_LIBDIR=lib
+)
+kokkos_options=(-DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON)
+# Of Kokkos Kernels only gemm is used, and that hands over to the BLAS in its
+# headers: instantiating everything beforehand would take minutes and change
+# nothing. OpenBLAS in its OpenMP flavour shares its threads with Kokkos.
+blas=$(dpkg -L libopenblas-openmp-dev | grep '/libopenblas\.so$')
+kernels_options=(
+  -DKokkosKernels_ENABLED_COMPONENTS=BLAS -DKokkosKernels_ADD_DEFAULT_ETI=OFF
+  -DKokkosKernels_ENABLE_TPL_BLAS=ON -DKokkosKernels_ENABLE_TPL_LAPACK=OFF
+  -DBLAS_LIBRARIES=openblas "-DBLAS_LIBRARY_DIRS=${blas%/*}"
+  "-DF77_BLAS_MANGLE=(name,NAME) name ## _" # spares looking for a Fortran compiler
+)
+if [[ $flavour == cuda ]]; then
+  kokkos_options+=(
+    -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_CUDA_LAMBDA=ON -DKokkos_ENABLE_CUDA_CONSTEXPR=ON
+  )
+  kernels_options+=(
+    -DKokkosKernels_ENABLE_TPL_CUBLAS=ON
+    # Not used, and its old interface is gone from CUDA 12.
+    -DKokkosKernels_ENABLE_TPL_CUSPARSE=OFF
+  )
+fi
+
+# Everything that decides what is built. The stamp holds this text and is
+# written last, so a failed or interrupted build leaves none.
+recipe() {
+  echo "g++ $(g++ -dumpfullversion)"
+  if [[ $flavour == cuda ]]; then
+    echo "nvcc $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), sm_$cuda_arch"
+    patch_sum # the patches matter to CUDA only
+  fi
+  printf '%s\n' "${common_options[@]}" "${kokkos_options[@]}" "${kernels_options[@]}"
+}
+patch_sum() { cat "$patches"/*.patch | sha256sum; }
+
+stamp=$prefix/.onebit-stamp
+up_to_date() { [[ -f $stamp && $(<"$stamp") == "$(recipe)" ]]; }
+
+if up_to_date; then
+  exit 0
+elif [[ $only_check == yes ]]; then
+  exit 1
+fi
+
+mkdir -p "$deps"
+# Two checkouts that share $ONEBIT_DEPS must not build at once.
+exec 9>"$deps/.lock"
+flock 9
+if up_to_date; then
+  exit 0
+fi
+
+# --- sources ----------------------------------------------------------------
+
+source_dir=$deps/source
+
+# Prints a deb-src line for this distribution's release, made from the entry
+# that apt itself uses for binary packages.
+source_line() {
+  local codename uri suite component signed_by
+  # shellcheck source=/dev/null
+  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  while IFS='|' read -r uri suite component; do
+    # Debian has trilinos in main, Ubuntu in universe.
+    [[ $suite == "$codename" && $component =~ ^(main|universe)$ ]] || continue
+    signed_by=$(keyring_of "$uri")
+    printf 'deb-src %s%s %s %s\n' "${signed_by:+[signed-by=$signed_by] }" "$uri" "$suite" "$component"
+  done < <(apt-get indextargets --format "\$(REPO_URI)|\$(RELEASE)|\$(COMPONENT)" 'Created-By: Packages' | sort -u)
+}
+
+# The key that the system's sources name for a repository, if they name one
+# (apt lists its repositories, but not their keys).
+keyring_of() {
+  local uri=${1%/}/
+  {
+    # *.sources files: stanzas with their fields in any order.
+    find /etc/apt/sources.list.d -name '*.sources' -exec awk -v uri="$uri" '
+      BEGIN { RS = ""; FS = "\n" }
+      { key = ""; matches = 0
+        for (i = 1; i <= NF; i++) {
+          field = $i; gsub(/[ \t]+/, "/ ", field)
+          if (field ~ /^URIs:/ && index(field "/", uri)) matches = 1
+          if (field ~ /^Signed-By:\/ \//) { key = field; sub(/^[^ ]* /, "", key) }
+        }
+        if (matches && key != "") print key }' {} \;
+    # *.list files: a line each.
+    find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' -exec awk -v uri="$uri" '
+      $1 == "deb" { line = $0; gsub(/[ \t]+/, "/ ", line); if (index(line, uri)) print }' {} + |
+      sed -n 's/.*signed-by=\(\/[^] ]*\).*/\1/p'
+  } 2>/dev/null | head -n 1
+}
+
+# The SHA-256 sums in Debian control data, in the format of sha256sum.
+sums_in_control_data() {
+  awk '/^[^ ]/ { sums = ($1 == "Checksums-Sha256:") } sums && NF == 3 { print $1 "  " $3 }' "$@"
+}
+
+# Downloads into the current directory with its own sources.list and checks.
+fetch_and_check() {
+  # Lists and caches of our own: nothing of the system's apt is changed. With
+  # these, apt refuses whatever the distribution's key does not vouch for.
+  local options=(
+    -q
+    -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=-
+    -o "Dir::State::Lists=$PWD/lists" -o "Dir::Cache=$PWD/cache"
+    -o Acquire::AllowInsecureRepositories=false -o APT::Get::AllowUnauthenticated=false
+    -o "APT::Sandbox::User=$(id -un)"
+  )
+  mkdir -p lists/partial cache/archives/partial
+  apt-get "${options[@]}" -o APT::Update::Error-Mode=any update
+  apt-get "${options[@]}" source --download-only trilinos
+  # apt has checked the signature of the index and the hashes in it. Check
+  # again what lies on the disk: the package description (.dsc) against that
+  # index, the tarballs against the description.
+  apt-cache "${options[@]}" showsrc --only-source trilinos | sums_in_control_data >index.sha256
+  sha256sum --check --strict --ignore-missing index.sha256 | tee checked
+  grep -q '\.dsc: OK$' checked
+  sums_in_control_data ./*.dsc >dsc.sha256
+  sha256sum --check --strict dsc.sha256
+}
+
+download() {
+  local work=$deps/download lines archive
+  lines=$(source_line)
+  [[ -n $lines ]] || fail "apt has no repository of this distribution's release: give a Kokkos of yours with Kokkos_ROOT"
+  rm -rf "$work"
+  mkdir -p "$work"
+  echo "$lines" >"$work/sources.list"
+  say "fetching the source package trilinos (about 170 MB)"
+  # Not in a condition: there, bash would go on after a command that failed.
+  set +e
+  (set -e; cd "$work"; fetch_and_check) >"$work/log" 2>&1
+  local status=$?
+  set -e
+  if [[ $status -ne 0 ]]; then
+    tail -n 30 "$work/log" >&2
+    fail "could not fetch trilinos: see $work/log"
+  fi
+  say "checked trilinos: the index is signed by the distribution, all SHA-256 sums are right"
+
+  archive=$(find "$work" -maxdepth 1 -name 'trilinos_*.orig.tar.*' ! -name '*.asc')
+  rm -rf "$source_dir" "$source_dir.part"
+  mkdir -p "$source_dir.part"
+  tar -xf "$archive" -C "$source_dir.part" --strip-components=2 --wildcards \
+    --no-wildcards-match-slash '*/packages/kokkos' '*/packages/kokkos-kernels'
+  prepare_sources "$source_dir.part"
+  mv "$source_dir.part" "$source_dir"
+  rm -rf "$work"
+}
+
+# Kokkos 3.4 is older than CUDA 12 and the GPUs that came with it. Each patch
+# says what it is for; newer Kokkos needs none of them.
+prepare_sources() {
+  local file
+  if [[ $(kokkos_version "$1") == 3.4.* ]]; then
+    for file in "$patches"/kokkos-3.4-*.patch; do
+      patch --quiet --directory="$1/kokkos" --strip=1 <"$file"
+    done
+  fi
+  patch_sum >"$1/.patches"
+}
+
+kokkos_version() {
+  sed -n 's/^ *set *(Kokkos_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)).*/\2/Ip' "$1/kokkos/CMakeLists.txt" | paste -sd.
+}
+
+# --- build ------------------------------------------------------------------
+
+# The GPU architecture, in the words of this version of Kokkos.
+arch_options() {
+  case $(kokkos_version "$source_dir"):$cuda_arch in
+    3.4.*:75) echo -DKokkos_ARCH_TURING75=ON ;;
+    # Knows nothing newer than Ampere; a patch lets the compiler flag be set.
+    3.4.*) echo "-DKokkos_ARCH_AMPERE80=ON -DONEBIT_CUDA_ARCH=$cuda_arch" ;;
+    *:75) echo -DKokkos_ARCH_TURING75=ON ;;
+    *:8[067]) echo "-DKokkos_ARCH_AMPERE$cuda_arch=ON" ;;
+    *:89) echo -DKokkos_ARCH_ADA89=ON ;;
+    *:90) echo -DKokkos_ARCH_HOPPER90=ON ;;
+    *) echo "-DKokkos_ARCH_BLACKWELL$cuda_arch=ON" ;;
+  esac
+}
+
+# build NAME SOURCE OPTION…: configure, build and install one package.
+build() {
+  local name=$1 source=$2 log=$prefix.log
+  shift 2
+  say "building $name for $flavour"
+  {
+    cmake -G Ninja -S "$source" -B "$deps/build/$flavour/$name" \
+      -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_PREFIX_PATH="$prefix" \
+      "${common_options[@]}" "$@" &&
+      cmake --build "$deps/build/$flavour/$name" --parallel "$(nproc)" &&
+      cmake --install "$deps/build/$flavour/$name"
+  } >>"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building $name for $flavour failed: see $log"; }
+}
+
+if [[ $(cat "$source_dir/.patches" 2>/dev/null) != "$(patch_sum)" ]]; then
+  download
+fi
+
+rm -rf "$prefix" "$prefix.log" "${deps:?}/build/$flavour"
+recipe_text=$(recipe)
+compiler=g++
+if [[ $flavour == cuda ]]; then
+  compiler=$source_dir/kokkos/bin/nvcc_wrapper
+  read -ra arch < <(arch_options)
+  kokkos_options+=("${arch[@]}")
+fi
+build kokkos "$source_dir/kokkos" "-DCMAKE_CXX_COMPILER=$compiler" "${kokkos_options[@]}"
+[[ $flavour != cuda ]] || compiler=$prefix/bin/nvcc_wrapper
+build kokkos-kernels "$source_dir/kokkos-kernels" "-DCMAKE_CXX_COMPILER=$compiler" "${kernels_options[@]}"
+
+rm -rf "${deps:?}/build/$flavour"
+printf '%s\n' "$recipe_text" >"$stamp"
+say "built Kokkos $(kokkos_version "$source_dir") for $flavour in $prefix"

@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# Installs what OneBit needs and is missing. May be run as often as you like.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: scripts/setup.sh [--cuda]
+
+On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
+Kokkos Kernels where no usable ones are found, and exports the default corpus.
+Elsewhere: says what to provide.
+
+  --cuda   also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
+  --help   this text
+
+Environment:
+  Kokkos_ROOT, KokkosKernels_ROOT, CMAKE_PREFIX_PATH
+                      where to look for Kokkos before building one: 3.4 to 5.x
+                      with OpenMP (and CUDA for --cuda)
+  ONEBIT_DEPS         where to build Kokkos (default: .deps in the checkout);
+                      several checkouts may share one
+  ONEBIT_CUDA_ARCH    compute capability without the dot (default: 90, Hopper)
+TEXT
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export ONEBIT_DEPS=${ONEBIT_DEPS:-$root/.deps}
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+flavours=(host)
+for argument in "$@"; do
+  case $argument in
+    --cuda) flavours+=(cuda) ;;
+    --help|-h) usage; exit 0 ;;
+    *) usage >&2; exit 2 ;;
+  esac
+done
+
+# --- packages ---------------------------------------------------------------
+
+packages=(
+  g++ cmake ninja-build pkg-config ccache patch # build tools
+  libopenmpi-dev openmpi-bin                    # MPI
+  libopenblas-openmp-dev                        # BLAS with OpenMP threads
+  libyaml-cpp-dev libcli11-dev                  # input files, command line
+  libhdf5-openmpi-dev                           # array files
+  libsentencepiece-dev                          # subword tokens
+  libgtest-dev                                  # tests
+  bible-kjv bible-kjv-text                      # text of the default corpus
+  dpkg-dev ca-certificates                      # fetch the sources of Kokkos
+)
+
+without_apt() {
+  cat >&2 <<'TEXT'
+setup: this system has no apt, so nothing was installed. Provide:
+  - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config
+  - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
+    yaml-cpp, CLI11, SentencePiece, GoogleTest
+  - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels
+    of the same version with the BLAS TPL (and cuBLAS)
+Tell CMake where Kokkos is:
+  export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
+With Spack:
+  spack install kokkos-kernels+openmp+serial+blas ^openblas threads=openmp
+  spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf
+  spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf
+Then: cmake --preset openmp && cmake --build build/openmp
+See docs/build.md.
+TEXT
+  exit 1
+}
+
+install_packages() {
+  local installed package missing=()
+  # One query for all is fast; unknown packages only make it exit with 1.
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
+  for package in "${packages[@]}"; do
+    grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+  done
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  say "installing ${missing[*]}"
+  local elevate=() log=$ONEBIT_DEPS/packages.log
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null || fail "that needs root: run 'apt-get install ${missing[*]}' as root, then this again"
+    say "with sudo, which may ask for your password"
+    elevate=(sudo)
+  fi
+  mkdir -p "$ONEBIT_DEPS"
+  {
+    "${elevate[@]}" apt-get -q -o DPkg::Lock::Timeout=600 update &&
+      "${elevate[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+        -o DPkg::Lock::Timeout=600 install --no-install-recommends "${missing[@]}"
+  } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }
+}
+
+# --- Kokkos -----------------------------------------------------------------
+
+# Prints the Kokkos that CMake finds by itself and succeeds if it will do;
+# prints the reason and fails if not.
+find_kokkos() {
+  local devices=$1 probe verdict
+  probe=$(mktemp -d)
+  # A version range in find_package() is refused by Kokkos' own version file,
+  # so the version is compared here.
+  cat >"$probe/CMakeLists.txt" <<TEXT
+cmake_minimum_required(VERSION 3.22)
+project(probe CXX)
+find_package(Kokkos QUIET CONFIG)
+find_package(KokkosKernels QUIET CONFIG)
+set(verdict "yes Kokkos \${Kokkos_VERSION} in \${Kokkos_DIR}")
+foreach(device $devices)
+  if(NOT device IN_LIST Kokkos_DEVICES)
+    set(verdict "no Kokkos in \${Kokkos_DIR} was built without \${device}")
+  endif()
+endforeach()
+if(Kokkos_VERSION VERSION_LESS 3.4 OR NOT Kokkos_VERSION VERSION_LESS 6)
+  set(verdict "no Kokkos in \${Kokkos_DIR} is \${Kokkos_VERSION}, not 3.4 to 5.x")
+endif()
+if(NOT KokkosKernels_FOUND)
+  set(verdict "no CMake finds no Kokkos Kernels")
+endif()
+if(NOT Kokkos_FOUND)
+  set(verdict "no CMake finds no Kokkos")
+endif()
+file(WRITE "\${CMAKE_BINARY_DIR}/verdict" "\${verdict}")
+TEXT
+  cmake -S "$probe" -B "$probe/build" >"$probe/log" 2>&1 || true
+  verdict=$(cat "$probe/build/verdict" 2>/dev/null || echo "no CMake cannot configure with it: $(grep -m 1 -A 2 '^CMake Error' "$probe/log" | paste -sd' ')")
+  rm -rf "$probe"
+  echo "${verdict#* }"
+  [[ $verdict == yes* ]]
+}
+
+provide_kokkos() {
+  local flavour=$1 devices found
+  case $flavour in
+    host) devices=OPENMP ;;
+    cuda) devices='OPENMP CUDA' ;;
+  esac
+  # Kokkos_ROOT comes before everything else in CMake's search, so whoever set
+  # it gets that Kokkos or an error.
+  if [[ -n ${Kokkos_ROOT:-} ]]; then
+    found=$(find_kokkos "$devices") || fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
+    say "using $found for $flavour"
+  elif "$root/scripts/build_kokkos.sh" --is-built "$flavour"; then
+    return 0
+  elif found=$(find_kokkos "$devices"); then
+    say "using $found for $flavour"
+  else
+    "$root/scripts/build_kokkos.sh" "$flavour"
+  fi
+}
+
+# ----------------------------------------------------------------------------
+
+if [[ " ${flavours[*]} " == *" cuda "* ]] && ! command -v nvcc >/dev/null; then
+  fail "--cuda: nvcc is not on PATH. Load the CUDA toolkit (for example: export PATH=/usr/local/cuda/bin:\$PATH)"
+fi
+
+if command -v apt-get >/dev/null; then
+  install_packages
+else
+  # A site that has everything needs no apt: then this is only a check.
+  found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
+fi
+for flavour in "${flavours[@]}"; do
+  provide_kokkos "$flavour"
+done
+"$root/scripts/corpus.sh"
+say "ready"

@@ -1,0 +1,134 @@
+/// \file main.cpp
+/// The program: starts MPI and Kokkos, reads the input, dispatches command and backend, and agrees on one exit status.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/kokkos.hpp"
+#include "base/mpi.hpp"
+#include "config/input.hpp"
+#include "train/trainer.hpp"
+
+namespace {
+
+using namespace onebit;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || file.bad() || text.str().empty())
+    throw InputError(path, "the input file does not exist, is empty or may not be read",
+                     "check the name and the permissions; examples are in inputs/");
+  return text.str();
+}
+
+/// Rank 0 reads, every rank parses the same text.
+config::Input read_input(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides) {
+  std::string text;
+  world.collectively([&] {
+    if (world.rank() == 0) text = read_file(path);
+  });
+  text = world.broadcast(text, 0);
+  config::Input input;
+  world.collectively([&] { input = config::parse(text, path, overrides); });
+  return input;
+}
+
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+#define ONEBIT_NAME(Exec) names.push_back(BackendName<Exec>::value);
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_NAME)
+  return names;
+}
+
+/// Refuses a backend that this build or this machine does not have.
+void check_backend(const config::Input& input) {
+  const std::string wanted = config::to_string(input.run.backend);
+  const std::vector<std::string> built = backends();
+  if (std::find(built.begin(), built.end(), wanted) == built.end())
+    throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
+                     "use one of those that `onebit list` shows, or build with a Kokkos that has it (docs/build.md)");
+  // A Kokkos with CUDA does not start without a GPU, even for its host backends.
+  if (gpu_count() == 0)
+    throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
+                     "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
+}
+
+void run_training(const Communicator& world, const config::Input& input) {
+  world.collectively([&] { check_backend(input); });
+  const int gpus = gpu_count();
+  const bool serial = input.run.backend == config::Backend::serial;
+  const KokkosSession kokkos(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
+#define ONEBIT_DISPATCH(Exec) \
+  if (config::to_string(input.run.backend) == BackendName<Exec>::value) return train::train(Exec(), input, world);
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
+}
+
+void list() {
+  std::printf("backends:");
+  for (const std::string& name : backends()) std::printf(" %s", name.c_str());
+  std::printf("\nalgorithms:");
+  for (const std::string& name : config::algorithm_names()) std::printf(" %s", name.c_str());
+  std::printf("\nworkloads: transformer quadratic replay\ncompressors: sign\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
+  app.require_subcommand(1);
+  std::string path;
+  std::vector<std::string> overrides;
+  bool input_keys = false;
+  const auto input_command = [&](const char* name, const char* meaning) {
+    CLI::App* const command = app.add_subcommand(name, meaning);
+    command->add_option("INPUT", path, "YAML file (docs/input.md)")->required();
+    command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
+    return command;
+  };
+  const CLI::App* const train_command = input_command("train", "train; CSV files into run.output");
+  const CLI::App* const validate_command = input_command("validate", "check an input, print it resolved, run nothing");
+  CLI::App* const list_command = app.add_subcommand("list", "what this build has");
+  list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Each rank sees the same command line; the launcher shows one copy of a message that only rank 0 should print.
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitStatus::bad_input);
+  }
+
+  const MpiSession mpi(argc, argv);
+  const Communicator world;
+  const bool root = world.rank() == 0;
+  ExitStatus status = ExitStatus::success;
+  try {
+    if (*train_command) run_training(world, read_input(world, path, overrides));
+    if (*validate_command) {
+      const config::Input input = read_input(world, path, overrides);
+      world.collectively([&] { config::check(input, world.size()); });
+      if (root) std::fputs(config::resolved(input).c_str(), stdout);
+    }
+    if (*list_command && root) {
+      if (input_keys)
+        std::fputs(config::documentation().c_str(), stdout);
+      else
+        list();
+    }
+  } catch (const AgreedError& error) {
+    if (root) std::fprintf(stderr, "error: %s\n", error.what());
+    status = error.status();
+  } catch (const std::exception& error) {
+    // The other ranks do not know and may wait for this one.
+    const Error* const known = dynamic_cast<const Error*>(&error);
+    status = known ? known->status() : ExitStatus::failed_run;
+    std::fprintf(stderr, "error: rank %d: %s\n", world.rank(), error.what());
+    std::fflush(nullptr);
+    if (world.size() > 1) MPI_Abort(world.get(), static_cast<int>(status));
+  }
+  return static_cast<int>(status);
+}

@@ -1,0 +1,34 @@
+#pragma once
+/// \file reference.hpp
+/// The fixed summation tree of parallel.hpp in plain loops: the definition that the kernels are tested against.
+
+#include <cstddef>
+#include <vector>
+
+#include "base/parallel.hpp"
+
+namespace onebit {
+
+/// The sum of one piece: term i is added to lane i % 32 in its own type, then the lanes are added in double by halving.
+template <class Term>
+double piece_sum_ref(const std::vector<Term>& terms) {
+  std::vector<Term> lanes(lane_count, Term(0));
+  for (std::size_t i = 0; i < terms.size(); ++i) lanes[i % lane_count] += terms[i];
+  std::vector<double> tree(lanes.begin(), lanes.end());
+  for (std::size_t half = tree.size() / 2; half > 0; half /= 2)
+    for (std::size_t lane = 0; lane < half; ++lane) tree[lane] += tree[lane + half];
+  return tree[0];
+}
+
+/// The sum of a vector: pieces of 1024 terms, and then their sums as one piece.
+template <class Term>
+double ordered_sum_ref(const std::vector<Term>& terms) {
+  std::vector<double> pieces;
+  for (std::size_t begin = 0; begin < terms.size(); begin += piece_length) {
+    const std::size_t end = begin + piece_length < terms.size() ? begin + piece_length : terms.size();
+    pieces.push_back(piece_sum_ref(std::vector<Term>(terms.begin() + begin, terms.begin() + end)));
+  }
+  return piece_sum_ref(pieces);
+}
+
+}  // namespace onebit

@@ -1,0 +1,123 @@
+/// \file corpus.cpp
+/// Reading and checking the files of a corpus.
+
+#include "data/corpus.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+#include "base/error.hpp"
+
+namespace onebit::data {
+namespace {
+
+/// Bytes of text that fit into this machine's memory together with their tokens, of which there may be one a byte.
+std::uintmax_t most_text() {
+  const std::uintmax_t memory =
+      static_cast<std::uintmax_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE));
+  return memory / (1 + sizeof(int));
+}
+
+std::string join_names(const std::vector<std::string>& files) {
+  if (files.empty()) throw InputError("corpus", "it names no files", "name at least one text file");
+  if (files.size() == 1) return files.front();
+  return files.front() + " and " + std::to_string(files.size() - 1) + (files.size() == 2 ? " more file" : " more files");
+}
+
+/// Bytes of a file that can serve as text.
+std::uintmax_t checked_size(const std::string& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
+  if (!std::filesystem::is_regular_file(status)) {
+    throw InputError(file, std::filesystem::is_directory(status) ? "is a directory" : "is not a regular file",
+                     "name the text files themselves");
+  }
+  const std::uintmax_t size = std::filesystem::file_size(file, error);
+  if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
+  if (size == 0) throw InputError(file, "is empty", "name a file with text in it, or leave this one out");
+  return size;
+}
+
+/// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
+/// a file must not be completed by the next.
+std::string read_files(const std::vector<std::string>& files, bool must_be_utf8) {
+  const std::uintmax_t most = most_text();
+  std::vector<std::size_t> sizes;
+  std::size_t total = 0;
+  for (const std::string& file : files) {
+    const std::uintmax_t size = checked_size(file);
+    if (size > most - total) {
+      throw InputError(file, "the corpus up to here has " + std::to_string(total) + " + " + std::to_string(size) +
+                                 " bytes; with its tokens, this machine's memory holds " + std::to_string(most),
+                       "use fewer or smaller files");
+    }
+    sizes.push_back(static_cast<std::size_t>(size));
+    total += sizes.back();
+  }
+
+  std::string text(total, '\0');
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    errno = 0;
+    std::ifstream stream(files[i], std::ios::binary);
+    if (!stream) {
+      throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
+                       "check the permissions of the file");
+    }
+    if (!stream.read(text.data() + offset, static_cast<std::streamsize>(sizes[i]))) {
+      throw InputError(files[i], "could be read only up to byte " + std::to_string(stream.gcount()) + " of " +
+                                     std::to_string(sizes[i]),
+                       "check that nothing writes to the file and that its file system works");
+    }
+    if (must_be_utf8) {
+      const std::size_t valid = utf8_prefix(std::string_view(text).substr(offset, sizes[i]));
+      if (valid < sizes[i]) {
+        throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
+                         "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
+      }
+    }
+    offset += sizes[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files)) {
+  const double fraction = options.validation_fraction;
+  if (!(fraction >= 0 && fraction < 1)) {
+    throw InputError(m_name, "a validation fraction of " + std::to_string(fraction) + " is not in [0, 1)",
+                     "set it to the share of the text to validate with, for example 0.1");
+  }
+  const bool subwords = options.tokenizer == TokenizerKind::sentencepiece;
+  const std::string text = read_files(options.files, subwords);
+
+  std::size_t train_bytes = text.size();
+  if (fraction > 0) {
+    const auto share = static_cast<std::size_t>(std::llround(fraction * static_cast<double>(text.size())));
+    train_bytes -= std::clamp<std::size_t>(share, 1, text.size());
+  }
+  if (subwords) train_bytes = utf8_boundary(text, train_bytes);
+  if (train_bytes == 0) {
+    throw InputError(m_name, "its " + std::to_string(text.size()) + " bytes are too few to be divided",
+                     "give more text, or set a smaller validation fraction");
+  }
+  const std::string_view train = std::string_view(text).substr(0, train_bytes);
+  const std::string_view validation = std::string_view(text).substr(train_bytes);
+
+  m_tokenizer = subwords ? make_sentencepiece_tokenizer(train, options.vocabulary, options.cache_directory, m_name)
+                         : make_byte_tokenizer();
+  m_train = m_tokenizer->encode(train);
+  m_validation = m_tokenizer->encode(validation);
+}
+
+}  // namespace onebit::data

@@ -1,0 +1,379 @@
+/// \file tokenizer.cpp
+/// Bytes, and SentencePiece with its cache of trained models.
+
+#include "data/tokenizer.hpp"
+
+#include <fcntl.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace onebit::data {
+namespace {
+
+constexpr int byte_values = 256;
+constexpr const char* mask_text = "[MASK]";
+
+class ByteTokenizer final : public Tokenizer {
+public:
+  int vocabulary() const override { return byte_values + 1; }
+  int mask_token() const override { return byte_values; }
+
+  std::vector<int> encode(std::string_view text) const override {
+    std::vector<int> tokens(text.size());
+    std::transform(text.begin(), text.end(), tokens.begin(), [](char c) { return static_cast<unsigned char>(c); });
+    return tokens;
+  }
+
+  std::string decode(const std::vector<int>& tokens) const override {
+    std::string text;
+    text.reserve(tokens.size());
+    for (const int token : tokens) {
+      if (token == mask_token()) {
+        text += mask_text;
+      } else {
+        text += static_cast<char>(token);
+      }
+    }
+    return text;
+  }
+};
+
+// --- cutting text -----------------------------------------------------------
+
+/// Longest word and longest training sentence, bytes: bounds the work per call on a text without spaces or lines.
+constexpr std::size_t longest_cut = 4096;
+/// Bytes of training sentences: ten times this improves a vocabulary of the usual sizes no more, but takes minutes.
+constexpr std::size_t training_bytes = std::size_t{64} << 20;
+
+/// End of the word that begins at `begin`. A word runs up to the next space, which begins the next word (SentencePiece
+/// writes "▁word"), or up to and with a newline. No piece reaches over such an end, so words are encoded one by one.
+std::size_t word_end(std::string_view text, std::size_t begin) {
+  const std::size_t longest = std::min(text.size(), begin + longest_cut);
+  for (std::size_t end = begin; end < longest; ++end) {
+    if (text[end] == '\n') return end + 1;
+    if (text[end] == ' ' && end > begin) return end;
+  }
+  return longest == text.size() ? longest : utf8_boundary(text, longest);
+}
+
+/// Training sentences: lines without their newline (which the byte token <0x0A> encodes), long ones cut between words.
+/// From a text of more than `training_bytes` every n-th line, so that all of it is represented.
+class Sentences final : public sentencepiece::SentenceIterator {
+public:
+  explicit Sentences(std::string_view text) : m_text(text), m_stride(1 + text.size() / training_bytes) { read(); }
+
+  bool done() const override { return m_done; }
+  void Next() override {
+    for (std::size_t skipped = 1; skipped < m_stride && m_end < m_text.size(); ++skipped) m_end = sentence_end(m_end);
+    read();
+  }
+  const std::string& value() const override { return m_sentence; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+private:
+  std::size_t sentence_end(std::size_t begin) const {
+    std::size_t end = word_end(m_text, begin);
+    while (end < m_text.size() && m_text[end - 1] != '\n') {
+      const std::size_t next = word_end(m_text, end);
+      if (next - begin > longest_cut) break;
+      end = next;
+    }
+    return end;
+  }
+
+  void read() {
+    m_done = m_end == m_text.size();
+    if (m_done) return;
+    const std::size_t begin = m_end;
+    m_end = sentence_end(begin);
+    m_sentence = m_text.substr(begin, m_end - begin);
+    if (m_sentence.back() == '\n') m_sentence.pop_back();
+  }
+
+  std::string_view m_text;
+  std::size_t m_stride;
+  std::size_t m_end = 0;
+  bool m_done = false;
+  std::string m_sentence;
+};
+
+// --- training ---------------------------------------------------------------
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+/// Everything the trained model depends on besides the text.
+Options training_options(int vocabulary) {
+  return {
+      // BPE counts in integers: no float sums whose order, hence result, could depend on a thread count.
+      {"model_type", "bpe"},
+      {"vocab_size", std::to_string(vocabulary)},
+      {"num_threads", "1"},
+      // Byte fallback encodes what has no piece, so <unk>, which SentencePiece insists on, never appears in a text:
+      // its id serves as [MASK]. (A user-defined symbol would also be found where a text says "[MASK]".)
+      {"byte_fallback", "true"},
+      {"unk_id", "0"},
+      {"unk_piece", mask_text},
+      {"unk_surface", mask_text},
+      {"bos_id", "-1"},
+      {"eos_id", "-1"},
+      {"pad_id", "-1"},
+      // Nothing is normalised away: a model of the text must be able to give all of it back.
+      {"normalization_rule_name", "identity"},
+      {"add_dummy_prefix", "false"},
+      {"remove_extra_whitespaces", "false"},
+      {"max_sentence_length", std::to_string(longest_cut)},
+  };
+}
+
+/// SentencePiece reports "Internal: file(line) [condition] reason": the reason.
+std::string reason(const sentencepiece::util::Status& status) {
+  const std::string text = status.ToString();
+  const std::size_t end_of_condition = text.rfind("] ");
+  return end_of_condition == std::string::npos ? text : text.substr(end_of_condition + 2);
+}
+
+/// The serialised model.
+std::string train(std::string_view text, const Options& options, const std::string& where) {
+  std::unordered_map<std::string, std::string> arguments(options.begin(), options.end());
+  arguments["minloglevel"] = "3";  // fatal only: errors come back as a status
+  Sentences sentences(text);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model);
+  if (!status.ok()) {
+    throw InputError(where, "SentencePiece cannot make the vocabulary from this text: " + reason(status),
+                     "choose a vocabulary that the message allows, give more text, or use the tokenizer 'bytes'");
+  }
+  return model;
+}
+
+// --- cache ------------------------------------------------------------------
+
+/// FNV-1a, 64 bit (Fowler, Noll and Vo; RFC 9923).
+std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = 0xCBF29CE484222325ull) {
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3ull;
+  return hash;
+}
+
+std::string hex(std::uint64_t value) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
+  return text.data();
+}
+
+/// First line of a cached model; the model follows.
+std::string header(std::string_view model) { return "onebit-sentencepiece 1 fnv1a " + hex(fnv1a(model)) + "\n"; }
+
+std::string system_message(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void throw_unwritable(const std::string& path, int error) {
+  throw InputError(path, "cannot write the tokenizer cache: " + system_message(error),
+                   "choose a cache directory that you may write to and that has space");
+}
+
+/// A file descriptor, closed at the end of its scope.
+class File {
+public:
+  explicit File(int descriptor) : m_descriptor(descriptor) {}
+  ~File() {
+    if (m_descriptor >= 0) ::close(m_descriptor);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return m_descriptor; }
+
+private:
+  int m_descriptor;
+};
+
+/// Removes a file at the end of its scope; nothing happens when it was renamed meanwhile.
+struct TemporaryName {
+  std::string path;
+  ~TemporaryName() { ::unlink(path.c_str()); }
+};
+
+/// The model cached as `path`; none when there is no such file.
+std::optional<std::string> load(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  if (!file || !std::filesystem::is_regular_file(status)) {
+    throw InputError(path, "cannot read the cached tokenizer model", "make it a readable file, or delete it");
+  }
+  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::size_t header_size = header({}).size();
+  const std::string model = content.substr(std::min(header_size, content.size()));
+  if (content.compare(0, header_size, header(model)) != 0) {
+    throw InputError(path, "the cached tokenizer model is damaged: its checksum is wrong",
+                     "delete this file: the next run trains the model again");
+  }
+  return model;
+}
+
+/// Writes the model under a temporary name and renames it, so that `path` only ever names a complete file.
+void store(const std::string& path, const std::string& model) {
+  TemporaryName temporary{path + ".XXXXXX"};
+  const File file(::mkstemp(temporary.path.data()));
+  if (file.get() < 0) throw_unwritable(path, errno);
+  const std::string content = header(model) + model;
+  for (std::size_t written = 0; written < content.size();) {
+    const ssize_t count = ::write(file.get(), content.data() + written, content.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_unwritable(path, errno);
+    written += static_cast<std::size_t>(count);
+  }
+  // mkstemp keeps others out, but a cache may be shared.
+  if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0 ||
+      ::rename(temporary.path.c_str(), path.c_str()) != 0) {
+    throw_unwritable(path, errno);
+  }
+}
+
+/// The cached model, or a newly trained one.
+std::string load_or_train(std::string_view text, const Options& options, const std::string& path,
+                          const std::string& where) {
+  if (auto model = load(path)) return *std::move(model);
+
+  const std::string directory = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw_unwritable(directory, error.value());
+  const std::string lock_path = path + ".lock";
+  const File lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock.get() < 0) throw_unwritable(lock_path, errno);
+  // The lock saves the other processes the work of training. Where the file system has none, each trains the same
+  // model and the renames replace it by itself.
+  while (::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  if (auto model = load(path)) return *std::move(model);
+  std::string model = train(text, options, where);
+  store(path, model);
+  return model;
+}
+
+// --- SentencePiece ----------------------------------------------------------
+
+class SentencePieceTokenizer final : public Tokenizer {
+public:
+  /// \param path what errors name as the place of the model
+  SentencePieceTokenizer(const std::string& model, int vocabulary, const std::string& path) {
+    const auto status = m_processor.LoadFromSerializedProto(model);
+    if (!status.ok() || m_processor.GetPieceSize() != vocabulary ||
+        m_processor.IdToPiece(m_processor.unk_id()) != mask_text) {
+      throw InputError(path, "the cached tokenizer model cannot be used by this SentencePiece",
+                       "delete this file: the next run trains the model again");
+    }
+  }
+
+  int vocabulary() const override { return m_processor.GetPieceSize(); }
+  int mask_token() const override { return m_processor.unk_id(); }
+
+  std::vector<int> encode(std::string_view text) const override {
+    // Words repeat: to look one up is ten times faster than to encode it.
+    constexpr std::size_t most_known_words = std::size_t{1} << 20;
+    constexpr std::size_t longest_known_word = 32;
+    std::unordered_map<std::string_view, std::vector<int>> known_words;
+    std::vector<int> tokens;
+    std::vector<int> word_tokens;
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      end = word_end(text, begin);
+      const std::string_view word = text.substr(begin, end - begin);
+      const auto known = known_words.find(word);
+      if (known != known_words.end()) {
+        tokens.insert(tokens.end(), known->second.begin(), known->second.end());
+        continue;
+      }
+      check(m_processor.Encode(word, &word_tokens));
+      tokens.insert(tokens.end(), word_tokens.begin(), word_tokens.end());
+      if (word.size() <= longest_known_word && known_words.size() < most_known_words) {
+        known_words.emplace(word, word_tokens);
+      }
+    }
+    return tokens;
+  }
+
+  std::string decode(const std::vector<int>& tokens) const override {
+    std::string text;
+    check(m_processor.Decode(tokens, &text));
+    return text;
+  }
+
+private:
+  static void check(const sentencepiece::util::Status& status) {
+    if (!status.ok()) throw RunError("tokenizer", "SentencePiece failed: " + status.ToString(), "report this");
+  }
+
+  sentencepiece::SentencePieceProcessor m_processor;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view text, int vocabulary,
+                                                        const std::string& cache_directory, const std::string& where) {
+  if (vocabulary <= byte_values + 1) {
+    throw InputError(where, "a vocabulary of " + std::to_string(vocabulary) + " has no room for subwords",
+                     "choose more than " + std::to_string(byte_values + 1) +
+                         " (256 byte tokens and [MASK]), or use the tokenizer 'bytes'");
+  }
+  const Options options = training_options(vocabulary);
+  std::uint64_t hash = fnv1a(text);
+  for (const auto& [key, value] : options) hash = fnv1a(key + "=" + value + "\n", hash);
+  const std::filesystem::path directory = cache_directory.empty() ? "." : cache_directory;
+  const std::string path = directory / ("sentencepiece-" + std::to_string(vocabulary) + "-" + hex(hash) + ".model");
+  return std::make_unique<SentencePieceTokenizer>(load_or_train(text, options, path, where), vocabulary, path);
+}
+
+std::size_t utf8_prefix(std::string_view text) {
+  const auto byte = [&](std::size_t offset) -> unsigned {
+    return offset < text.size() ? static_cast<unsigned char>(text[offset]) : 0;
+  };
+  const auto continues = [&](std::size_t offset) { return (byte(offset) & 0xC0u) == 0x80u; };
+  std::size_t offset = 0;
+  while (offset < text.size()) {
+    const unsigned first = byte(offset), second = byte(offset + 1);
+    std::size_t length = 0;
+    if (first < 0x80) {
+      length = 1;
+    } else if (first >= 0xC2 && first <= 0xDF && continues(offset + 1)) {
+      length = 2;
+    } else if (first >= 0xE0 && first <= 0xEF && continues(offset + 1) && continues(offset + 2)) {
+      // Neither overlong nor a UTF-16 surrogate.
+      if (!(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F)) length = 3;
+    } else if (first >= 0xF0 && first <= 0xF4 && continues(offset + 1) && continues(offset + 2) &&
+               continues(offset + 3)) {
+      // Neither overlong nor beyond U+10FFFF.
+      if (!(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F)) length = 4;
+    }
+    if (length == 0) return offset;
+    offset += length;
+  }
+  return offset;
+}
+
+std::size_t utf8_boundary(std::string_view text, std::size_t offset) {
+  while (offset > 0 && offset < text.size() && (static_cast<unsigned char>(text[offset]) & 0xC0u) == 0x80u) --offset;
+  return offset;
+}
+
+}  // namespace onebit::data

@@ -1,0 +1,59 @@
+/// \file blas.cpp
+/// See blas.hpp.
+
+#include "linalg/blas.hpp"
+
+#include <KokkosKernels_config.h>
+
+#include <algorithm>
+#include <cstring>
+
+// OpenBLAS's own functions, looked up weakly: another BLAS does not have them. So are OpenMP's, because a Serial build
+// has them only where the BLAS brings them along.
+extern "C" {
+char* openblas_get_config() __attribute__((weak));
+char* openblas_get_corename() __attribute__((weak));
+void openblas_set_num_threads(int) __attribute__((weak));
+int omp_get_max_threads() __attribute__((weak));
+void omp_set_num_threads(int) __attribute__((weak));
+}
+
+namespace onebit::linalg {
+
+BlasInfo blas_info() {
+#ifndef KOKKOSKERNELS_ENABLE_TPL_BLAS
+  return {"Kokkos-fallback", "", "Kokkos Kernels was built without a BLAS: matrix products are slow on the host"};
+#else
+  if (!openblas_get_config || !openblas_get_corename) return {"BLAS", "", ""};
+  BlasInfo info;
+  const std::string config = openblas_get_config();
+  info.library = config.substr(0, config.find(' ', config.find(' ') + 1));
+  std::replace(info.library.begin(), info.library.end(), ' ', '-');
+  info.core = openblas_get_corename();
+#if defined(__x86_64__) && defined(__GNUC__)
+  const char* const older_than_avx512[] = {"Haswell", "Zen", "Sandybridge", "Nehalem", "Prescott", "Core2"};
+  const bool old = std::any_of(std::begin(older_than_avx512), std::end(older_than_avx512),
+                               [&](const char* core) { return info.core == core; });
+  if (old && __builtin_cpu_supports("avx512f"))
+    info.warning = "OpenBLAS runs its " + info.core +
+                   " kernels on a processor with AVX-512; unset OPENBLAS_CORETYPE, or matrix products are slow";
+#endif
+  return info;
+#endif
+}
+
+// OpenBLAS with OpenMP and MKL follow the calling thread's OpenMP setting, OpenBLAS with pthreads its own, which
+// nothing else in this program uses and so stays at 1.
+SingleThreadedBlas::SingleThreadedBlas() {
+  static const bool own_threads_off = openblas_set_num_threads ? (openblas_set_num_threads(1), true) : false;
+  (void)own_threads_off;
+  if (!omp_get_max_threads || !omp_set_num_threads) return;
+  m_threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+}
+
+SingleThreadedBlas::~SingleThreadedBlas() {
+  if (m_threads > 0) omp_set_num_threads(m_threads);
+}
+
+}  // namespace onebit::linalg

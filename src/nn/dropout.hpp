@@ -1,0 +1,98 @@
+#pragma once
+/// \file dropout.hpp
+/// Dropout without stored masks. An element is dropped or kept by a random number drawn by counter from what the
+/// element is: step, global sample, position, channel and site in the model. The backward pass draws the same numbers
+/// again, and a mask does not depend on how samples are divided among ranks and batches.
+
+#include <cstdint>
+
+#include "base/random.hpp"
+
+namespace onebit::nn {
+
+/// Which masks are drawn: those of a run (seed), a step and samples [first_sample, first_sample + B) of that step.
+struct DropoutKey {
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint64_t first_sample = 0;
+};
+
+/// One call of Philox gives 128 bits: decisions on 8 elements with 16 bits each.
+inline constexpr int dropout_decisions = 8;
+/// Elements of a row are decided on in blocks of 128. Calls 16 b … 16 b + 15 decide on block b, and call 16 b + l on
+/// its elements l, l + 16, …, l + 112, so that the calls of a block run in the lanes of a vector register.
+inline constexpr int dropout_calls = 16;
+inline constexpr int dropout_block = dropout_calls * dropout_decisions;
+
+/// The mask of one row: element j is multiplied by 0, or by 1 / (share of kept elements).
+template <class Real>
+struct DropoutRow {
+  std::uint64_t key;
+  std::uint64_t counter_low, counter_high;  ///< counter of the first call of Philox
+  std::uint32_t threshold;                  ///< drops where a 16-bit number is below
+  Real scale;                               ///< of what is kept
+
+  KOKKOS_FORCEINLINE_FUNCTION bool active() const { return threshold > 0; }
+
+  /// Factors of the elements that a call decides on.
+  KOKKOS_FORCEINLINE_FUNCTION void call_factors(int call, Real (&factors)[dropout_decisions]) const {
+    const Philox4 random = philox(key, counter_low + call, counter_high);
+    for (int i = 0; i < dropout_decisions; ++i)
+      factors[i] = (random.word[i / 2] >> (i % 2 * 16) & 0xFFFFu) < threshold ? Real(0) : scale;
+  }
+
+  /// Factors of the elements of a block.
+  KOKKOS_FORCEINLINE_FUNCTION void factors(int block, Real (&factors)[dropout_block]) const {
+    std::uint32_t words[4][dropout_calls];
+#pragma GCC ivdep
+    for (int call = 0; call < dropout_calls; ++call) {
+      const Philox4 random = philox(key, counter_low + block * dropout_calls + call, counter_high);
+      for (int w = 0; w < 4; ++w) words[w][call] = random.word[w];
+    }
+    for (int i = 0; i < dropout_decisions; ++i)
+#pragma GCC ivdep
+      for (int call = 0; call < dropout_calls; ++call)
+        factors[i * dropout_calls + call] =
+            (words[i / 2][call] >> (i % 2 * 16) & 0xFFFFu) < threshold ? Real(0) : scale;
+  }
+};
+
+/// The masks of one site of the model in one step.
+template <class Real>
+class Dropout {
+public:
+  /// Nothing is dropped.
+  Dropout() = default;
+
+  /// \param probability of dropping, in [0, 1); rounded to a multiple of 2^-16
+  /// \param site        place in the model, below 65536
+  /// \param sequence    T, positions of a sample, at most 65536
+  Dropout(Real probability, const DropoutKey& key, int site, int sequence)
+      : m_key(stream_key(key.seed, Stream::dropout)), m_step(key.step), m_first_sample(key.first_sample),
+        m_threshold(static_cast<std::uint32_t>(probability * 65536 + Real(0.5))),
+        m_scale(Real(65536) / static_cast<Real>(65536 - m_threshold)), m_site(site), m_sequence(sequence) {}
+
+  KOKKOS_FORCEINLINE_FUNCTION bool active() const { return m_threshold > 0; }
+
+  /// The mask of row r of (B*T).
+  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int r) const {
+    return row(r / m_sequence, r % m_sequence, 0, 0);
+  }
+
+  /// The mask of (sample, position) in a matrix that has `length` elements for each of some groups: attention draws
+  /// over (query position; head, key position).
+  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int sample, int position, int group, int length) const {
+    const std::uint32_t first_call = group * ((length + dropout_block - 1) / dropout_block * dropout_calls);
+    const std::uint32_t place = static_cast<std::uint32_t>(m_site) << 16 | static_cast<std::uint32_t>(position);
+    const std::uint32_t global_sample = static_cast<std::uint32_t>(m_first_sample + sample);
+    return {m_key, std::uint64_t{place} << 32 | first_call, m_step << 32 | global_sample, m_threshold, m_scale};
+  }
+
+private:
+  std::uint64_t m_key = 0, m_step = 0, m_first_sample = 0;
+  std::uint32_t m_threshold = 0;
+  Real m_scale = 1;
+  int m_site = 0, m_sequence = 1;
+};
+
+}  // namespace onebit::nn

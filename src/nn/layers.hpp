@@ -1,0 +1,122 @@
+#pragma once
+/// \file layers.hpp
+/// The kernels of the transformer that are not attention, forward and backward. Each passes once over the rows of its
+/// matrices, and does in that pass all that lies between two matrix products.
+///
+/// Shapes: B samples of T positions make N = B*T rows; P rows are predicted; C channels, V words. Names: d_x is the
+/// gradient of the loss with respect to x. Backward functions write the gradients of activations and add to the
+/// gradients of parameters.
+///
+/// Every function has a plain twin in reference.hpp that is its definition.
+
+#include "base/kokkos.hpp"
+#include "nn/dropout.hpp"
+#include "nn/rows.hpp"
+
+namespace onebit::nn {
+
+/// A layer normalisation (Ba et al. 2016): its parameters, its activations and the statistics that backward needs.
+/// output(r, j) = (input(r, j) − mean(r)) · reciprocal_std(r) · weight(j) + bias(j),
+/// reciprocal_std(r) = 1 / √(variance of row r + epsilon).
+template <class Exec, class Real>
+struct LayerNorm {
+  VectorRef<Exec, const Real> weight, bias;    ///< (C)
+  Real epsilon;
+  MatrixRef<Exec, Real> input, output;         ///< (N, C)
+  VectorRef<Exec, Real> mean, reciprocal_std;  ///< (N)
+};
+
+/// Where the gradients of a layer normalisation's parameters, and of the bias before it, are added; (C) each.
+template <class Exec, class Real>
+struct LayerNormGradient {
+  VectorRef<Exec, Real> d_weight, d_bias;
+  VectorRef<Exec, Real> d_branch_bias;  ///< empty if there is none
+};
+
+/// What cross_entropy leaves in the place of the logits.
+enum class CrossEntropyOutput {
+  logits,   ///< with their bias
+  gradient  ///< softmax − one-hot target: P times the gradient of the mean loss
+};
+
+/// Instantiated for float and double on every backend.
+template <class Exec, class Real>
+struct Layers {
+  using Matrix = MatrixRef<Exec, Real>;
+  using ConstMatrix = MatrixRef<Exec, const Real>;
+  using Vector = VectorRef<Exec, Real>;
+  using ConstVector = VectorRef<Exec, const Real>;
+  using Indices = VectorRef<Exec, const int>;
+  using Norm = LayerNorm<Exec, Real>;
+
+  /// output (N, out) ← input (N, in) · weightᵀ, weight (out, in). The bias is added by the kernel that comes next.
+  static void dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output);
+
+  /// d_input (N, in) ← scale · d_output (N, out) · weight + beta · d_input.
+  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, Real scale, Real beta,
+                                   Matrix d_input);
+
+  /// d_weight (out, in) += scale · d_outputᵀ · input.
+  static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Real scale,
+                                    Matrix d_weight);
+
+  /// matrix (N, C) += bias (C) in each row.
+  static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);
+
+  /// d_bias (C) += scale · the sum of the rows of d_output (N, C).
+  /// \param scratch row_block_count(N) * C elements
+  static void add_bias_backward(const Exec& exec, ConstMatrix d_output, Real scale, Vector scratch, Vector d_bias);
+
+  /// Drops elements of matrix (N, C) in place; its own backward.
+  static void drop_out(const Exec& exec, const Dropout<Real>& dropout, Matrix matrix);
+
+  /// input (N, C) ← input + bias (C); output ← GELU(input).
+  static void bias_gelu(const Exec& exec, ConstVector bias, Matrix input, Matrix output);
+
+  /// gradient (N, C) ← gradient · GELU'(input), and d_bias (C) += the sum of its rows. The output that the forward
+  /// pass did not keep is made again in the place of the input, which nobody needs any more: input ← GELU(input).
+  /// \param scratch row_block_count(N) * C elements
+  static void bias_gelu_backward(const Exec& exec, Matrix input, Matrix gradient, Vector scratch, Vector d_bias);
+
+  static void layer_norm(const Exec& exec, const Norm& norm);
+
+  /// The end of each half of a layer: norm.input ← residual + dropout(norm.input + bias), then layer_norm.
+  /// norm.input holds the output of the dense layer whose bias this is.
+  static void residual_layer_norm(const Exec& exec, ConstMatrix residual, ConstVector bias,
+                                  const Dropout<Real>& dropout, const Norm& norm);
+
+  /// Backward of layer_norm and of residual_layer_norm.
+  ///
+  /// d_input ← (add ? d_input : 0) + the normalisation's gradient at d_output. This is the gradient of the residual;
+  /// d_branch ← dropout(d_input) is that of the dense layer's output, and the sum of its rows that of the bias.
+  /// \param d_branch may be d_input where nothing is dropped
+  /// \param scratch  3 * row_block_count(N) * C elements
+  static void layer_norm_backward(const Exec& exec, const Norm& norm, ConstMatrix d_output, bool add, Matrix d_input,
+                                  const Dropout<Real>& dropout, Matrix d_branch, Vector scratch,
+                                  const LayerNormGradient<Exec, Real>& gradient);
+
+  /// output (N, C) ← word (V, C) at the row's token + position (≥ T, C) at its position + type (C), which may be empty.
+  static void embed(const Exec& exec, int sequence, Indices tokens, ConstMatrix word, ConstMatrix position,
+                    ConstVector type, Matrix output);
+
+  /// d_word and d_position += their gradients at d_output (N, C). Rows with the same token are added in the order of
+  /// the rows, without atomics.
+  /// \param links (2 N) scratch
+  static void embed_backward(const Exec& exec, int sequence, Indices tokens, ConstMatrix d_output,
+                             VectorRef<Exec, int> links, Matrix d_word, Matrix d_position);
+
+  /// output (P, C) ← rows (P) of input (N, C).
+  static void gather_rows(const Exec& exec, Indices rows, ConstMatrix input, Matrix output);
+
+  /// d_input (N, C) ← 0 but in rows (P, all different), where it is d_output (P, C).
+  static void gather_rows_backward(const Exec& exec, Indices rows, ConstMatrix d_output, Matrix d_input);
+
+  /// losses(p) = −ln softmax(logits(p, ·) + bias) at target(p): logits (P, V), bias (V) or empty, target (P).
+  static void cross_entropy(const Exec& exec, ConstVector bias, Indices target, CrossEntropyOutput output,
+                            Matrix logits, Vector losses);
+
+  /// total (C) += scale · the rows of partial (blocks, C), one after the other.
+  static void add_partial_sums(const Exec& exec, ConstMatrix partial, Real scale, Vector total);
+};
+
+}  // namespace onebit::nn

@@ -1,0 +1,149 @@
+#pragma once
+/// \file transformer.hpp
+/// BERT (Devlin et al. 2019: post-LN encoder, masked language model) and GPT (Radford et al. 2019: pre-LN decoder,
+/// causal language model), forward and backward on one flat buffer of parameters and one of gradients.
+///
+/// Both are the same chain of 2 L halves of layers, attention and feed-forward in turn:
+///   z_0 = embeddings, n_0 = LayerNorm_0(z_0),
+///   z_k = r_{k−1} + dropout(half_k(n_{k−1})), n_k = LayerNorm_k(z_k) for k = 1 … 2 L,
+/// with the residual r_k = n_k in BERT (post-LN) and r_k = z_k in GPT (pre-LN); the head reads n_{2 L}.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/kokkos.hpp"
+#include "base/parallel.hpp"
+#include "base/tensor_table.hpp"
+#include "nn/attention.hpp"
+#include "nn/dropout.hpp"
+#include "nn/layers.hpp"
+
+namespace onebit::nn {
+
+enum class Architecture { bert, gpt };
+
+struct Shape {
+  Architecture architecture;
+  int layers;                       ///< L
+  int hidden;                       ///< H, a multiple of heads
+  int heads;                        ///< A
+  int feed_forward;                 ///< F
+  int vocabulary;                   ///< V
+  int positions;                    ///< longest sequence
+  bool next_sentence_head = false;  ///< BERT's pooler and next-sentence head are among the parameters
+};
+
+/// Names, shapes and places of the parameters. Weights are (out, in), as PyTorch stores them.
+TensorTable tensor_table(const Shape& shape);
+
+/// Weights and embeddings from N(0, 0.02), where GPT's projections into the residual stream are scaled by 1/√(2 L);
+/// biases 0; LayerNorm 1 and 0. Element i depends on nothing but the seed and i.
+/// \param x (parameters)
+template <class Exec, class Real>
+void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
+
+/// What a batch asks: B samples of T tokens, and the rows of (B*T) at which a token is to be predicted.
+template <class Exec>
+struct Tokens {
+  Vector<Exec, int> input;      ///< (B*T)
+  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different
+  Vector<Exec, int> target;     ///< (P)
+};
+
+/// Where the parameters of each part begin in the flat buffer.
+struct ParameterOffsets {
+  struct WeightAndBias {
+    std::size_t weight = 0, bias = 0;
+  };
+  struct Layer {
+    WeightAndBias qkv, attention_output, feed_forward_input, feed_forward_output;
+  };
+
+  TensorTable table;
+  std::size_t word = 0, position = 0, type = 0;
+  std::vector<WeightAndBias> norms;  ///< (2 L + 1), in the order of the chain
+  std::vector<Layer> layers;         ///< (L)
+  WeightAndBias head_dense, head_norm;
+  std::size_t output_bias = 0;
+
+  explicit ParameterOffsets(const Shape& shape);
+};
+
+/// A model at work on batches of one size. All memory of a step is allocated here, once.
+/// Instantiated for float and double on every backend.
+template <class Exec, class Real>
+class Transformer {
+public:
+  /// \param batch       B, samples of a step
+  /// \param sequence    T
+  /// \param predictions P, predicted rows of a step, of all samples together
+  /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
+  ///                    before each residual
+  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout);
+
+  /// Mean cross entropy (natural logarithm) over the P predictions, without dropout: for evaluation.
+  double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
+
+  /// The same with dropout, and what `backward` needs.
+  double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
+                 const DropoutKey& key);
+
+  /// g += scale · gradient of the loss of the last `forward`, which was called with the same x and tokens. Once for
+  /// each `forward`: it uses up the activations.
+  void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale,
+                const Vector<Exec, Real>& g);
+
+  /// (P, V) after `loss`; after `forward` their place holds their gradient.
+  Matrix<Exec, Real> logits() const { return m_logits; }
+
+private:
+  using Kernels = Layers<Exec, Real>;
+  using M = MatrixRef<Exec, Real>;
+  using Buffer = Vector<Exec, Real>;
+
+  double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
+             const DropoutKey& key, CrossEntropyOutput output);
+  LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
+  LayerNorm<Exec, Real> head_norm(const Vector<Exec, const Real>& x) const;
+  Dropout<Real> embedding_dropout() const;
+  Dropout<Real> attention_dropout(int layer) const;
+  Dropout<Real> residual_dropout(int k) const;
+  M rows_of(const Buffer& buffer, int slice, int columns) const;
+  M probabilities(int layer) const;
+
+  Shape m_shape;
+  ParameterOffsets m_offsets;
+  Attention<Exec, Real> m_attention;
+  int m_rows, m_predictions;  ///< N = B*T, P
+  Real m_dropout;
+  Real m_epsilon;  ///< of the layer normalisations
+
+  Real m_dropout_now = 0;  ///< of the last run: 0 in `loss`
+  DropoutKey m_key;
+
+  // Kept for backward.
+  Buffer m_norm_input, m_norm_output;       ///< (2 L + 1, N, H)
+  Buffer m_mean, m_reciprocal_std;          ///< (2 L + 1, N)
+  Buffer m_qkv;                             ///< (L, N, 3 H)
+  Buffer m_probabilities;                   ///< (L, B*A*T, T)
+  Buffer m_context;                         ///< (L, N, H)
+  Buffer m_feed_forward;                    ///< (L, N, F), before GELU
+  Buffer m_predicted;                       ///< (P, H), rows of n_{2 L}
+  Buffer m_head_input, m_head_gelu;         ///< (P, H), before and after the head's GELU
+  Buffer m_head_output;                     ///< (P, H), what the tied decoder multiplies
+  Buffer m_head_mean, m_head_reciprocal_std;  ///< (P)
+  Matrix<Exec, Real> m_logits;              ///< (P, V)
+
+  // Scratch.
+  Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities, and gradients of scores
+  Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output, its gradient and that of qkv
+  Buffer m_d_norm, m_d_residual;   ///< (N, H)
+  Buffer m_d_branch;               ///< (N, H); empty without dropout
+  Buffer m_d_head, m_d_head_gelu;  ///< (P, H)
+  Buffer m_sums;                   ///< sums over blocks of rows
+  Buffer m_losses;                 ///< (P)
+  Vector<Exec, int> m_links;       ///< (2 N)
+  OrderedSum<Exec> m_loss_sum;
+};
+
+}  // namespace onebit::nn

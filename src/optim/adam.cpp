@@ -1,0 +1,193 @@
+/// \file adam.cpp
+/// See adam.hpp.
+
+#include "optim/adam.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace onebit::optim {
+namespace {
+
+/// The numbers of one update, as the kernels take them.
+struct Update {
+  float beta1, beta2, epsilon, weight_decay, lr;
+  float gradient_factor;                         ///< of clipping
+  float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
+
+  /// x − γ (m / (√v + η) + λ x)
+  KOKKOS_FUNCTION float apply(float x, float m, float v, bool decays) const {
+    const float direction = m * momentum_correction / (math::sqrt(v * variance_correction) + epsilon);
+    return x - lr * (direction + (decays ? weight_decay : 0.0f) * x);
+  }
+};
+
+/// \param corrected_step t of the bias corrections
+/// \param norm gradient norm that clipping goes by
+Update make_update(const config::Input& input, const StepContext& context, long corrected_step, double norm) {
+  const auto& in = input.optimizer;
+  Update update{};
+  update.beta1 = static_cast<float>(in.beta1);
+  update.beta2 = static_cast<float>(in.beta2);
+  update.epsilon = static_cast<float>(in.epsilon);
+  update.weight_decay = static_cast<float>(in.weight_decay);
+  update.lr = static_cast<float>(context.lr);
+  update.gradient_factor = in.clip > 0 && norm > in.clip ? static_cast<float>(in.clip / norm) : 1.0f;
+  const auto correction = [&](double beta) {
+    return in.bias_correction && corrected_step > 0
+               ? static_cast<float>(1.0 / (1.0 - std::pow(beta, static_cast<double>(corrected_step))))
+               : 1.0f;
+  };
+  update.momentum_correction = correction(in.beta1);
+  update.variance_correction = correction(in.beta2);
+  return update;
+}
+
+template <class Exec>
+Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors) {
+  Vector<Exec, std::uint32_t> bits("OneBit::optim::decays", (tensors.size() + 31) / 32);
+  const auto host = Kokkos::create_mirror_view(bits);
+  for (const Tensor& tensor : tensors.tensors())
+    if (tensor.decays)
+      for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
+        host(i / 32) |= std::uint32_t{1} << (i % 32);
+  Kokkos::deep_copy(bits, host);
+  return bits;
+}
+
+compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, int ranks) {
+  const config::NumberOrWord& group = input.compression.group;
+  const compress::Grouping grouping = group.word == "vector"   ? compress::Grouping::vector
+                                      : group.word == "chunk"  ? compress::Grouping::chunk
+                                      : group.word == "tensor" ? compress::Grouping::tensor
+                                                               : compress::Grouping::block;
+  std::vector<std::size_t> offsets;
+  for (const Tensor& tensor : tensors.tensors()) offsets.push_back(tensor.offset);
+  return {tensors.size(), ranks, grouping, static_cast<std::size_t>(group.number), offsets};
+}
+
+compress::Scale make_scale(const config::Input& input) {
+  return input.compression.scale == config::Scale::l1 ? compress::Scale::l1 : compress::Scale::l2;
+}
+
+/// ‖vector‖₂
+template <class Exec>
+double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
+  return std::sqrt(sum(
+      exec, "OneBit::optim::l2_norm", KOKKOS_LAMBDA(std::size_t i) {
+        return static_cast<double>(vector(i)) * static_cast<double>(vector(i));
+      }));
+}
+
+}  // namespace
+
+template <class Exec>
+Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
+    : m_setup(setup),
+      m_second_phase(second_phase),
+      m_monitor(setup.input),
+      m_sum(setup.tensors.size()),
+      m_momentum("OneBit::optim::momentum", setup.tensors.size()),
+      m_variance("OneBit::optim::variance", setup.tensors.size()),
+      m_decays(decay_bits<Exec>(setup.tensors)) {}
+
+template <class Exec>
+StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                           const StepContext& context, PhaseTimes& times) {
+  // T_w = 0 freezes v = 0 before the first step: the experiment without a warm-up.
+  const config::NumberOrWord& steps = m_setup.input.warmup.steps;
+  if (m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0) m_frozen = true;
+  return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
+}
+
+template <class Exec>
+StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                                 const StepContext& context, PhaseTimes& times) {
+  const Region region("OneBit::optim::dense_step");
+  comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+
+  const Stopwatch watch;
+  const double norm = m_setup.input.optimizer.clip > 0 ? l2_norm(exec, m_sum, g) : 0;
+  const Update update = make_update(m_setup.input, context, context.step, norm);
+  const auto m = m_momentum;
+  const auto v = m_variance;
+  const auto decays = m_decays;
+  m_variance_l1 = m_sum(
+      exec, "OneBit::optim::adam", KOKKOS_LAMBDA(std::size_t i) {
+        const float gradient = update.gradient_factor * g(i);
+        m(i) = update.beta1 * m(i) + (1.0f - update.beta1) * gradient;
+        v(i) = update.beta2 * v(i) + (1.0f - update.beta2) * gradient * gradient;
+        x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u);
+        return v(i);
+      });
+  times.add(Phase::update, watch.seconds());
+
+  StepState state;
+  const bool stable = m_monitor.record(context.step, m_variance_l1);
+  if (stable && m_second_phase != SecondPhase::none) {
+    m_frozen = true;
+    m_frozen_at = context.step;
+  }
+  state.variance_l1 = m_variance_l1;
+  state.variance_ratio = m_monitor.ratio();
+  state.worker_residual_l2 = state.server_residual_l2 = std::numeric_limits<double>::quiet_NaN();
+  state.frozen_at = m_frozen_at;
+  return state;
+}
+
+template <class Exec>
+StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                                  const StepContext& context, PhaseTimes& times) {
+  const Region region("OneBit::optim::frozen_step");
+  Stopwatch watch;
+  const bool compressed = m_second_phase == SecondPhase::compressed_momentum;
+  if (compressed && !m_compressed_allreduce)
+    m_compressed_allreduce.emplace(m_setup.transport, m_setup.rank,
+                                   make_layout(m_setup.input, m_setup.tensors, m_setup.ranks),
+                                   make_scale(m_setup.input));
+
+  const Update update =
+      make_update(m_setup.input, context, std::min(context.step, m_frozen_at), std::sqrt(context.mean_square_norm));
+  const auto m = m_momentum;
+  const auto v = m_variance;
+  const auto decays = m_decays;
+  for_each(
+      exec, "OneBit::optim::local_momentum", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+        m(i) = update.beta1 * m(i) + (1.0f - update.beta1) * (update.gradient_factor * g(i));
+      });
+  fence(exec, "OneBit::optim::local_momentum");
+  times.add(Phase::compress, watch.seconds());
+
+  if (compressed)
+    (*m_compressed_allreduce)(exec, m, times);
+  else
+    comm::average(exec, m_setup.transport, m_setup.ranks, m, times);
+
+  watch.restart();
+  for_each(
+      exec, "OneBit::optim::frozen_update", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+        x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u);
+      });
+  fence(exec, "OneBit::optim::frozen_update");
+  times.add(Phase::update, watch.seconds());
+
+  StepState state;
+  state.compressed = compressed;
+  state.variance_l1 = m_variance_l1;
+  state.variance_ratio = 1;
+  state.frozen_at = m_frozen_at;
+  state.worker_residual_l2 = state.server_residual_l2 = std::numeric_limits<double>::quiet_NaN();
+  if (compressed) {
+    const auto& worker = m_compressed_allreduce->worker_residual();
+    const auto& server = m_compressed_allreduce->server_residual();
+    state.worker_residual_l2 = l2_norm(exec, m_sum, worker);
+    state.server_residual_l2 = l2_norm(exec, OrderedSum<Exec>(server.extent(0)), server);
+  }
+  return state;
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class Adam<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::optim

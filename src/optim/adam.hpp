@@ -1,0 +1,49 @@
+#pragma once
+/// \file adam.hpp
+/// Adam, and 1-bit Adam as Adam whose variance is frozen at T_w and whose momentum is averaged compressed from then on
+/// (Tang et al., ICML 2021, Algorithm 1). One class, so that both are the same bits before T_w.
+
+#include <optional>
+
+#include "base/parallel.hpp"
+#include "comm/allreduce.hpp"
+#include "optim/algorithm.hpp"
+#include "optim/variance_monitor.hpp"
+
+namespace onebit::optim {
+
+/// What happens after T_w.
+enum class SecondPhase { none, compressed_momentum, dense_momentum };
+
+/// `adam` (none), `onebit_adam` (compressed_momentum), `onebit_adam_32bit` (dense_momentum).
+///
+/// Phase 1: m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x), ĝ the average of the g_i.
+/// Phase 2: m_i = β1 m + (1−β1) g_i; m ← average of the m_i; the same update of x with v as it was at T_w.
+template <class Exec>
+class Adam : public Algorithm<Exec> {
+public:
+  Adam(const Setup<Exec>& setup, SecondPhase second_phase);
+
+  StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                 const StepContext& context, PhaseTimes& times) override;
+
+  /// The two phases' steps. Public only because a device lambda may not stand in a private member function.
+  StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                       const StepContext& context, PhaseTimes& times);
+  StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                        const StepContext& context, PhaseTimes& times);
+
+private:
+  Setup<Exec> m_setup;
+  SecondPhase m_second_phase;
+  VarianceMonitor m_monitor;
+  OrderedSum<Exec> m_sum;
+  Vector<Exec, float> m_momentum, m_variance;
+  Vector<Exec, std::uint32_t> m_decays;  ///< (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i
+  std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
+  double m_variance_l1 = 0;
+  long m_frozen_at = 0;
+  bool m_frozen = false;
+};
+
+}  // namespace onebit::optim

@@ -1,0 +1,24 @@
+/// \file algorithm.cpp
+/// The table of algorithms: adding one is its file and one line here (and its name in config::algorithm_names).
+
+#include "optim/algorithm.hpp"
+
+#include "base/error.hpp"
+#include "optim/adam.hpp"
+
+namespace onebit::optim {
+
+template <class Exec>
+std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
+  const std::string& name = setup.input.optimizer.algorithm;
+  if (name == "adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::none);
+  if (name == "onebit_adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::compressed_momentum);
+  if (name == "onebit_adam_32bit") return std::make_unique<Adam<Exec>>(setup, SecondPhase::dense_momentum);
+  throw InputError(setup.input.where("optimizer.algorithm"), "algorithm '" + name + "' is not in this build",
+                   "see `onebit list`");
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::optim

@@ -1,0 +1,35 @@
+/// \file schedule.cpp
+/// The learning rate over the steps. The paper's BERT runs rise over 12.5k steps and then multiply by 0.99 every 520
+/// steps (Tang et al., ICML 2021, Section 7.1).
+
+#include <cmath>
+
+#include "optim/algorithm.hpp"
+
+namespace onebit::optim {
+
+double learning_rate(const config::Input& input, long step) {
+  const auto& schedule = input.schedule;
+  const double peak = input.optimizer.lr;
+  const long rise = schedule.warmup_steps;
+  if (step <= rise) return peak * static_cast<double>(step) / static_cast<double>(rise);
+
+  // Share of the decay that has passed, in [0, 1]; 1 at the last step.
+  const long length = input.train.steps - rise;
+  const double passed = length > 0 ? static_cast<double>(step - rise) / static_cast<double>(length) : 1.0;
+  switch (schedule.decay) {
+    case config::Decay::constant:
+      return peak;
+    case config::Decay::exponential:
+      return peak * std::pow(schedule.rate, static_cast<double>((step - rise) / schedule.every));
+    case config::Decay::step:
+      return peak * std::pow(schedule.rate, static_cast<double>(step / schedule.every));
+    case config::Decay::linear:
+      return peak * (1.0 - (1.0 - schedule.floor) * passed);
+    case config::Decay::cosine:
+      return peak * (schedule.floor + (1.0 - schedule.floor) * 0.5 * (1.0 + std::cos(M_PI * passed)));
+  }
+  return peak;
+}
+
+}  // namespace onebit::optim

@@ -1,0 +1,31 @@
+/// \file variance_monitor.cpp
+/// See variance_monitor.hpp.
+
+#include "optim/variance_monitor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace onebit::optim {
+
+VarianceMonitor::VarianceMonitor(const config::Input& input)
+    : m_steps(input.warmup.steps),
+      m_two_sided(input.warmup.criterion == config::Criterion::two_sided),
+      m_threshold(input.warmup.threshold),
+      m_rise(input.schedule.warmup_steps),
+      m_delta(std::lround(1.0 / (1.0 - input.optimizer.beta2))),
+      m_ratio(std::numeric_limits<double>::quiet_NaN()) {}
+
+bool VarianceMonitor::record(long step, double variance_l1) {
+  if (static_cast<long>(m_norms.size()) == m_delta) {
+    m_ratio = variance_l1 / m_norms.front();
+    m_norms.pop_front();
+  }
+  m_norms.push_back(variance_l1);
+  if (m_steps.word.empty()) return step == m_steps.number;
+  const double stability = m_two_sided ? std::min(m_ratio, 1.0 / m_ratio) : m_ratio;
+  return step >= m_rise && stability >= m_threshold;  // false for NaN
+}
+
+}  // namespace onebit::optim

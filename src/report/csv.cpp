@@ -1,0 +1,56 @@
+/// \file csv.cpp
+/// See csv.hpp.
+
+#include "report/csv.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+namespace onebit::report {
+
+Cell::Cell(const std::string& text) : m_text(text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return;
+  m_text = "\"";
+  for (const char c : text) {
+    if (c == '"') m_text += '"';
+    m_text += c == '\n' ? ' ' : c;
+  }
+  m_text += '"';
+}
+
+Cell::Cell(double value) {
+  if (std::isnan(value)) return;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  m_text = text;
+}
+
+CsvFile::CsvFile(const std::string& path, const std::vector<std::string>& columns)
+    : m_path(path), m_columns(columns.size()), m_file(path + ".partial") {
+  row({columns.begin(), columns.end()});
+}
+
+void CsvFile::row(const std::vector<Cell>& cells) {
+  if (cells.size() != m_columns)
+    throw std::runtime_error(m_path + ": a row has " + std::to_string(cells.size()) + " cells for " +
+                             std::to_string(m_columns) + " columns");
+  std::string line;
+  for (const Cell& cell : cells) line += (&cell == &cells.front() ? "" : ",") + cell.text();
+  m_file << line << "\n" << std::flush;
+  check();
+}
+
+void CsvFile::finish() {
+  m_file.close();
+  check();
+  if (std::rename((m_path + ".partial").c_str(), m_path.c_str()) != 0)
+    throw std::runtime_error(m_path + ": the finished file could not be renamed; remedy: check the directory");
+}
+
+void CsvFile::check() {
+  if (!m_file)
+    throw std::runtime_error(m_path + ": writing failed; remedy: check permissions and free space of the directory");
+}
+
+}  // namespace onebit::report

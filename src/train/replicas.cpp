@@ -1,0 +1,62 @@
+/// \file replicas.cpp
+/// See replicas.hpp.
+
+#include "train/replicas.hpp"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace onebit::train {
+namespace {
+
+/// The finaliser of MurmurHash3: every bit of the argument changes about half of the result's.
+KOKKOS_INLINE_FUNCTION std::uint64_t mix(std::uint64_t h) {
+  h = (h ^ (h >> 33)) * 0xff51afd7ed558ccdull;
+  h = (h ^ (h >> 33)) * 0xc4ceb9fe1a85ec53ull;
+  return h ^ (h >> 33);
+}
+
+}  // namespace
+
+template <class Exec>
+std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
+  // A sum of integers is the same in any order; the index inside `mix` is what makes the hash depend on places.
+  std::uint64_t sum = 0;
+  Kokkos::parallel_reduce(
+      "OneBit::train::hash", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, values.extent(0)),
+      KOKKOS_LAMBDA(std::size_t i, std::uint64_t& partial) {
+        std::uint32_t bits;
+        const float value = values(i);
+        memcpy(&bits, &value, sizeof bits);
+        partial += mix(static_cast<std::uint64_t>(bits) ^ mix(i + 1));
+      },
+      sum);
+  return sum;
+}
+
+template <class Exec>
+void check_replicas(const Exec& exec, const Communicator& communicator, const Vector<Exec, float>& x, long step) {
+  // A double holds 53 bits, so the hash travels in halves.
+  const std::uint64_t mine = hash(exec, x);
+  const double halves[2] = {static_cast<double>(mine >> 32), static_cast<double>(mine & 0xffffffffull)};
+  const std::vector<double> all = communicator.gather(halves, 2);
+  std::string different;
+  for (int rank = 1; rank < communicator.size(); ++rank)
+    if (all[2 * rank] != all[0] || all[2 * rank + 1] != all[1])
+      different += (different.empty() ? "" : ", ") + std::to_string(rank);
+  if (!different.empty())
+    throw AgreedError(ExitStatus::failed_run,
+                      "step " + std::to_string(step) + ": the parameters of rank(s) " + different +
+                          " differ from rank 0's\n  remedy: check memory and network of these ranks' hosts, and that "
+                          "all run the same binary");
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                          \
+  template std::uint64_t hash(const Exec&, const Vector<Exec, float>&);   \
+  template void check_replicas(const Exec&, const Communicator&, const Vector<Exec, float>&, long);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::train

@@ -1,0 +1,73 @@
+#pragma once
+/// \file results.hpp
+/// The CSV files of a training run: steps.csv while it runs, profile.csv and run.csv at its end. docs/output.md
+/// describes every column.
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mpi.hpp"
+#include "base/timer.hpp"
+#include "comm/transport.hpp"
+#include "optim/algorithm.hpp"
+#include "report/csv.hpp"
+
+namespace onebit::train {
+
+/// One row of steps.csv. NaN is an empty cell.
+struct StepRecord {
+  long step;
+  double loss;             ///< mean over ranks
+  double validation_loss;  ///< NaN where this step did not validate
+  double lr;
+  double gradient_norm;    ///< √((1/n) Σ ‖g_i‖²)
+  double tokens;           ///< of this step over all ranks
+  bool skipped;            ///< a non-finite gradient was left out
+  optim::StepState state;
+  std::uint64_t bytes;     ///< that this rank handed over in this step
+  double seconds;          ///< of the whole step, without validation
+  PhaseTimes times;
+};
+
+/// Name and value of a column of run.csv.
+using RunColumns = std::vector<std::pair<std::string, report::Cell>>;
+
+/// Collects a run's numbers on every rank; rank 0 writes.
+class Results {
+public:
+  Results(const Communicator& communicator, const std::string& directory);
+
+  void add(const StepRecord& record);
+  /// Writes profile.csv and run.csv and gives all files their names. Collective; rank 0's errors are agreed on.
+  /// \param leading columns that say what was run
+  void finish(const RunColumns& leading, std::size_t parameters, const comm::Traffic& traffic);
+
+  /// Tokens per second of the steps so far; the first one, which warms up, is left out once there are others.
+  double tokens_per_second() const;
+  double reduction() const { return m_reduction; }
+
+private:
+  /// Sums over the steps of the dense, or of the compressed, phase.
+  struct PhaseSums {
+    long steps = 0;
+    std::uint64_t bytes = 0;
+    double seconds = 0;
+    PhaseTimes times;
+  };
+  void write_profile();
+
+  const Communicator& m_communicator;
+  std::string m_directory;
+  std::unique_ptr<report::CsvFile> m_steps;
+  std::array<PhaseSums, 2> m_sums;  ///< [compressed]
+  StepRecord m_last{};
+  double m_final_validation_loss;
+  double m_tokens = 0, m_seconds = 0;
+  long m_count = 0, m_skipped = 0;
+  double m_reduction = 0;
+};
+
+}  // namespace onebit::train

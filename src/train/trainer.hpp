@@ -1,0 +1,17 @@
+#pragma once
+/// \file trainer.hpp
+/// The training run: the step loop, validation and results, whatever the algorithm and the workload are.
+
+#include "base/kokkos.hpp"
+#include "base/mpi.hpp"
+#include "config/input.hpp"
+
+namespace onebit::train {
+
+/// Trains as `input` says and writes input.resolved.yaml, steps.csv, profile.csv, run.csv and, where asked for, the
+/// final parameters into `run.output`. Collective. Rank 0 prints progress to standard output.
+/// \throws AgreedError (every rank) or Error (one rank; the caller must abort the others)
+template <class Exec>
+void train(const Exec& exec, const config::Input& input, const Communicator& communicator);
+
+}  // namespace onebit::train

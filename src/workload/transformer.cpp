@@ -1,0 +1,121 @@
+/// \file transformer.cpp
+/// See transformer.hpp.
+
+#include "workload/transformer.hpp"
+
+#include "base/error.hpp"
+
+namespace onebit::workload {
+namespace {
+
+data::CorpusOptions corpus_options(const config::Input& input) {
+  data::CorpusOptions options;
+  options.files = input.data.corpus;
+  options.tokenizer = input.data.tokenizer == config::Tokenizer::bytes ? data::TokenizerKind::bytes
+                                                                       : data::TokenizerKind::sentencepiece;
+  options.vocabulary = input.data.vocabulary;
+  options.cache_directory = input.data.cache.empty() ? input.run.output : input.data.cache;
+  options.validation_fraction = input.data.validation_fraction;
+  return options;
+}
+
+data::Objective objective(const config::Input& input) {
+  return input.model.architecture == config::Architecture::bert ? data::Objective::masked : data::Objective::causal;
+}
+
+nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
+  const auto& model = input.model;
+  const bool bert = model.architecture == config::Architecture::bert;
+  if (model.vocabulary != 0 && model.vocabulary < tokenizer_vocabulary)
+    throw InputError(input.where("model.vocabulary"),
+                     "model.vocabulary is " + std::to_string(model.vocabulary) + ", fewer than the tokeniser's " +
+                         std::to_string(tokenizer_vocabulary) + " tokens",
+                     "raise model.vocabulary, or set it to 0");
+  return {bert ? nn::Architecture::bert : nn::Architecture::gpt,
+          model.layers,
+          model.hidden,
+          model.heads,
+          model.feed_forward,
+          model.vocabulary != 0 ? model.vocabulary : tokenizer_vocabulary,
+          model.positions,
+          bert};
+}
+
+}  // namespace
+
+template <class Exec>
+Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Share share)
+    : m_share(share),
+      m_seed(input.run.seed),
+      m_sequence(input.model.sequence),
+      m_rounds(input.train.accumulation),
+      m_batch(input.train.batch / (share.ranks * m_rounds)),
+      m_validation_rounds((input.train.validation_batch + share.ranks * m_batch - 1) / (share.ranks * m_batch)),
+      m_corpus(corpus_options(input)),
+      m_sampler(m_corpus, objective(input), m_sequence, m_seed),
+      m_shape(shape(input, m_corpus.vocabulary())),
+      m_tensors(nn::tensor_table(m_shape)),
+      m_model(exec, m_shape, m_batch, m_sequence, data::predictions(objective(input), m_batch, m_sequence),
+              static_cast<float>(input.model.dropout)) {
+  const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
+  const std::size_t predicted = data::predictions(objective(input), m_batch, m_sequence);
+  m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);
+  m_tokens.predicted = make_uninitialized<Exec, int>("OneBit::workload::predicted", predicted);
+  m_tokens.target = make_uninitialized<Exec, int>("OneBit::workload::target", predicted);
+}
+
+template <class Exec>
+void Transformer<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
+  nn::initialize<Exec, float>(exec, m_shape, m_seed, x);
+}
+
+template <class Exec>
+double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step,
+                                   const Vector<Exec, float>& g, PhaseTimes& times) {
+  const Region region("OneBit::workload::transformer");
+  Stopwatch watch;
+  Kokkos::deep_copy(exec, g, 0.0f);
+  double loss = 0;
+  for (int round = 0; round < m_rounds; ++round) {
+    const std::uint64_t first = (static_cast<std::uint64_t>(m_share.rank) * m_rounds + round) * m_batch;
+    m_sampler.draw(step, first, m_batch, m_batch_on_host);
+    to_device(exec);
+    loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
+    times.add(Phase::forward, watch.restart());
+    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), g);
+    fence(exec, "OneBit::workload::transformer");
+    times.add(Phase::backward, watch.restart());
+  }
+  return loss / m_rounds;
+}
+
+template <class Exec>
+LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float>& x) {
+  const Region region("OneBit::workload::validation");
+  LossSum loss;
+  for (int round = 0; round < m_validation_rounds; ++round) {
+    const std::uint64_t first = (static_cast<std::uint64_t>(round) * m_share.ranks + m_share.rank) * m_batch;
+    m_sampler.draw_validation(first, m_batch, m_batch_on_host);
+    to_device(exec);
+    loss.sum += m_batch * m_model.loss(exec, x, m_tokens);
+    loss.samples += m_batch;
+  }
+  return loss;
+}
+
+template <class Exec>
+void Transformer<Exec>::to_device(const Exec& exec) {
+  const auto copy = [&](const Vector<Exec, int>& device, const std::vector<int>& host) {
+    Kokkos::deep_copy(exec, device,
+                      Kokkos::View<const int*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                          host.data(), host.size()));
+  };
+  copy(m_tokens.input, m_batch_on_host.input);
+  copy(m_tokens.predicted, m_batch_on_host.predicted);
+  copy(m_tokens.target, m_batch_on_host.target);
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class Transformer<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::workload

@@ -1,0 +1,44 @@
+#pragma once
+/// \file transformer.hpp
+/// The training workload: masked (BERT) or causal (GPT) language modelling on a text corpus.
+
+#include "data/corpus.hpp"
+#include "data/sampler.hpp"
+#include "nn/transformer.hpp"
+#include "workload/workload.hpp"
+
+namespace onebit::workload {
+
+/// Sample s of step t is the same whichever rank draws it: rank r takes the samples [r B/n, (r+1) B/n) of the global
+/// batch of B, in `accumulation` rounds.
+template <class Exec>
+class Transformer : public Workload<Exec> {
+public:
+  Transformer(const Exec& exec, const config::Input& input, Share share);
+
+  const TensorTable& tensors() const override { return m_tensors; }
+  void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
+  double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
+                  PhaseTimes& times) override;
+  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
+  double tokens_per_step() const override { return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence; }
+
+private:
+  void to_device(const Exec& exec);
+
+  Share m_share;
+  std::uint64_t m_seed;
+  int m_sequence;
+  int m_rounds;             ///< of gradient accumulation
+  int m_batch;              ///< samples of one round on this rank
+  int m_validation_rounds;  ///< of m_batch samples on this rank
+  data::Corpus m_corpus;
+  data::Sampler m_sampler;
+  nn::Shape m_shape;
+  TensorTable m_tensors;
+  nn::Transformer<Exec, float> m_model;
+  data::Batch m_batch_on_host;
+  nn::Tokens<Exec> m_tokens;
+};
+
+}  // namespace onebit::workload

@@ -1,0 +1,51 @@
+#pragma once
+/// \file workload.hpp
+/// What gives a loss and a gradient. A workload knows its own rank's share of the samples, and no optimiser.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/tensor_table.hpp"
+#include "base/timer.hpp"
+#include "config/input.hpp"
+#include "base/kokkos.hpp"
+
+namespace onebit::workload {
+
+/// This rank among all: which samples of the global batch are its own.
+struct Share {
+  int rank = 0;
+  int ranks = 1;
+};
+
+/// A loss summed over some samples, so that ranks can add theirs up.
+struct LossSum {
+  double sum = 0;
+  double samples = 0;
+};
+
+template <class Exec>
+class Workload {
+public:
+  virtual ~Workload() = default;
+
+  /// The parameters' tensors.
+  virtual const TensorTable& tensors() const = 0;
+  /// x ← initial parameters, the same on every rank. \param x (d)
+  virtual void initialize(const Exec& exec, const Vector<Exec, float>& x) = 0;
+  /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d) \returns that mean loss
+  virtual double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
+                          PhaseTimes& times) = 0;
+  /// Loss of this rank's share of the fixed validation samples; no samples where a workload has none.
+  virtual LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) = 0;
+  /// Tokens (samples, for a workload without tokens) of one step over all ranks.
+  virtual double tokens_per_step() const = 0;
+};
+
+/// Makes the workload that `workload.kind` names. Not collective: reads files on each rank.
+/// \throws InputError for files that are missing or do not fit
+template <class Exec>
+std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share);
+
+}  // namespace onebit::workload

@@ -1,0 +1,90 @@
+#pragma once
+/// \file support.hpp
+/// What the tests share: the backends of this build, vectors in and out of their memories, comparison bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/kokkos.hpp"
+#include "base/random.hpp"
+
+namespace onebit::test {
+
+template <class Ignored, class... Exec>
+struct TypesBehindFirst {
+  using type = ::testing::Types<Exec...>;
+};
+#define ONEBIT_APPEND_TYPE(Exec) , Exec
+/// Every execution space of the build, for TYPED_TEST_SUITE.
+using Backends = TypesBehindFirst<void ONEBIT_FOR_EACH_BACKEND(ONEBIT_APPEND_TYPE)>::type;
+
+/// Names typed tests after the backend: Sign/openmp.kernels_equal_reference.
+struct BackendNames {
+  template <class Exec>
+  static std::string GetName(int) {
+    return BackendName<Exec>::value;
+  }
+};
+
+template <class Exec, class T>
+Vector<Exec, T> to_device(const std::vector<T>& values) {
+  Vector<Exec, T> copy = make_uninitialized<Exec, T>("OneBit::test::to_device", values.size());
+  Kokkos::deep_copy(copy, Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  return copy;
+}
+
+template <class View>
+auto to_host(const View& view) {
+  using T = std::remove_const_t<typename View::value_type>;
+  std::vector<T> copy(view.extent(0));
+  Kokkos::deep_copy(Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), copy.size()), view);
+  return copy;
+}
+
+/// Success when both hold the same bits; else names the first place where they do not.
+template <class T>
+::testing::AssertionResult same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size())
+    return ::testing::AssertionFailure() << "lengths differ: " << a.size() << " and " << b.size();
+  std::size_t different = 0, first = 0;
+  for (std::size_t i = a.size(); i-- > 0;)
+    if (std::memcmp(&a[i], &b[i], sizeof(T)) != 0) {
+      ++different;
+      first = i;
+    }
+  if (different == 0) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << different << " of " << a.size() << " elements differ, first " << first << ": "
+                                       << a[first] << " and " << b[first];
+}
+
+/// Standard normal numbers of very different sizes, with a few zeros of both signs.
+inline std::vector<float> random_values(std::size_t length, std::uint64_t seed) {
+  constexpr float sizes[] = {1.0f, 1e-3f, 37.0f, 0.25f};
+  std::vector<float> values(length);
+  for (std::size_t i = 0; i < length; ++i) {
+    const Philox4 words = philox(stream_key(seed, Stream::noise), i, 0);
+    values[i] = normal(words.word[0], words.word[1]) * sizes[words.word[2] % 4];
+    if (words.word[3] % 64 == 0) values[i] = 0.0f;
+    if (words.word[3] % 64 == 1) values[i] = -0.0f;
+  }
+  return values;
+}
+
+/// Prints a hash (FNV-1a) of the bits of a result; tests/integration/threads_test.py compares the lines of runs with
+/// different thread counts.
+template <class T>
+void print_bits(const std::string& name, const std::vector<T>& values) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+  for (std::size_t i = 0; i < values.size() * sizeof(T); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  std::printf("bits %s %016" PRIx64 "\n", name.c_str(), hash);
+}
+
+}  // namespace onebit::test

@@ -1,0 +1,269 @@
+/// \file base_test.cpp
+/// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors and phase times.
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "../support.hpp"
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "base/random.hpp"
+#include "base/reference.hpp"
+#include "base/tensor_table.hpp"
+#include "base/timer.hpp"
+
+namespace onebit {
+
+// Kernels stand in named free functions, because nvcc takes no device lambda from a test's body.
+
+/// How often for_each calls each element of [0, length); `margin` more elements that it must leave alone.
+template <class Exec>
+std::vector<int> calls_of_for_each(std::size_t length, std::size_t margin) {
+  const Exec exec;
+  const Vector<Exec, int> calls("OneBit::test::calls", length + margin);
+  for_each(exec, "OneBit::test::for_each", length, KOKKOS_LAMBDA(std::size_t i) { calls(i) += 1; });
+  fence(exec, "OneBit::test::for_each");
+  return test::to_host(calls);
+}
+
+/// A function with several roundings, which a compiler may fuse or vectorise.
+template <class Exec>
+std::vector<float> rounded(const std::vector<float>& values) {
+  const Exec exec;
+  const Vector<Exec, float> x = test::to_device<Exec>(values);
+  for_each(
+      exec, "OneBit::test::rounded", values.size(),
+      KOKKOS_LAMBDA(std::size_t i) { x(i) = x(i) * 0.3f + math::sqrt(x(i) * x(i) + 0.7f) / 1.1f; });
+  fence(exec, "OneBit::test::rounded");
+  return test::to_host(x);
+}
+
+/// Sums of the pieces, and how often each element was asked for.
+template <class Exec, class Term>
+std::pair<std::vector<double>, std::vector<int>> sums_of_pieces(const std::vector<std::size_t>& begins,
+                                                                const std::vector<Term>& terms) {
+  const Exec exec;
+  const auto begins_device = test::to_device<Exec>(begins);
+  const auto terms_device = test::to_device<Exec>(terms);
+  const Vector<Exec, int> calls("OneBit::test::calls", terms.size());
+  const Vector<Exec, double> sums("OneBit::test::sums", begins.size() - 1);
+  piece_sums(
+      exec, "OneBit::test::piece_sums", KOKKOS_LAMBDA(std::size_t piece) { return begins_device(piece); }, sums,
+      KOKKOS_LAMBDA(std::size_t i) {
+        calls(i) += 1;
+        return terms_device(i);
+      });
+  fence(exec, "OneBit::test::piece_sums");
+  return {test::to_host(sums), test::to_host(calls)};
+}
+
+template <class Exec, class Term>
+double ordered_sum(const std::vector<Term>& terms) {
+  const auto terms_device = test::to_device<Exec>(terms);
+  const OrderedSum<Exec> sum(terms.size());
+  return sum(Exec(), "OneBit::test::ordered_sum", KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
+}
+
+/// Words of philox with key `key` and counters (i, ~i), four for each i.
+template <class Exec>
+std::vector<std::uint32_t> philox_words(std::uint64_t key, std::size_t count) {
+  const Exec exec;
+  const Vector<Exec, std::uint32_t> words("OneBit::test::words", 4 * count);
+  for_each(
+      exec, "OneBit::test::philox", count, KOKKOS_LAMBDA(std::size_t i) {
+        const Philox4 drawn = philox(key, i, ~static_cast<std::uint64_t>(i));
+        for (int word = 0; word < 4; ++word) words(4 * i + word) = drawn.word[word];
+      });
+  fence(exec, "OneBit::test::philox");
+  return test::to_host(words);
+}
+
+namespace {
+
+constexpr std::size_t lengths[] = {0,    1,    2,    31,   32,          33,          63,       1000,
+                                   1023, 1024, 1025, 2048, 31 * 1024u, 32 * 1024u, 33 * 1024u + 5, (1u << 20) + 7};
+
+template <class Exec>
+class Parallel : public ::testing::Test {};
+TYPED_TEST_SUITE(Parallel, test::Backends, test::BackendNames);
+
+TYPED_TEST(Parallel, for_each_calls_each_element_once) {
+  for (const std::size_t length : lengths) {
+    std::vector<int> expected(length, 1);
+    expected.resize(length + 2000, 0);
+    EXPECT_EQ(calls_of_for_each<TypeParam>(length, 2000), expected) << "length " << length;
+  }
+}
+
+TYPED_TEST(Parallel, piece_sums_equal_reference) {
+  // Empty pieces, lane borders, a piece that begins anywhere, and one far longer than piece_length.
+  std::vector<std::size_t> begins = {0};
+  for (const std::size_t length : {0, 1, 31, 32, 33, 0, 0, 1000, 64, 1024, 7, 1023, 100000, 5, 0})
+    begins.push_back(begins.back() + length);
+  const std::vector<float> floats = test::random_values(begins.back(), 1);
+  const std::vector<double> doubles(floats.begin(), floats.end());
+
+  std::vector<double> float_sums, double_sums;
+  for (std::size_t piece = 0; piece + 1 < begins.size(); ++piece) {
+    const auto begin = begins[piece], end = begins[piece + 1];
+    float_sums.push_back(piece_sum_ref(std::vector<float>(floats.begin() + begin, floats.begin() + end)));
+    double_sums.push_back(piece_sum_ref(std::vector<double>(doubles.begin() + begin, doubles.begin() + end)));
+  }
+  const auto [from_floats, calls] = sums_of_pieces<TypeParam>(begins, floats);
+  EXPECT_TRUE(test::same_bits(from_floats, float_sums));
+  EXPECT_EQ(calls, std::vector<int>(floats.size(), 1));
+  EXPECT_TRUE(test::same_bits(sums_of_pieces<TypeParam>(begins, doubles).first, double_sums));
+}
+
+TYPED_TEST(Parallel, ordered_sum_equals_reference) {
+  for (const std::size_t length : lengths) {
+    const std::vector<float> floats = test::random_values(length, 2);
+    const std::vector<double> doubles(floats.begin(), floats.end());
+    EXPECT_EQ((ordered_sum<TypeParam>(floats)), ordered_sum_ref(floats)) << "length " << length;
+    EXPECT_EQ((ordered_sum<TypeParam>(doubles)), ordered_sum_ref(doubles)) << "length " << length;
+  }
+}
+
+TYPED_TEST(Parallel, ordered_sum_is_accurate) {
+  // Added one after the other in float, these terms would come out 4 % too low.
+  const std::vector<float> terms(1u << 22, 1.1f);
+  const double exact = static_cast<double>(1.1f) * terms.size();
+  EXPECT_NEAR(ordered_sum<TypeParam>(terms), exact, exact * 1e-6);
+}
+
+TYPED_TEST(Parallel, bits_do_not_depend_on_threads) {
+  const std::string backend = BackendName<TypeParam>::value;
+  for (const std::size_t length : {33, 5000, 1000003}) {
+    const std::vector<float> values = test::random_values(length, 3);
+    const std::string name = backend + "_" + std::to_string(length);
+    test::print_bits("for_each_" + name, rounded<TypeParam>(values));
+    test::print_bits("ordered_sum_" + name, std::vector<double>{ordered_sum<TypeParam>(values)});
+  }
+}
+
+TYPED_TEST(Parallel, philox_gives_the_same_words_on_every_backend) {
+  constexpr std::uint64_t key = 0x123456789abcdef0u;
+  std::vector<std::uint32_t> expected;
+  for (std::uint64_t i = 0; i < 5000; ++i)
+    for (const std::uint32_t word : philox(key, i, ~i).word) expected.push_back(word);
+  EXPECT_TRUE(test::same_bits(philox_words<TypeParam>(key, 5000), expected));
+}
+
+// Known answers of Random123 1.14 (kat_vectors, philox4x32 10).
+TEST(Random, philox_known_answers) {
+  const auto words = [](std::uint64_t key, std::uint64_t low, std::uint64_t high) {
+    const Philox4 drawn = philox(key, low, high);
+    return std::vector<std::uint32_t>(drawn.word, drawn.word + 4);
+  };
+  using Words = std::vector<std::uint32_t>;
+  EXPECT_EQ(words(0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(words(~0ull, ~0ull, ~0ull), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(words(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Random, streams_and_seeds_have_their_own_keys) {
+  std::set<std::uint64_t> keys;
+  for (std::uint64_t seed = 0; seed < 1000; ++seed)
+    for (const Stream stream :
+         {Stream::initial_parameters, Stream::data, Stream::dropout, Stream::noise, Stream::validation})
+      keys.insert(stream_key(seed, stream));
+  EXPECT_EQ(keys.size(), 5000u);
+}
+
+TEST(Random, uniform_moments) {
+  EXPECT_EQ(uniform(0), 0.0f);
+  EXPECT_EQ(uniform(0xffffffffu), 1.0f - 0x1p-24f);
+  constexpr int count = 1 << 20, bins = 16;
+  double sum = 0, squares = 0, products = 0, previous = 0.5;
+  int histogram[bins] = {};
+  for (int i = 0; i < count; ++i) {
+    const double u = uniform(philox(stream_key(7, Stream::data), i, 0).word[i % 4]);
+    sum += u;
+    squares += (u - 0.5) * (u - 0.5);
+    products += (u - 0.5) * (previous - 0.5);
+    previous = u;
+    ++histogram[static_cast<int>(u * bins)];
+  }
+  // Five standard deviations of each estimate.
+  EXPECT_NEAR(sum / count, 0.5, 5 * std::sqrt(1.0 / 12 / count));
+  EXPECT_NEAR(squares / count, 1.0 / 12, 5 * std::sqrt(1.0 / 180 / count));
+  EXPECT_NEAR(products / count, 0, 5 * (1.0 / 12) / std::sqrt(count));
+  const double expected = static_cast<double>(count) / bins;
+  for (const int found : histogram) EXPECT_NEAR(found, expected, 5 * std::sqrt(expected));
+}
+
+TEST(Random, normal_moments) {
+  // The ends of the first word: the largest radius, √(48 ln 2), and none.
+  EXPECT_NEAR(normal(0, 0), 5.768f, 1e-3f);
+  EXPECT_EQ(normal(0xffffffffu, 0), 0.0f);
+  constexpr int count = 1 << 20;
+  double moments[5] = {};
+  for (int i = 0; i < count; ++i) {
+    const Philox4 words = philox(stream_key(7, Stream::noise), i, 0);
+    double power = 1;
+    const double z = normal(words.word[0], words.word[1]);
+    for (double& moment : moments) {
+      moment += power / count;
+      power *= z;
+    }
+  }
+  EXPECT_NEAR(moments[1], 0, 5 * std::sqrt(1.0 / count));
+  EXPECT_NEAR(moments[2], 1, 5 * std::sqrt(2.0 / count));
+  EXPECT_NEAR(moments[3], 0, 5 * std::sqrt(15.0 / count));
+  EXPECT_NEAR(moments[4], 3, 5 * std::sqrt(96.0 / count));
+}
+
+TEST(TensorTable, places_tensors_one_after_the_other) {
+  TensorTable table;
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(table.add("weight", {3, 5}, true), 0u);
+  EXPECT_EQ(table.add("empty", {4, 0}, true), 15u);
+  EXPECT_EQ(table.add("scalar", {}, false), 15u);
+  EXPECT_EQ(table.add("bias", {7}, false), 16u);
+  EXPECT_EQ(table.add("end", {0}, false), 23u);
+  EXPECT_EQ(table.size(), 23u);
+  ASSERT_EQ(table.tensors().size(), 5u);
+  EXPECT_EQ(table.tensors()[0].name, "weight");
+  EXPECT_EQ(table.tensors()[0].shape, (std::vector<std::size_t>{3, 5}));
+  EXPECT_TRUE(table.tensors()[0].decays);
+  EXPECT_FALSE(table.tensors()[3].decays);
+  for (std::size_t i = 0; i < table.size(); ++i)
+    EXPECT_EQ(table.at_element(i).name, i < 15 ? "weight" : i < 16 ? "scalar" : "bias") << "element " << i;
+}
+
+TEST(Error, says_where_what_and_remedy) {
+  const InputError input("a.yaml:3:4", "no such thing", "write another");
+  EXPECT_STREQ(input.what(), "a.yaml:3:4: no such thing\n  remedy: write another");
+  EXPECT_EQ(input.status(), ExitStatus::bad_input);
+  EXPECT_EQ(RunError("MPI", "broken", "mend it").status(), ExitStatus::failed_run);
+  const AgreedError agreed(ExitStatus::bad_input, "as sent");
+  EXPECT_STREQ(agreed.what(), "as sent");
+  EXPECT_EQ(agreed.status(), ExitStatus::bad_input);
+}
+
+TEST(PhaseTimes, are_kept_by_phase) {
+  PhaseTimes times;
+  times.add(Phase::compress, 1.5);
+  times.add(Phase::compress, 0.25);
+  times.add(Phase::update, 2.0);
+  EXPECT_EQ(times[Phase::compress], 1.75);
+  EXPECT_EQ(times[Phase::update], 2.0);
+  EXPECT_EQ(times[Phase::forward], 0.0);
+  times.clear();
+  EXPECT_EQ(times[Phase::compress], 0.0);
+  EXPECT_EQ(std::set<std::string>(phase_names.begin(), phase_names.end()).size(), phase_names.size());
+}
+
+TEST(Stopwatch, restarts_from_now) {
+  Stopwatch watch;
+  while (watch.seconds() < 1e-3) {
+  }
+  EXPECT_GE(watch.restart(), 1e-3);
+  EXPECT_LT(watch.seconds(), 1.0);
+}
+
+}  // namespace
+}  // namespace onebit

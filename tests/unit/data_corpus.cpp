@@ -1,0 +1,150 @@
+/// \file data_corpus.cpp
+/// Corpus: reading and dividing the text, and every way in which files can be unusable.
+
+#include "data/corpus.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "data_fixture.hpp"
+
+namespace onebit::data {
+namespace {
+
+class DataCorpus : public DataTest {
+protected:
+  static Corpus bytes(const std::vector<std::string>& files, double validation_fraction = 0) {
+    return Corpus({files, TokenizerKind::bytes, 0, "", validation_fraction});
+  }
+  Corpus sentencepiece(const std::vector<std::string>& files, double validation_fraction = 0,
+                       int vocabulary = 400) const {
+    return Corpus({files, TokenizerKind::sentencepiece, vocabulary, path("cache"), validation_fraction});
+  }
+};
+
+TEST_F(DataCorpus, BytesRoundTripOverAllByteValues) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  const Corpus corpus = bytes({write("all", all)});
+  EXPECT_EQ(corpus.vocabulary(), 257);
+  EXPECT_EQ(corpus.mask_token(), 256);
+  ASSERT_EQ(corpus.train().size(), 256u);
+  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(corpus.train()[static_cast<std::size_t>(byte)], byte);
+  EXPECT_EQ(corpus.decode(corpus.train()), all);
+  EXPECT_EQ(corpus.decode({'a', 256, 'b'}), "a[MASK]b");
+}
+
+TEST_F(DataCorpus, FilesFollowEachOtherAndTheEndValidates) {
+  const std::vector<std::string> files = {write("1", "abcdef"), write("2", "gh"), write("3", "ij")};
+  const Corpus corpus = bytes(files, 0.3);
+  EXPECT_EQ(corpus.decode(corpus.train()), "abcdefg");
+  EXPECT_EQ(corpus.decode(corpus.validation()), "hij");
+  EXPECT_EQ(corpus.name(), files[0] + " and 2 more files");
+}
+
+TEST_F(DataCorpus, AnyPositiveFractionValidatesAndNoneDoesNot) {
+  const std::string file = write("text", "0123456789");
+  EXPECT_EQ(bytes({file}, 1e-9).validation().size(), 1u);
+  EXPECT_TRUE(bytes({file}, 0).validation().empty());
+}
+
+TEST_F(DataCorpus, SentencePieceRoundTripsAndDividesBetweenCharacters) {
+  const std::string text = generated_text(600);
+  const std::string file = write("text", text);
+  for (const double fraction : {0.1, 0.1001, 0.1002, 0.1003, 0.1004}) {
+    const Corpus corpus = sentencepiece({file}, fraction);
+    const std::string train = corpus.decode(corpus.train()), validation = corpus.decode(corpus.validation());
+    EXPECT_EQ(train + validation, text);
+    EXPECT_NEAR(static_cast<double>(validation.size()), fraction * static_cast<double>(text.size()), 4);
+    EXPECT_EQ(utf8_prefix(train), train.size());
+  }
+}
+
+TEST_F(DataCorpus, ValidationTextNeverTrainsTheTokenizer) {
+  const std::string train = generated_text(600, 1);
+  // As many bytes again: the same training part, another validation part.
+  const Corpus a = sentencepiece({write("a", train + std::string(train.size(), 'x'))}, 0.5);
+  const Corpus b = sentencepiece({write("b", train + std::string(train.size(), 'y'))}, 0.5);
+  EXPECT_EQ(a.train(), b.train());
+  const std::filesystem::directory_iterator cache(path("cache"));
+  int models = 0;
+  for (const auto& entry : cache) models += entry.path().extension() == ".model";
+  EXPECT_EQ(models, 1);
+}
+
+TEST_F(DataCorpus, RefusesFilesThatAreNoText) {
+  expect_input_error([&] { bytes({}); }, "corpus", {"no files"});
+  expect_input_error([&] { bytes({path("none")}); }, path("none"), {"No such file"});
+  expect_input_error([&] { bytes({path("")}); }, path(""), {"is a directory"});
+  expect_input_error([&] { bytes({write("empty", "")}); }, path("empty"), {"is empty"});
+  expect_input_error([&] { bytes({"/dev/zero"}); }, "/dev/zero", {"not a regular file"});
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  expect_input_error([&] { bytes({path("pipe")}); }, path("pipe"), {"not a regular file"});
+  // One bad file among good ones is the one that is named.
+  const std::string good = write("good", "text");
+  expect_input_error([&] { bytes({good, path("none"), good}); }, path("none"), {"No such file"});
+  expect_input_error([&] { bytes({good + "/below"}); }, good + "/below", {"Not a directory"});
+}
+
+TEST_F(DataCorpus, RefusesAnUnreadableFile) {
+  const std::string file = write("secret", "text");
+  ASSERT_EQ(::chmod(file.c_str(), 0), 0);
+  const Unprivileged scope;
+  expect_input_error([&] { bytes({file}); }, file, {"Permission denied"});
+}
+
+TEST_F(DataCorpus, RefusesTextBeyondTheMemoryBeforeItAllocates) {
+  const std::string file = write("sparse", "text");
+  if (::truncate(file.c_str(), off_t{15} << 40) != 0) GTEST_SKIP() << "no sparse file of 15 TiB here";
+  expect_input_error([&] { bytes({file}); }, file, {"memory"});
+}
+
+TEST_F(DataCorpus, RefusesImpossibleFractions) {
+  const std::string file = write("text", "0123456789");
+  for (const double fraction : {-0.1, 1.0, 2.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    expect_input_error([&] { bytes({file}, fraction); }, file, {"validation fraction"});
+  }
+  expect_input_error([&] { bytes({file}, 0.99); }, file, {"too few"});
+}
+
+TEST_F(DataCorpus, NamesTheByteThatIsNotUtf8) {
+  const std::string good = write("good", generated_text(100));
+  const std::vector<std::pair<std::string, std::size_t>> cases = {
+      {"abc\xFF", 3},           // no such byte
+      {"\xFF\xFEh\0i\0", 0},    // UTF-16
+      {"caf\xE9 au lait", 3},   // Latin-1
+      {"\xC3\xA9\xA9", 2},      // stray continuation
+      {"\xC0\xAF", 0},          // overlong '/'
+      {"a\xE0\x80\xAF", 1},     // overlong
+      {"\xED\xA0\x80", 0},      // surrogate
+      {"\xF4\x90\x80\x80", 0},  // beyond U+10FFFF
+      {"ab\xE2\x82", 2},        // cut off at the end of the file
+  };
+  for (const auto& [text, offset] : cases) {
+    const std::string bad = write("bad", text);
+    expect_input_error([&] { sentencepiece({good, bad, good}); }, bad,
+                       {"not UTF-8 at byte offset " + std::to_string(offset) + "\n"});
+    EXPECT_NO_THROW(bytes({good, bad, good}));
+  }
+  // A character divided between two files is whole in neither.
+  const std::string head = write("head", "a\xE2"), tail = write("tail", "\x82\xAC");
+  expect_input_error([&] { sentencepiece({head, tail}); }, head, {"byte offset 1\n"});
+}
+
+TEST_F(DataCorpus, Utf8BoundaryIsTheLastBeginningOfACharacter) {
+  const std::string text = "aé的🙂";
+  EXPECT_EQ(utf8_prefix(text), text.size());
+  const std::vector<std::size_t> expected = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};
+  for (std::size_t offset = 0; offset <= text.size(); ++offset) {
+    EXPECT_EQ(utf8_boundary(text, offset), expected[offset]) << offset;
+  }
+}
+
+}  // namespace
+}  // namespace onebit::data

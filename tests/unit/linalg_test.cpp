@@ -1,0 +1,240 @@
+/// \file linalg_test.cpp
+/// gemm and gemm_grid against three plain loops, for every transposition, odd shapes, strides and factors.
+
+#include <cmath>
+#include <limits>
+
+#include "../support.hpp"
+#include "linalg/gemm.hpp"
+
+namespace onebit::linalg {
+namespace {
+
+constexpr Transpose transposes[] = {Transpose::no, Transpose::yes};
+
+/// What one product needs. Matrix (o, i) of a grid begins at o * outer_stride + i * inner_stride.
+struct Operand {
+  std::size_t row_stride, outer_stride, inner_stride;
+
+  std::size_t at(int o, int i, std::size_t row, std::size_t column) const {
+    return o * outer_stride + i * inner_stride + row * row_stride + column;
+  }
+};
+struct Product {
+  int outer, inner;
+  Transpose op_a, op_b;
+  int m, n, k;
+  double alpha, beta;
+  Operand a, b, c;
+};
+
+/// One element of op(A) op(B), in double, and the sum of its terms' magnitudes, which bounds the rounding error.
+struct Element {
+  double value = 0, magnitude = 0;
+};
+template <class Real>
+Element element_ref(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b, int o, int i, int row,
+                    int column) {
+  Element sum;
+  for (int l = 0; l < p.k; ++l) {
+    const double left = a[p.op_a == Transpose::yes ? p.a.at(o, i, l, row) : p.a.at(o, i, row, l)];
+    const double right = b[p.op_b == Transpose::yes ? p.b.at(o, i, column, l) : p.b.at(o, i, l, column)];
+    sum.value += left * right;
+    sum.magnitude += std::fabs(left * right);
+  }
+  return sum;
+}
+
+template <class Real>
+std::vector<Real> values(std::size_t length, std::uint64_t seed) {
+  const std::vector<float> drawn = test::random_values(length, seed);
+  return {drawn.begin(), drawn.end()};
+}
+
+/// Elements of a buffer that holds the operand's matrices of `rows` rows.
+std::size_t extent(const Product& p, const Operand& operand, int rows) {
+  return operand.at(p.outer - 1, p.inner - 1, rows, 0) + 64;
+}
+
+template <class Exec, class Real>
+std::vector<Real> run(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b,
+                      const std::vector<Real>& c, bool as_grid) {
+  const Exec exec;
+  const auto a_device = test::to_device<Exec>(a);
+  const auto b_device = test::to_device<Exec>(b);
+  const auto c_device = test::to_device<Exec>(c);
+  const Real alpha = static_cast<Real>(p.alpha), beta = static_cast<Real>(p.beta);
+  if (as_grid)
+    gemm_grid<Exec, Real>(exec, p.outer, p.inner, p.op_a, p.op_b, p.m, p.n, p.k, alpha,
+                          {a_device.data(), p.a.row_stride, p.a.outer_stride, p.a.inner_stride},
+                          {b_device.data(), p.b.row_stride, p.b.outer_stride, p.b.inner_stride}, beta,
+                          {c_device.data(), p.c.row_stride, p.c.outer_stride, p.c.inner_stride});
+  else
+    gemm<Exec, Real>(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, {a_device.data(), p.a.row_stride},
+                     {b_device.data(), p.b.row_stride}, beta, {c_device.data(), p.c.row_stride});
+  fence(exec, "OneBit::test::gemm");
+  return test::to_host(c_device);
+}
+
+/// Runs the product and compares each element of C, and the elements around the matrices, which must stay.
+template <class Exec, class Real>
+void expect_product(const Product& p, bool as_grid) {
+  SCOPED_TRACE(::testing::Message() << "m " << p.m << " n " << p.n << " k " << p.k << " op_a "
+                                    << (p.op_a == Transpose::yes) << " op_b " << (p.op_b == Transpose::yes) << " alpha "
+                                    << p.alpha << " beta " << p.beta << " bytes " << sizeof(Real));
+  const auto a = values<Real>(extent(p, p.a, p.op_a == Transpose::yes ? p.k : p.m), 1);
+  const auto b = values<Real>(extent(p, p.b, p.op_b == Transpose::yes ? p.n : p.k), 2);
+  auto c = values<Real>(extent(p, p.c, p.m), 3);
+  // With β = 0 nothing of C may be read.
+  if (p.beta == 0) c.assign(c.size(), std::numeric_limits<Real>::quiet_NaN());
+
+  std::vector<Real> result = run<Exec>(p, a, b, c, as_grid);
+  // The sum of k terms in any order, and two products: (k + 3) ε of the magnitudes bounds the error.
+  const double epsilon = std::numeric_limits<Real>::epsilon() * (p.k + 3.0);
+  int wrong = 0;
+  for (int o = 0; o < p.outer; ++o)
+    for (int i = 0; i < p.inner; ++i)
+      for (int row = 0; row < p.m; ++row)
+        for (int column = 0; column < p.n; ++column) {
+          const std::size_t at = p.c.at(o, i, row, column);
+          const Element product = element_ref(p, a, b, o, i, row, column);
+          const double old = p.beta == 0 ? 0 : p.beta * c[at];
+          const double expected = p.alpha * product.value + old;
+          const double bound = epsilon * (std::fabs(p.alpha) * product.magnitude + std::fabs(old)) + 1e-40;
+          if (!(std::fabs(result[at] - expected) <= bound) && ++wrong <= 3)
+            ADD_FAILURE() << "C(" << row << ", " << column << ") of matrix (" << o << ", " << i << ") is " << result[at]
+                          << ", not " << expected << " ± " << bound;
+          result[at] = c[at];
+        }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(test::same_bits(result, c)) << "outside of C";
+}
+
+/// A product of single matrices whose rows lie `gap` elements further apart than they are long.
+Product single(Transpose op_a, Transpose op_b, int m, int n, int k, double alpha, double beta, int gap) {
+  const auto stride = [=](int columns) { return Operand{static_cast<std::size_t>(columns + gap), 0, 0}; };
+  return {1, 1, op_a, op_b, m, n, k, alpha, beta, stride(op_a == Transpose::yes ? m : k),
+          stride(op_b == Transpose::yes ? k : n), stride(n)};
+}
+
+template <class Exec>
+class Gemm : public ::testing::Test {};
+TYPED_TEST_SUITE(Gemm, test::Backends, test::BackendNames);
+
+TYPED_TEST(Gemm, equals_plain_loops) {
+  constexpr struct {
+    int m, n, k;
+  } shapes[] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},     {3, 2, 1},    {16, 16, 16},
+                {17, 31, 33}, {63, 65, 64},  {65, 129, 40}, {70, 3, 200}, {2, 300, 65}};
+  constexpr struct {
+    double alpha, beta;
+  } factors[] = {{1, 0}, {1, 1}, {-0.5, 2}, {0, 0.25}, {0, 0}};
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      for (const auto& shape : shapes)
+        for (const auto& factor : factors)
+          for (const int gap : {0, 5}) {
+            const Product product =
+                single(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
+            expect_product<TypeParam, float>(product, false);
+            expect_product<TypeParam, double>(product, false);
+          }
+}
+
+// On the host C is cut into square tiles of 64 to 512: shapes that give each size, with ragged tiles at both ends.
+TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
+  constexpr struct {
+    int m, n;
+  } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      for (const auto& shape : shapes)
+        expect_product<TypeParam, float>(single(op_a, op_b, shape.m, shape.n, 3, 1.5, 0, 2), false);
+}
+
+TYPED_TEST(Gemm, without_terms_scales_c) {
+  for (const double beta : {0.0, 0.5}) {
+    expect_product<TypeParam, float>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
+    expect_product<TypeParam, double>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
+  }
+}
+
+TYPED_TEST(Gemm, of_no_elements_does_nothing) {
+  const std::vector<float> c = {1, 2, 3};
+  for (const auto& [m, n] : {std::pair{0, 3}, std::pair{3, 0}, std::pair{0, 0}})
+    EXPECT_EQ(run<TypeParam>(single(Transpose::no, Transpose::no, m, n, 4, 1, 0, 1), c, c, c, false), c);
+}
+
+TYPED_TEST(Gemm, grid_equals_plain_loops) {
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      for (const double beta : {0.0, -2.0})
+        for (const auto& [outer, inner] : {std::pair{1, 1}, std::pair{3, 2}, std::pair{2, 5}}) {
+          const int m = 9, n = 17, k = 13;
+          // Rows of a matrix lie between those of its inner neighbours, as heads lie in packed projections.
+          const auto interleaved = [inner = inner](int rows, int columns) {
+            const std::size_t stride = static_cast<std::size_t>(inner) * columns + 3;
+            return Operand{stride, stride * rows + 11, static_cast<std::size_t>(columns)};
+          };
+          const Product product{outer,
+                                inner,
+                                op_a,
+                                op_b,
+                                m,
+                                n,
+                                k,
+                                0.75,
+                                beta,
+                                op_a == Transpose::yes ? interleaved(k, m) : interleaved(m, k),
+                                op_b == Transpose::yes ? interleaved(n, k) : interleaved(k, n),
+                                interleaved(m, n)};
+          expect_product<TypeParam, float>(product, true);
+          expect_product<TypeParam, double>(product, true);
+        }
+}
+
+// Attention's products: Q Kᵀ and P V with B samples, h heads of width d, T tokens, from projections of (B*T, 3*h*d).
+TYPED_TEST(Gemm, grid_equals_plain_loops_for_attention) {
+  const int samples = 2, heads = 3, tokens = 20, width = 8;
+  const std::size_t row = 3u * heads * width;
+  const Operand packed{row, row * tokens, width};
+  const Operand scores{static_cast<std::size_t>(tokens), static_cast<std::size_t>(heads * tokens * tokens),
+                       static_cast<std::size_t>(tokens * tokens)};
+  const Operand mixed{static_cast<std::size_t>(heads * width), static_cast<std::size_t>(heads * width * tokens), width};
+  expect_product<TypeParam, float>(
+      {samples, heads, Transpose::no, Transpose::yes, tokens, tokens, width, 0.35, 0, packed, packed, scores}, true);
+  expect_product<TypeParam, float>(
+      {samples, heads, Transpose::no, Transpose::no, tokens, width, tokens, 1, 0, scores, packed, mixed}, true);
+}
+
+/// A product that a threaded BLAS would cut up.
+Product large(Transpose op_a, Transpose op_b) { return single(op_a, op_b, 700, 520, 300, 1, 0, 0); }
+
+template <class Exec, class Real>
+std::vector<Real> large_result(Transpose op_a, Transpose op_b) {
+  const Product p = large(op_a, op_b);
+  return run<Exec>(p, values<Real>(700 * 520, 1), values<Real>(700 * 520, 2), std::vector<Real>(700 * 520), false);
+}
+
+TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
+  const std::string backend = BackendName<TypeParam>::value;
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes) {
+      const std::string name =
+          backend + (op_a == Transpose::yes ? "_T" : "_N") + (op_b == Transpose::yes ? "T" : "N");
+      test::print_bits("float_" + name, large_result<TypeParam, float>(op_a, op_b));
+      test::print_bits("double_" + name, large_result<TypeParam, double>(op_a, op_b));
+    }
+}
+
+#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
+TEST(Gemm, serial_and_openmp_give_the_same_bits) {
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      EXPECT_TRUE(test::same_bits(large_result<Kokkos::Serial, float>(op_a, op_b),
+                                  large_result<Kokkos::OpenMP, float>(op_a, op_b)));
+}
+#endif
+
+}  // namespace
+}  // namespace onebit::linalg
