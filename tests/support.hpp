@@ -64,13 +64,13 @@ template <class T>
                                        << a[first] << " and " << b[first];
 }
 
-/// Standard normal numbers of very different sizes, with a few zeros of both signs.
+/// Numbers of both signs (the sum of two uniform ones) and of very different sizes, with a few zeros of both signs.
 inline std::vector<float> random_values(std::size_t length, std::uint64_t seed) {
   constexpr float sizes[] = {1.0f, 1e-3f, 37.0f, 0.25f};
   std::vector<float> values(length);
   for (std::size_t i = 0; i < length; ++i) {
     const Philox4 words = philox(stream_key(seed, Stream::noise), i, 0);
-    values[i] = normal(words.word[0], words.word[1]) * sizes[words.word[2] % 4];
+    values[i] = (uniform(words.word[0]) + uniform(words.word[1]) - 1.0f) * sizes[words.word[2] % 4];
     if (words.word[3] % 64 == 0) values[i] = 0.0f;
     if (words.word[3] % 64 == 1) values[i] = -0.0f;
   }

@@ -42,6 +42,29 @@ struct RunError : Error {
       : Error(ExitStatus::failed_run, where, what, remedy) {}
 };
 
+/// Runs `work`, which reads something that the input names, and puts `where` in front of an InputError of it: the
+/// message then names both the line of the input and the file that is at fault.
+template <class Work>
+auto located(const std::string& where, const Work& work) {
+  try {
+    return work();
+  } catch (const InputError& error) {
+    throw Error(error.status(), where + ": " + error.what());
+  }
+}
+
+/// A user's text as a message shows it: at most 60 bytes, in one line, whatever it holds.
+inline std::string excerpt(const std::string& text) {
+  constexpr std::size_t longest = 60;
+  std::size_t length = text.size() <= longest ? text.size() : longest;
+  // Not within a UTF-8 character.
+  while (length < text.size() && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0u) == 0x80u) --length;
+  std::string shown = text.substr(0, length) + (length < text.size() ? "…" : "");
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return shown;
+}
+
 /// An error that every rank holds with the same message, so that each may end in the ordinary way. Any other error
 /// is known to one rank only and must end the run with MPI_Abort, or the others would wait for ever.
 struct AgreedError : Error {

@@ -56,13 +56,14 @@ inline float scale_ref(Scale scale, double norm, std::size_t count) {
 
 /// Σ|c| or Σc² of c[begin, end) in the fixed tree; absolute values are added in float, squares in double.
 inline double norm_ref(Scale scale, const std::vector<float>& c, std::size_t begin, std::size_t end) {
-  std::vector<float> magnitudes;
-  std::vector<double> squares;
-  for (std::size_t j = begin; j < end; ++j) {
-    magnitudes.push_back(std::fabs(c[j]));
-    squares.push_back(static_cast<double>(c[j]) * static_cast<double>(c[j]));
+  if (scale == Scale::l1) {
+    std::vector<float> magnitudes;
+    for (std::size_t j = begin; j < end; ++j) magnitudes.push_back(std::fabs(c[j]));
+    return ordered_sum_ref(magnitudes);
   }
-  return scale == Scale::l1 ? ordered_sum_ref(magnitudes) : ordered_sum_ref(squares);
+  std::vector<double> squares;
+  for (std::size_t j = begin; j < end; ++j) squares.push_back(static_cast<double>(c[j]) * static_cast<double>(c[j]));
+  return ordered_sum_ref(squares);
 }
 
 /// c = x + residual; returns the messages of C(c), (chunks * message_words); residual ← c − C(c).

@@ -106,13 +106,18 @@ public:
     add(name, "real", range, meaning,
         [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "number");
+          const char* const begin = text.c_str();
           char* end = nullptr;
-          const double read = std::strtod(text.c_str(), &end);
-          if (text.empty() || *end != '\0' || !std::isfinite(read))
-            throw InputError(raw.where, path + " is '" + text + "', which is not a finite number",
+          const double read = std::strtod(begin, &end);
+          if (!is_number(text, end) || !std::isfinite(read))
+            throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not a finite number",
                              "give a number, " + range);
-          if (read < low || read > high || (read == low && !low_allowed))
-            throw InputError(raw.where, path + " is " + text + ", which is out of range", "give a number, " + range);
+          // The kernels compute with floats, in which these would be infinite or 0.
+          const float rounded = static_cast<float>(read);
+          const bool lost = std::isinf(rounded) || (rounded == 0 && (read != 0 || text.find_first_of("123456789") < text.find_first_of("eE")));
+          if (read < low || read > high || (read == low && !low_allowed) || lost)
+            throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range",
+                             "give a number, " + range + (lost ? ", of between 1e-38 and 3e38 in size" : ""));
           value = read;
         },
         [&value] { return shortest(value); });

@@ -28,8 +28,9 @@ std::uintmax_t most_text() {
 
 std::string join_names(const std::vector<std::string>& files) {
   if (files.empty()) throw InputError("corpus", "it names no files", "name at least one text file");
-  if (files.size() == 1) return files.front();
-  return files.front() + " and " + std::to_string(files.size() - 1) + (files.size() == 2 ? " more file" : " more files");
+  const std::size_t more = files.size() - 1;
+  if (more == 0) return files.front();
+  return files.front() + " and " + std::to_string(more) + (more == 1 ? " more file" : " more files");
 }
 
 /// Bytes of a file that can serve as text.

@@ -15,8 +15,8 @@ enum class TokenizerKind { bytes, sentencepiece };
 struct CorpusOptions {
   std::vector<std::string> files;
   TokenizerKind tokenizer = TokenizerKind::bytes;
-  int vocabulary = 0;           ///< sentencepiece only: number of tokens, [MASK] included
-  std::string cache_directory;  ///< sentencepiece only: where trained models are kept
+  int vocabulary = 0;              ///< sentencepiece only: number of tokens, [MASK] included
+  std::string cache_directory;     ///< sentencepiece only: where trained models are kept
   double validation_fraction = 0;  ///< share of the text, in bytes, in [0, 1): the end of it
 };
 
@@ -24,8 +24,8 @@ struct CorpusOptions {
 /// done with it, so the tokeniser never learns from the validation part either.
 class Corpus {
 public:
-  /// \throws InputError when a file cannot be read, is empty, does not fit into memory, or is not UTF-8 (sentencepiece),
-  ///         and as `make_sentencepiece_tokenizer`
+  /// \throws InputError when a file cannot be read, is empty, does not fit into memory or (sentencepiece) is not UTF-8,
+  ///         when the text is too short to be divided, and as `make_sentencepiece_tokenizer`
   explicit Corpus(const CorpusOptions& options);
 
   int vocabulary() const { return m_tokenizer->vocabulary(); }

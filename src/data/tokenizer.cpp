@@ -144,11 +144,11 @@ Options training_options(int vocabulary) {
   };
 }
 
-/// SentencePiece reports "Internal: file(line) [condition] reason": the reason.
+/// SentencePiece reports "Internal: file(line) [condition] reason": the reason, or everything where there is none.
 std::string reason(const sentencepiece::util::Status& status) {
   const std::string text = status.ToString();
-  const std::size_t end_of_condition = text.rfind("] ");
-  return end_of_condition == std::string::npos ? text : text.substr(end_of_condition + 2);
+  const std::size_t condition = text.rfind("] ");
+  return condition == std::string::npos || condition + 2 == text.size() ? text : text.substr(condition + 2);
 }
 
 /// The serialised model.

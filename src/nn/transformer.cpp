@@ -167,8 +167,7 @@ Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch,
     m_d_head_gelu = buffer("d_head_gelu", P * H);
   }
   m_head_output = buffer("head_output", P * H);
-  m_logits = Matrix<Exec, Real>(Kokkos::view_alloc("OneBit::nn::Transformer::logits", Kokkos::WithoutInitializing), P,
-                                V);
+  m_logits = buffer("logits", P * V);
   m_scores = buffer("scores", scores);
   m_wide = buffer("wide", N * std::max(F, 3 * H));
   m_d_norm = buffer("d_norm", N * H);
@@ -293,6 +292,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   }
 
   const M last = rows_of(m_norm_output, 2 * m_shape.layers, H), head_output = matrix_at<Exec>(m_head_output, 0, P, H);
+  const M logits = matrix_at<Exec>(m_logits, 0, P, V);
   if (bert) {
     const M predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     const LayerNorm<Exec, Real> norm = head_norm(x);
@@ -303,8 +303,8 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  Kernels::dense(exec, head_output, weight(m_offsets.word, V, H), m_logits);
-  Kernels::cross_entropy(exec, bias(m_offsets.output_bias, bert ? V : 0), tokens.target, output, m_logits, m_losses);
+  Kernels::dense(exec, head_output, weight(m_offsets.word, V, H), logits);
+  Kernels::cross_entropy(exec, bias(m_offsets.output_bias, bert ? V : 0), tokens.target, output, logits, m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;
 }
 
@@ -330,14 +330,15 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const M d_branch = residual_dropout(0).active() ? rows_of(m_d_branch, 0, H) : M();
   const auto branch = [&] { return d_branch.data() ? d_branch : d_residual; };
 
-  // Head. The logits hold P times the gradient of the mean loss.
+  // Head. forward left P times the gradient of the mean loss in the place of the logits.
   const M d_head = matrix_at<Exec>(m_d_head, 0, P, H), head_output = matrix_at<Exec>(m_head_output, 0, P, H);
-  Kernels::dense_backward_input(exec, m_logits, weight(m_offsets.word, V, H), scale / P, Real(0), d_head);
-  Kernels::dense_backward_weight(exec, m_logits, head_output, scale / P, d_weight(m_offsets.word, V, H));
+  const M d_logits = matrix_at<Exec>(m_logits, 0, P, V);
+  Kernels::dense_backward_input(exec, d_logits, weight(m_offsets.word, V, H), scale / P, Real(0), d_head);
+  Kernels::dense_backward_weight(exec, d_logits, head_output, scale / P, d_weight(m_offsets.word, V, H));
   if (bert) {
     const M d_gelu = matrix_at<Exec>(m_d_head_gelu, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     const M predicted = matrix_at<Exec>(m_predicted, 0, P, H);
-    Kernels::add_bias_backward(exec, m_logits, scale / P, sums, d_bias(m_offsets.output_bias, V));
+    Kernels::add_bias_backward(exec, d_logits, scale / P, sums, d_bias(m_offsets.output_bias, V));
     Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
                                  d_norm_of(m_offsets.head_norm, 0, 0));
     Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(m_offsets.head_dense.bias, H));

@@ -93,8 +93,8 @@ public:
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale,
                 const Vector<Exec, Real>& g);
 
-  /// (P, V) after `loss`; after `forward` their place holds their gradient.
-  Matrix<Exec, Real> logits() const { return m_logits; }
+  /// (P, V) of the last `loss`; `forward` leaves their gradient in their place.
+  Vector<Exec, Real> logits() const { return m_logits; }
 
 private:
   using Kernels = Layers<Exec, Real>;
@@ -132,7 +132,7 @@ private:
   Buffer m_head_input, m_head_gelu;         ///< (P, H), before and after the head's GELU
   Buffer m_head_output;                     ///< (P, H), what the tied decoder multiplies
   Buffer m_head_mean, m_head_reciprocal_std;  ///< (P)
-  Matrix<Exec, Real> m_logits;              ///< (P, V)
+  Buffer m_logits;                          ///< (P, V)
 
   // Scratch.
   Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities, and gradients of scores

@@ -59,12 +59,12 @@ void Results::add(const StepRecord& record) {
 
 double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
 
-void Results::finish(const RunColumns& leading, std::size_t parameters, const comm::Traffic& traffic) {
+void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
+                     const comm::Traffic& traffic) {
   const double dense = dense_bytes(parameters, m_communicator.size());
   const auto reduction = [&](double steps, std::uint64_t bytes) {
     return bytes > 0 ? steps * dense / static_cast<double>(bytes) : nothing;
   };
-  m_reduction = reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes);
   write_profile();
   m_communicator.collectively([&] {
     if (!m_steps) return;
@@ -83,9 +83,10 @@ void Results::finish(const RunColumns& leading, std::size_t parameters, const co
     add("bytes_sent_all_to_all", traffic.all_to_all);
     add("bytes_sent_all_gather", traffic.all_gather);
     add("bytes_dense_fp32", static_cast<double>(m_count) * dense);
-    add("reduction", m_reduction);
+    add("reduction", reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes));
     add("reduction_compressed_phase", reduction(static_cast<double>(m_sums[1].steps), m_sums[1].bytes));
     add("training_s", m_sums[0].seconds + m_sums[1].seconds);
+    columns.insert(columns.end(), trailing.begin(), trailing.end());
     std::vector<std::string> names;
     std::vector<report::Cell> values;
     for (const auto& [name, value] : columns) {

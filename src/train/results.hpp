@@ -42,12 +42,13 @@ public:
 
   void add(const StepRecord& record);
   /// Writes profile.csv and run.csv and gives all files their names. Collective; rank 0's errors are agreed on.
-  /// \param leading columns that say what was run
-  void finish(const RunColumns& leading, std::size_t parameters, const comm::Traffic& traffic);
+  /// \param leading  columns that say what was run
+  /// \param trailing columns of results that only the caller knows
+  void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
+              const comm::Traffic& traffic);
 
   /// Tokens per second of the steps so far; the first one, which warms up, is left out once there are others.
   double tokens_per_second() const;
-  double reduction() const { return m_reduction; }
 
 private:
   /// Sums over the steps of the dense, or of the compressed, phase.
@@ -67,7 +68,6 @@ private:
   double m_final_validation_loss;
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
-  double m_reduction = 0;
 };
 
 }  // namespace onebit::train

@@ -110,6 +110,12 @@ double validate(const Exec& exec, const Communicator& communicator, workload::Wo
   return sums[1] > 0 ? sums[0] / sums[1] : nothing;
 }
 
+std::string hexadecimal(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
 /// Prints a line every now and then, on rank 0.
 class Progress {
 public:
@@ -229,8 +235,8 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     progress(record, results->tokens_per_second());
   }
 
-  results->finish(run_columns(exec, input, communicator, *transport, tensors.size()), tensors.size(),
-                  transport->traffic());
+  results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
+                  {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
   communicator.collectively([&] {
     if (rank > 0 || input.run.dump_parameters.empty()) return;
     std::vector<float> parameters(tensors.size());

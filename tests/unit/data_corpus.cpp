@@ -28,7 +28,7 @@ protected:
   }
 };
 
-TEST_F(DataCorpus, BytesRoundTripOverAllByteValues) {
+TEST_F(DataCorpus, bytes_round_trip_over_all_byte_values) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   const Corpus corpus = bytes({write("all", all)});
@@ -40,7 +40,7 @@ TEST_F(DataCorpus, BytesRoundTripOverAllByteValues) {
   EXPECT_EQ(corpus.decode({'a', 256, 'b'}), "a[MASK]b");
 }
 
-TEST_F(DataCorpus, FilesFollowEachOtherAndTheEndValidates) {
+TEST_F(DataCorpus, files_follow_each_other_and_the_end_validates) {
   const std::vector<std::string> files = {write("1", "abcdef"), write("2", "gh"), write("3", "ij")};
   const Corpus corpus = bytes(files, 0.3);
   EXPECT_EQ(corpus.decode(corpus.train()), "abcdefg");
@@ -48,13 +48,13 @@ TEST_F(DataCorpus, FilesFollowEachOtherAndTheEndValidates) {
   EXPECT_EQ(corpus.name(), files[0] + " and 2 more files");
 }
 
-TEST_F(DataCorpus, AnyPositiveFractionValidatesAndNoneDoesNot) {
+TEST_F(DataCorpus, any_positive_fraction_validates_and_none_does_not) {
   const std::string file = write("text", "0123456789");
   EXPECT_EQ(bytes({file}, 1e-9).validation().size(), 1u);
   EXPECT_TRUE(bytes({file}, 0).validation().empty());
 }
 
-TEST_F(DataCorpus, SentencePieceRoundTripsAndDividesBetweenCharacters) {
+TEST_F(DataCorpus, sentencepiece_round_trips_and_divides_between_characters) {
   const std::string text = generated_text(600);
   const std::string file = write("text", text);
   for (const double fraction : {0.1, 0.1001, 0.1002, 0.1003, 0.1004}) {
@@ -66,7 +66,7 @@ TEST_F(DataCorpus, SentencePieceRoundTripsAndDividesBetweenCharacters) {
   }
 }
 
-TEST_F(DataCorpus, ValidationTextNeverTrainsTheTokenizer) {
+TEST_F(DataCorpus, validation_text_never_trains_the_tokenizer) {
   const std::string train = generated_text(600, 1);
   // As many bytes again: the same training part, another validation part.
   const Corpus a = sentencepiece({write("a", train + std::string(train.size(), 'x'))}, 0.5);
@@ -78,7 +78,7 @@ TEST_F(DataCorpus, ValidationTextNeverTrainsTheTokenizer) {
   EXPECT_EQ(models, 1);
 }
 
-TEST_F(DataCorpus, RefusesFilesThatAreNoText) {
+TEST_F(DataCorpus, refuses_files_that_are_no_text) {
   expect_input_error([&] { bytes({}); }, "corpus", {"no files"});
   expect_input_error([&] { bytes({path("none")}); }, path("none"), {"No such file"});
   expect_input_error([&] { bytes({path("")}); }, path(""), {"is a directory"});
@@ -92,20 +92,20 @@ TEST_F(DataCorpus, RefusesFilesThatAreNoText) {
   expect_input_error([&] { bytes({good + "/below"}); }, good + "/below", {"Not a directory"});
 }
 
-TEST_F(DataCorpus, RefusesAnUnreadableFile) {
+TEST_F(DataCorpus, refuses_an_unreadable_file) {
   const std::string file = write("secret", "text");
   ASSERT_EQ(::chmod(file.c_str(), 0), 0);
   const Unprivileged scope;
   expect_input_error([&] { bytes({file}); }, file, {"Permission denied"});
 }
 
-TEST_F(DataCorpus, RefusesTextBeyondTheMemoryBeforeItAllocates) {
+TEST_F(DataCorpus, refuses_text_beyond_the_memory_before_it_allocates) {
   const std::string file = write("sparse", "text");
   if (::truncate(file.c_str(), off_t{15} << 40) != 0) GTEST_SKIP() << "no sparse file of 15 TiB here";
   expect_input_error([&] { bytes({file}); }, file, {"memory"});
 }
 
-TEST_F(DataCorpus, RefusesImpossibleFractions) {
+TEST_F(DataCorpus, refuses_impossible_fractions) {
   const std::string file = write("text", "0123456789");
   for (const double fraction : {-0.1, 1.0, 2.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     expect_input_error([&] { bytes({file}, fraction); }, file, {"validation fraction"});
@@ -113,7 +113,7 @@ TEST_F(DataCorpus, RefusesImpossibleFractions) {
   expect_input_error([&] { bytes({file}, 0.99); }, file, {"too few"});
 }
 
-TEST_F(DataCorpus, NamesTheByteThatIsNotUtf8) {
+TEST_F(DataCorpus, names_the_byte_that_is_not_utf_8) {
   const std::string good = write("good", generated_text(100));
   const std::vector<std::pair<std::string, std::size_t>> cases = {
       {"abc\xFF", 3},           // no such byte
@@ -137,7 +137,7 @@ TEST_F(DataCorpus, NamesTheByteThatIsNotUtf8) {
   expect_input_error([&] { sentencepiece({head, tail}); }, head, {"byte offset 1\n"});
 }
 
-TEST_F(DataCorpus, Utf8BoundaryIsTheLastBeginningOfACharacter) {
+TEST_F(DataCorpus, utf_8_boundary_is_the_last_beginning_of_a_character) {
   const std::string text = "aé的🙂";
   EXPECT_EQ(utf8_prefix(text), text.size());
   const std::vector<std::size_t> expected = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10};

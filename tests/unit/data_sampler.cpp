@@ -1,5 +1,5 @@
 /// \file data_sampler.cpp
-/// Sampler: samples do not depend on who draws them, masks have the rates of the BERT paper, windows stay in their part.
+/// Sampler: samples do not depend on who draws them, masks have the paper's rates, windows stay in their part.
 
 #include "data/sampler.hpp"
 
@@ -49,7 +49,7 @@ std::vector<int> original(const Batch& batch) {
   return tokens;
 }
 
-TEST_F(DataSampler, SamplesDoNotDependOnHowTheyAreDivided) {
+TEST_F(DataSampler, samples_do_not_depend_on_how_they_are_divided) {
   const Corpus text = corpus(generated_text(200), generated_text(50, 2));
   for (const Objective objective : {Objective::masked, Objective::causal}) {
     const Sampler sampler(text, objective, 48, 7), other_rank(text, objective, 48, 7);
@@ -72,7 +72,7 @@ TEST_F(DataSampler, SamplesDoNotDependOnHowTheyAreDivided) {
   }
 }
 
-TEST_F(DataSampler, StepSampleAndSeedEachChangeTheSample) {
+TEST_F(DataSampler, step_sample_and_seed_each_change_the_sample) {
   const Corpus text = corpus(generated_text(2000), "");
   const Sampler sampler(text, Objective::masked, 64, 1), other_seed(text, Objective::masked, 64, 2);
   Batch batch;
@@ -88,7 +88,7 @@ TEST_F(DataSampler, StepSampleAndSeedEachChangeTheSample) {
   EXPECT_EQ(seen.size(), 18u);
 }
 
-TEST_F(DataSampler, ABatchMayBeUsedAgainForAnotherCount) {
+TEST_F(DataSampler, a_batch_may_be_used_again_for_another_count) {
   const Corpus text = corpus(generated_text(100), "");
   const Sampler sampler(text, Objective::masked, 32, 1);
   Batch fresh, used;
@@ -98,7 +98,7 @@ TEST_F(DataSampler, ABatchMayBeUsedAgainForAnotherCount) {
   EXPECT_TRUE(fresh == used);
 }
 
-TEST_F(DataSampler, CausalTargetsAreTheNextTokens) {
+TEST_F(DataSampler, causal_targets_are_the_next_tokens) {
   std::string counting;
   for (int i = 0; i < 256; ++i) counting += static_cast<char>(i);
   const Corpus text = corpus(counting, "");
@@ -116,7 +116,7 @@ TEST_F(DataSampler, CausalTargetsAreTheNextTokens) {
   }
 }
 
-TEST_F(DataSampler, MasksAFixedNumberOfDistinctRowsOfEachSequence) {
+TEST_F(DataSampler, masks_a_fixed_number_of_distinct_rows_of_each_sequence) {
   const Corpus text = corpus(generated_text(100), "");
   for (const int sequence : {1, 2, 3, 4, 10, 64, 128, 333}) {
     const int masked = std::max(1, static_cast<int>(std::lround(0.15 * sequence)));
@@ -138,7 +138,7 @@ TEST_F(DataSampler, MasksAFixedNumberOfDistinctRowsOfEachSequence) {
   }
 }
 
-TEST_F(DataSampler, OnlyPredictedRowsDifferFromTheText) {
+TEST_F(DataSampler, only_predicted_rows_differ_from_the_text) {
   const std::string train = generated_text(100);
   const Corpus text = corpus(train, "");
   const Sampler sampler(text, Objective::masked, 40, 5);
@@ -155,7 +155,7 @@ void expect_rate(double hits, double trials, double rate) {
   EXPECT_NEAR(hits / trials, rate, 6 * std::sqrt(rate * (1 - rate) / trials));
 }
 
-TEST_F(DataSampler, MaskedRowsAre15PercentDividedInto80To10To10) {
+TEST_F(DataSampler, masked_rows_are_15_percent_divided_into_80_to_10_to_10) {
   // One letter, so that a random token is told from a kept one, but for 1 in 256.
   const Corpus text = corpus(std::string(1000, 'a'), "");
   constexpr int sequence = 100, count = 100;
@@ -190,7 +190,7 @@ TEST_F(DataSampler, MaskedRowsAre15PercentDividedInto80To10To10) {
   }
 }
 
-TEST_F(DataSampler, RandomTokensPassOverAMaskInsideTheVocabulary) {
+TEST_F(DataSampler, random_tokens_pass_over_a_mask_inside_the_vocabulary) {
   // SentencePiece's [MASK] is token 0: every other token, the last included, must come.
   const Corpus text({{write("text", generated_text(600))}, TokenizerKind::sentencepiece, 300, path("cache"), 0});
   ASSERT_EQ(text.mask_token(), 0);
@@ -208,7 +208,7 @@ TEST_F(DataSampler, RandomTokensPassOverAMaskInsideTheVocabulary) {
   EXPECT_EQ(*seen.rbegin(), 299);
 }
 
-TEST_F(DataSampler, WindowsAreUniformAndReachBothEnds) {
+TEST_F(DataSampler, windows_are_uniform_and_reach_both_ends) {
   std::string counting;
   for (int i = 0; i < 40; ++i) counting += static_cast<char>(i);
   const Corpus text = corpus(counting, "");
@@ -228,8 +228,8 @@ TEST_F(DataSampler, WindowsAreUniformAndReachBothEnds) {
   }
 }
 
-TEST_F(DataSampler, TrainingAndValidationNeverOverlap) {
-  // Capitals train, small letters validate: a window over the border would show.
+TEST_F(DataSampler, training_and_validation_never_overlap) {
+  // A window over the border would show both letters.
   const Corpus text = corpus(std::string(300, 'T'), std::string(60, 'v'));
   for (const Objective objective : {Objective::masked, Objective::causal}) {
     const Sampler sampler(text, objective, 50, 1);
@@ -243,7 +243,7 @@ TEST_F(DataSampler, TrainingAndValidationNeverOverlap) {
   }
 }
 
-TEST_F(DataSampler, ValidationWindowsSpreadEvenlyForAnyNumberOfThem) {
+TEST_F(DataSampler, validation_windows_spread_evenly_for_any_number_of_them) {
   constexpr std::size_t length = 60000, sequence = 8;
   std::string noise;  // eight bytes tell their place
   for (std::size_t i = 0; i < length; ++i) noise += static_cast<char>(philox(1, i, 0).word[0] & 0xFF);
@@ -259,7 +259,7 @@ TEST_F(DataSampler, ValidationWindowsSpreadEvenlyForAnyNumberOfThem) {
     }
     std::sort(begins.begin(), begins.end());
     EXPECT_LT(begins.back(), static_cast<double>(length - sequence));
-    // The gaps between multiples of the golden ratio φ are, times n, between 1 / φ^2 and φ^2.
+    // Neighbouring multiples of the golden ratio φ modulo 1 are, times n, between 1 / φ^2 and φ^2 apart.
     const double mean = static_cast<double>(length) / static_cast<double>(count);
     for (std::size_t i = 1; i < count; ++i) {
       EXPECT_GT(begins[i] - begins[i - 1], 0.38 * mean - 1) << count;
@@ -268,7 +268,7 @@ TEST_F(DataSampler, ValidationWindowsSpreadEvenlyForAnyNumberOfThem) {
   }
 }
 
-TEST_F(DataSampler, RefusesWhatIsTooShort) {
+TEST_F(DataSampler, refuses_what_is_too_short) {
   const std::string file = path("text");
   const Corpus text = corpus("0123456789", "");
   EXPECT_NO_THROW(Sampler(text, Objective::masked, 10, 1));
@@ -283,7 +283,7 @@ TEST_F(DataSampler, RefusesWhatIsTooShort) {
   expect_input_error([&] { Sampler(divided, Objective::masked, 4, 1); }, file, {"validation part has 3"});
 }
 
-TEST_F(DataSampler, RefusesBatchesBeyondTheRowIndices) {
+TEST_F(DataSampler, refuses_batches_beyond_the_row_indices) {
   const int most = std::numeric_limits<int>::max();
   EXPECT_EQ(predictions(Objective::causal, most, 1), most);
   expect_input_error([&] { predictions(Objective::causal, 1 << 16, 1 << 15); }, "batch", {"2^31"});

@@ -1,0 +1,31 @@
+#pragma once
+/// \file memory.hpp
+/// How much memory there is to take, so that a run that cannot fit is refused with a message: Linux grants memory that
+/// it does not have and kills the process, often the whole job, when it is written to.
+
+#include <string>
+
+#include "base/kokkos.hpp"
+
+namespace onebit {
+
+/// Bytes of host memory that processes can still take: what is free or can be freed, but no more than the control
+/// groups of this process allow (that is how Slurm and containers limit memory).
+double available_host_memory();
+
+/// Bytes that can still be taken in the memory of an execution space: the host's, or this process's GPU's.
+template <class Exec>
+double available_memory() {
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (!is_host<Exec>) {
+    std::size_t free = 0, total = 0;
+    return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<double>(free) : 0;
+  }
+#endif
+  return available_host_memory();
+}
+
+/// "12.3 GiB"
+std::string gibibytes(double bytes);
+
+}  // namespace onebit
