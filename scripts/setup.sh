@@ -47,7 +47,7 @@ packages=(
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
-  libgtest-dev                                  # tests
+  libgtest-dev python3                          # tests
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
@@ -55,7 +55,7 @@ packages=(
 without_apt() {
   cat >&2 <<'TEXT'
 setup: this system has no apt, so nothing was installed. Provide:
-  - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config
+  - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels

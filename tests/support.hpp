@@ -36,7 +36,8 @@ struct BackendNames {
 template <class Exec, class T>
 Vector<Exec, T> to_device(const std::vector<T>& values) {
   Vector<Exec, T> copy = make_uninitialized<Exec, T>("OneBit::test::to_device", values.size());
-  Kokkos::deep_copy(copy, Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  using HostView = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>;
+  Kokkos::deep_copy(copy, HostView(values.data(), values.size()));
   return copy;
 }
 

@@ -4,8 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#ifdef KOKKOS_ENABLE_OPENMP
+#include <omp.h>
+#endif
 
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
@@ -18,13 +21,22 @@ namespace {
 using namespace onebit;
 
 std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad() || text.str().empty())
-    throw InputError(path, "the input file does not exist, is empty or may not be read",
+  constexpr std::size_t longest = 1 << 20;
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    throw InputError(path, "the input file is a directory", "name a YAML file; examples are in inputs/");
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw InputError(path, "the input file does not exist or may not be read",
                      "check the name and the permissions; examples are in inputs/");
-  return text.str();
+  // One byte too many, so that an endless file ends too.
+  std::string text(longest + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) throw InputError(path, "the input file could not be read to its end", "check its file system");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > longest)
+    throw InputError(path, "the input file is longer than 1 MiB", "name a YAML file; examples are in inputs/");
+  return text;
 }
 
 /// Rank 0 reads, every rank parses the same text.
@@ -46,7 +58,16 @@ std::vector<std::string> backends() {
   return names;
 }
 
-/// Refuses a backend that this build or this machine does not have.
+/// Threads that OpenMP starts where the input leaves it to the environment.
+int environment_threads() {
+#ifdef KOKKOS_ENABLE_OPENMP
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+/// Refuses a backend that this build or this machine does not have, and more threads than Kokkos can hold.
 void check_backend(const config::Input& input) {
   const std::string wanted = config::to_string(input.run.backend);
   const std::vector<std::string> built = backends();
@@ -57,6 +78,11 @@ void check_backend(const config::Input& input) {
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
                      "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
+  if (input.run.backend == config::Backend::openmp && input.run.threads == 0 &&
+      environment_threads() > config::most_threads)
+    throw InputError("OMP_NUM_THREADS",
+                     "OpenMP would start " + std::to_string(environment_threads()) + " threads, more than Kokkos holds",
+                     "set it, or run.threads, to at most " + std::to_string(config::most_threads));
 }
 
 void run_training(const Communicator& world, const config::Input& input) {
@@ -80,6 +106,10 @@ void list() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // First, so that every rank ends by way of MPI_Finalize whatever the command line holds.
+  const MpiSession mpi(argc, argv);
+  const Communicator world;
+  const bool root = world.rank() == 0;
   CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
   app.require_subcommand(1);
   std::string path;
@@ -98,13 +128,14 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // Each rank sees the same command line; the launcher shows one copy of a message that only rank 0 should print.
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitStatus::bad_input);
+    // Every rank has the same command line.
+    if (error.get_exit_code() == 0) return root ? app.exit(error) : 0;  // --help
+    if (root)
+      std::fprintf(stderr, "error: command line: %s\n  remedy: see onebit --help, or --help behind a command\n",
+                   error.what());
+    return static_cast<int>(ExitStatus::bad_input);
   }
 
-  const MpiSession mpi(argc, argv);
-  const Communicator world;
-  const bool root = world.rank() == 0;
   ExitStatus status = ExitStatus::success;
   try {
     if (*train_command) run_training(world, read_input(world, path, overrides));
@@ -124,11 +155,15 @@ int main(int argc, char** argv) {
     status = error.status();
   } catch (const std::exception& error) {
     // The other ranks do not know and may wait for this one.
-    const Error* const known = dynamic_cast<const Error*>(&error);
-    status = known ? known->status() : ExitStatus::failed_run;
-    std::fprintf(stderr, "error: rank %d: %s\n", world.rank(), error.what());
+    const Error described = describe(error);
+    status = described.status();
+    std::fprintf(stderr, "error: rank %d: %s\n", world.rank(), described.what());
     std::fflush(nullptr);
     if (world.size() > 1) MPI_Abort(world.get(), static_cast<int>(status));
+  }
+  if (root && std::fflush(stdout) != 0 && status == ExitStatus::success) {
+    std::fprintf(stderr, "error: standard output: writing failed\n  remedy: check where it goes and its free space\n");
+    status = ExitStatus::failed_run;
   }
   return static_cast<int>(status);
 }

@@ -3,6 +3,7 @@
 /// The errors a user may see. Each says where it is, what is wrong and what to do about it; `main` is the only place
 /// that catches them, and the type decides the exit status.
 
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -63,6 +64,14 @@ inline std::string excerpt(const std::string& text) {
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
   return shown;
+}
+
+/// Exit status and message of any exception, as `main` prints it.
+inline Error describe(const std::exception& error) {
+  if (const auto* const known = dynamic_cast<const Error*>(&error)) return *known;
+  if (dynamic_cast<const std::bad_alloc*>(&error))
+    return RunError("memory", "an allocation failed", "use a smaller model or batch, or fewer ranks on a host");
+  return {ExitStatus::failed_run, error.what()};
 }
 
 /// An error that every rank holds with the same message, so that each may end in the ordinary way. Any other error

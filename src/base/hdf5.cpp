@@ -6,6 +6,8 @@
 #include <hdf5.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -17,13 +19,13 @@ namespace {
 class Id {
 public:
   Id(hid_t id, herr_t (*close)(hid_t)) : m_id(id), m_close(close) {}
-  ~Id() {
-    if (m_id >= 0) m_close(m_id);
-  }
+  ~Id() { close(); }
   Id(const Id&) = delete;
   Id& operator=(const Id&) = delete;
   operator hid_t() const { return m_id; }
   bool valid() const { return m_id >= 0; }
+  /// Closes it now; for a file, that is the last chance of a write to fail.
+  bool close() { return m_id < 0 || m_close(std::exchange(m_id, -1)) >= 0; }
 
 private:
   hid_t m_id;
@@ -66,6 +68,8 @@ InputError unreadable(const std::string& path, const std::string& dataset, const
 
 ArrayReader::ArrayReader(const std::string& path) : m_path(path) {
   silence_library();
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) throw InputError(path, "this is a directory", "name a file in it");
   if (std::FILE* file = std::fopen(path.c_str(), "rb"))
     std::fclose(file);
   else
@@ -87,6 +91,11 @@ bool ArrayReader::has(const std::string& dataset) const {
 std::vector<std::size_t> ArrayReader::shape(const std::string& dataset) const {
   const std::vector<hsize_t> extents = Dataset(m_path, m_file->file, dataset).extents();
   return {extents.begin(), extents.end()};
+}
+
+bool ArrayReader::holds_reals(const std::string& dataset) const {
+  const Id type(H5Dget_type(Dataset(m_path, m_file->file, dataset).id), H5Tclose);
+  return H5Tget_class(type) == H5T_FLOAT;
 }
 
 void ArrayReader::read(const std::string& dataset, const std::vector<std::size_t>& offset,
@@ -138,6 +147,7 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
     H5Dvlen_reclaim(type, data.space, H5P_DEFAULT, pointers.data());
   } else {
     const std::size_t width = H5Tget_size(type);
+    if (width > 65536) throw unreadable(m_path, dataset, "a list of texts");  // a damaged file: no name is so long
     std::string all(extents[0] * width, '\0');
     if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()) < 0)
       throw unreadable(m_path, dataset, "a list of texts");
@@ -151,19 +161,23 @@ void write_array(const std::string& path, const std::string& dataset, const std:
   const std::string partial = path + ".partial";
   bool written = false;
   {
-    const Id file(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+    Id file(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
     const hsize_t extent = values.size();
     const Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
     if (file.valid()) {
-      const Id data(H5Dcreate2(file, dataset.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-                    H5Dclose);
+      Id data(H5Dcreate2(file, dataset.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+              H5Dclose);
       written = data.valid() &&
                 H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0 &&
                 H5Fflush(file, H5F_SCOPE_LOCAL) >= 0;
+      written = data.close() && written;
+      written = file.close() && written;
     }
   }
-  if (!written || std::rename(partial.c_str(), path.c_str()) != 0)
+  if (!written || std::rename(partial.c_str(), path.c_str()) != 0) {
+    std::remove(partial.c_str());
     throw RunError(path, "the file could not be written", "check the directory, its permissions and the free space");
+  }
 }
 
 }  // namespace onebit

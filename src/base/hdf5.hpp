@@ -22,6 +22,8 @@ public:
   bool has(const std::string& dataset) const;
   /// Extents of a dataset, slowest first.
   std::vector<std::size_t> shape(const std::string& dataset) const;
+  /// True for a dataset of floating-point numbers, which `read` can read.
+  bool holds_reals(const std::string& dataset) const;
   /// Reads the block at `offset` of `extent` elements in each dimension, as float, row-major.
   void read(const std::string& dataset, const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
             float* values) const;

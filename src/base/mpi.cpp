@@ -9,6 +9,19 @@
 #include "base/error.hpp"
 
 namespace onebit {
+namespace {
+
+/// What `ask` (rank or size) says of the processes of `all` that share this one's host. Collective.
+int on_host(MPI_Comm all, int (*ask)(MPI_Comm, int*)) {
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int answer = 0;
+  ask(host, &answer);
+  MPI_Comm_free(&host);
+  return answer;
+}
+
+}  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
@@ -27,14 +40,9 @@ Communicator::Communicator(MPI_Comm parent) {
 
 Communicator::~Communicator() { MPI_Comm_free(&m_comm); }
 
-int Communicator::local_rank() const {
-  MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, m_rank, MPI_INFO_NULL, &host);
-  int rank = 0;
-  MPI_Comm_rank(host, &rank);
-  MPI_Comm_free(&host);
-  return rank;
-}
+int Communicator::local_rank() const { return on_host(m_comm, MPI_Comm_rank); }
+
+int Communicator::local_size() const { return on_host(m_comm, MPI_Comm_size); }
 
 void Communicator::barrier() const { MPI_Barrier(m_comm); }
 
@@ -61,12 +69,10 @@ void Communicator::collectively(const std::function<void()>& work) const {
   int status = 0;
   try {
     work();
-  } catch (const Error& error) {
-    message = error.what();
-    status = static_cast<int>(error.status());
   } catch (const std::exception& error) {
-    message = error.what();
-    status = static_cast<int>(ExitStatus::failed_run);
+    const Error described = describe(error);
+    message = described.what();
+    status = static_cast<int>(described.status());
   }
   int first_failed = status != 0 ? m_rank : m_size;
   MPI_Allreduce(MPI_IN_PLACE, &first_failed, 1, MPI_INT, MPI_MIN, m_comm);

@@ -32,8 +32,10 @@ public:
   int size() const { return m_size; }
   MPI_Comm get() const { return m_comm; }
 
-  /// Rank of this process among those on its host: chooses its GPU.
+  /// Rank of this process among those on its host, which chooses its GPU, and their number, which divides the host's
+  /// memory. Collective.
   int local_rank() const;
+  int local_size() const;
   void barrier() const;
   /// Sums element by element in place, on all ranks.
   void sum(double* values, int count) const;

@@ -95,8 +95,11 @@ class MpiTransport : public Transport<Exec> {
 public:
   using Words = typename Transport<Exec>::Words;
 
-  MpiTransport(bool staged, const Communicator& communicator, std::size_t largest_count)
-      : m_staged(staged), m_communicator(communicator), m_largest_count(largest_count) {}
+  MpiTransport(bool host, const Communicator& communicator, std::size_t largest_count)
+      : m_name(host ? "host" : "device"),
+        m_staged(host && !is_host<Exec>),
+        m_communicator(communicator),
+        m_largest_count(largest_count) {}
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all");
@@ -132,7 +135,7 @@ public:
     this->m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
   }
 
-  std::string name() const override { return m_staged ? "host" : "device"; }
+  std::string name() const override { return m_name; }
 
 private:
   template <class Call>
@@ -148,6 +151,7 @@ private:
     m_received.to_device(exec, received);
   }
 
+  std::string m_name;
   bool m_staged;
   const Communicator& m_communicator;
   std::size_t m_largest_count;
@@ -178,8 +182,8 @@ std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Commun
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
                      "use transport host or auto, or run with a CUDA-aware MPI");
   // Host memory needs no staging: both transports are the same then, and "host" only names it.
-  const bool staged = !is_host<Exec> && (kind == TransportKind::host || !support.supported);
-  return std::make_unique<MpiTransport<Exec>>(staged, communicator, largest_count);
+  const bool host = kind == TransportKind::host || !support.supported;
+  return std::make_unique<MpiTransport<Exec>>(host, communicator, largest_count);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

@@ -118,7 +118,8 @@ inline float element_ref(const LayoutRef& layout, const std::uint32_t* message, 
   return word >> in_chunk % bits_per_word & 1u ? scale : -scale;
 }
 
-/// (1/senders) Σ_i C(c_i) of one chunk's elements, in the order of the senders. \param messages (senders * message_words)
+/// (1/senders) Σ_i C(c_i) of one chunk's elements, in the order of the senders.
+/// \param messages (senders * message_words)
 inline std::vector<float> average_ref(const LayoutRef& layout, int chunk, int senders,
                                       const std::vector<std::uint32_t>& messages) {
   std::vector<float> mean;

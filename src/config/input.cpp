@@ -54,10 +54,10 @@ std::string name_of(const Words<Enum>& words, Enum value) {
   return std::find_if(words.begin(), words.end(), [=](const auto& word) { return word.second == value; })->first;
 }
 
-/// Shortest decimal text that reads back as the same double.
+/// Shortest decimal text that reads back as the same double; with 6 digits at least before an exponent (100, not 1e+02).
 std::string shortest(double value) {
   std::ostringstream text;
-  for (int digits = 1; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+  for (int digits = 6; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
     text.str("");
     text.precision(digits);
     text << value;
@@ -106,18 +106,19 @@ public:
     add(name, "real", range, meaning,
         [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "number");
-          const char* const begin = text.c_str();
           char* end = nullptr;
-          const double read = std::strtod(begin, &end);
-          if (!is_number(text, end) || !std::isfinite(read))
+          const double read = std::strtod(text.c_str(), &end);
+          if (!is_whole(text, end) || !std::isfinite(read))
             throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not a finite number",
                              "give a number, " + range);
-          // The kernels compute with floats, in which these would be infinite or 0.
-          const float rounded = static_cast<float>(read);
-          const bool lost = std::isinf(rounded) || (rounded == 0 && (read != 0 || text.find_first_of("123456789") < text.find_first_of("eE")));
-          if (read < low || read > high || (read == low && !low_allowed) || lost)
+          // Kernels compute with floats, in which such a number would be infinite or 0.
+          using Float = std::numeric_limits<float>;
+          if (std::abs(read) > Float::max() || (read != 0 && std::abs(read) < Float::min()))
+            throw InputError(raw.where, path + " is " + excerpt(text) + ", which single precision cannot hold",
+                             "give a number, " + range + ", whose size is between 1.2e-38 and 3.4e38");
+          if (read < low || read > high || (read == low && !low_allowed))
             throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range",
-                             "give a number, " + range + (lost ? ", of between 1e-38 and 3e38 in size" : ""));
+                             "give a number, " + range);
           value = read;
         },
         [&value] { return shortest(value); });
@@ -128,7 +129,8 @@ public:
         [&value, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "boolean");
           if (text != "true" && text != "false")
-            throw InputError(raw.where, path + " is '" + text + "', which is not a boolean", "give true or false");
+            throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not a boolean",
+                             "give true or false");
           value = text == "true";
         },
         [&value] { return std::string(value ? "true" : "false"); });
@@ -136,7 +138,7 @@ public:
 
   void text(const std::string& name, std::string& value, const std::string& meaning) {
     add(name, "text", "", meaning,
-        [&value, path = path(name)](const RawValue& raw) { value = scalar(raw, path, "text"); },
+        [&value, path = path(name)](const RawValue& raw) { value = printable(scalar(raw, path, "text"), raw, path); },
         [&value] { return quoted(value); });
   }
 
@@ -144,6 +146,9 @@ public:
     add(name, "list of text", "at least one", meaning,
         [&value, path = path(name)](const RawValue& raw) {
           if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
+          for (const std::string& item : raw.items)
+            if (printable(item, raw, path).empty())
+              throw InputError(raw.where, path + " holds an empty text", "leave it out");
           value = raw.items;
         },
         [&value] { return "[" + join(value, ", ", quoted) + "]"; });
@@ -201,22 +206,36 @@ private:
     return open ? "≥ " + low : "[" + low + ", " + high + "]";
   }
 
+  /// True when a conversion that stopped at `end` took the whole text, which may hold a NUL.
+  static bool is_whole(const std::string& text, const char* end) {
+    return !text.empty() && end == text.data() + text.size();
+  }
+
+  /// The text, which names a file and is printed: a NUL would cut it short, a line end would not read back the same.
+  static const std::string& printable(const std::string& text, const RawValue& raw, const std::string& path) {
+    if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
+      throw InputError(raw.where, path + " is '" + excerpt(text) + "', which holds a control character",
+                       "leave out line ends, tabs and \\ sequences");
+    return text;
+  }
+
   static std::int64_t to_integer(const RawValue& raw, const std::string& path, std::int64_t low, std::int64_t high,
                                  const std::string& range) {
     const std::string& text = scalar(raw, path, "integer");
     char* end = nullptr;
     errno = 0;
     const long long read = std::strtoll(text.c_str(), &end, 10);
-    if (text.empty() || *end != '\0')
-      throw InputError(raw.where, path + " is '" + text + "', which is not an integer", "give " + range);
+    if (!is_whole(text, end))
+      throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not an integer", "give " + range);
     if (errno == ERANGE || read < low || read > high)
-      throw InputError(raw.where, path + " is " + text + ", which is out of range", "give " + range);
+      throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range", "give " + range);
     return read;
   }
 
   static InputError unknown_word(const RawValue& raw, const std::string& path, const std::string& text,
                                  const std::vector<std::string>& words) {
-    return {raw.where, path + " is '" + text + "', which is not one of its values", "give one of " + join(words, ", ")};
+    return {raw.where, path + " is '" + excerpt(text) + "', which is not one of its values",
+            "give one of " + join(words, ", ")};
   }
 
   std::vector<Section>& m_sections;
@@ -244,7 +263,7 @@ std::vector<Section> keys(Input& in) {
     Declare key(sections, "run", "Where and how a run takes place.");
     key.choice("backend", in.run.backend, backend_words,
                "Kokkos execution space that computes. One binary holds all that its Kokkos has.");
-    key.integer("threads", in.run.threads, 0, 4096,
+    key.integer("threads", in.run.threads, 0, most_threads,
                 "Host threads of each rank; 0 leaves it to `OMP_NUM_THREADS`. Results do not depend on it.");
     key.integer("seed", in.run.seed, 0, unbounded, "Seed of initial parameters, data, dropout and noise.");
     key.text("output", in.run.output,
@@ -351,7 +370,7 @@ std::vector<Section> keys(Input& in) {
     key.integer("positions", in.model.positions, 0, 1048576, "Rows of the position embedding.");
     key.integer("vocabulary", in.model.vocabulary, 0, 16777216,
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
-    key.integer("sequence", in.model.sequence, 1, 1048576, "Tokens T of a sample; at most `positions`.");
+    key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
   }
   {
@@ -417,7 +436,9 @@ void check(const Input& in, int ranks) {
     refuse("warmup.steps", "the variance would be frozen after the run's last step",
            "lower warmup.steps to at most train.steps (" + std::to_string(in.train.steps) + "), or use algorithm adam");
   if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
-    refuse("compression.group", "a block is not a whole number of 32-bit sign words",
+    refuse("compression.group",
+           "compression.group is " + std::to_string(in.compression.group.number) +
+               ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   if (in.run.output.empty()) refuse("run.output", "run.output is empty", "name a directory");
   switch (in.workload.kind) {

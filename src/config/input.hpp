@@ -21,6 +21,9 @@ enum class Scale { l1, l2 };
 enum class Transport { automatic, host, device };
 enum class OnNonfinite { abort, skip };
 
+/// Host threads of a rank that Kokkos has room for: it keeps them in an array of this length, without a check.
+inline constexpr int most_threads = 512;
+
 /// A number, or one of the words that a key allows instead ("auto", "vector", …). `word` is empty for a number.
 struct NumberOrWord {
   std::string word;

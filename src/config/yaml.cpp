@@ -1,10 +1,12 @@
 /// \file yaml.cpp
 /// The only code that reads YAML: from text to the keys declared in input.cpp, with the place of every mistake.
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "config/input.hpp"
@@ -27,10 +29,23 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+/// The known name that a misspelt one comes nearest to; empty when it comes near none.
 std::string nearest(const std::string& text, const std::vector<std::string>& known) {
-  return *std::min_element(known.begin(), known.end(), [&](const std::string& a, const std::string& b) {
-    return edit_distance(text, a) < edit_distance(text, b);
-  });
+  std::string found;
+  std::size_t least = 2 + text.size() / 3;  // changes that may still be slips
+  for (const std::string& name : known) {
+    const std::size_t distance = edit_distance(text, name);
+    if (distance >= least) continue;
+    least = distance;
+    found = name;
+  }
+  return found;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
 }
 
 std::string place(const std::string& file, const YAML::Mark& mark) {
@@ -69,7 +84,9 @@ public:
       if (section.name == name) return section;
       known.push_back(section.name);
     }
-    throw InputError(where, "unknown section '" + name + "'", "did you mean '" + nearest(name, known) + "'?");
+    const std::string meant = nearest(name, known);
+    throw InputError(where, "unknown section '" + excerpt(name) + "'",
+                     meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");
   }
 
   const Key& key(const Section& section, const std::string& name, const std::string& where) const {
@@ -79,27 +96,74 @@ public:
       known.push_back(key.name);
     }
     // A key of another section is a likelier slip than a misspelling that is far from every key.
-    std::string meant = section.name + "." + nearest(name, known);
+    std::string meant = nearest(name, known);
+    if (!meant.empty()) meant = section.name + "." + meant;
     for (const Section& other : m_sections)
       for (const Key& key : other.keys)
         if (key.name == name) meant = key.path();
-    throw InputError(where, "unknown key '" + section.name + "." + name + "'", "did you mean '" + meant + "'?");
+    throw InputError(where, "unknown key '" + section.name + "." + excerpt(name) + "'",
+                     meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");
   }
 
 private:
   std::vector<Section> m_sections;
 };
 
-YAML::Node load(const std::string& text, const std::string& name) {
+/// Refuses a text that nests deeper than an input can: yaml-cpp builds its nodes by recursion, before 0.7 without end.
+class NestingLimit : public YAML::EventHandler {
+public:
+  explicit NestingLimit(const std::string& where) : m_where(where) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    begin(mark);
+  }
+  void OnSequenceEnd() override { --m_depth; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    begin(mark);
+  }
+  void OnMapEnd() override { --m_depth; }
+
+private:
+  void begin(const YAML::Mark& mark) {
+    constexpr int deepest = 16;  // sections, keys and lists are 3; the rest is left to better messages
+    if (++m_depth > deepest)
+      throw InputError(place(m_where, mark), "this is nested too deeply", "give sections, keys and their values alone");
+  }
+
+  std::string m_where;
+  int m_depth = 0;
+};
+
+/// All documents of the text. \param where what messages put in front of line and column
+std::vector<YAML::Node> load(std::string text, const std::string& where) {
+  // yaml-cpp 0.7 takes all that follows an unclosed quote for the value, but only where a line end comes last.
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  NestingLimit limit(where);
+  while (parser.HandleNextDocument(limit)) {
+  }
+  return YAML::LoadAll(text);
+}
+
+YAML::Node load_input(const std::string& text, const std::string& name) {
+  if (const std::size_t nul = text.find('\0'); nul != std::string::npos)
+    throw InputError(name + ":" + std::to_string(1 + std::count(text.begin(), text.begin() + nul, '\n')),
+                     "the input holds a NUL byte", "write it as UTF-8 text");
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    const std::vector<YAML::Node> documents = load(text, name);
     if (documents.empty() || documents.front().IsNull())
       throw InputError(name, "the input is empty", "write at least one section, e.g. 'train:' (docs/input.md)");
     if (documents.size() > 1)
       throw InputError(name, "the input holds more than one YAML document", "remove the '---' between them");
     return documents.front();
   } catch (const YAML::Exception& error) {
-    throw InputError(place(name, error.mark), "this is not YAML: " + error.msg,
+    throw InputError(place(name, error.mark), "this is not YAML: " + excerpt(error.msg),
                      "check indentation (spaces only), colons and quotes on this line");
   }
 }
@@ -115,12 +179,16 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
     input.given[key.path()] = raw.where;
   };
 
-  const YAML::Node root = load(text, name);
+  const YAML::Node root = load_input(text, name);
   if (!root.IsMap())
     throw InputError(place(name, root.Mark()), "the input is not a map of sections", "begin with e.g. 'train:'");
+  std::map<std::string, std::string> sections;  // place of each that was seen
   for (const auto& entry : root) {
     const std::string where = place(name, entry.first.Mark());
     const Section& section = known.section(entry.first.IsScalar() ? entry.first.Scalar() : "", where);
+    if (const auto [first, added] = sections.emplace(section.name, where); !added)
+      throw InputError(where, "section '" + section.name + "' is given twice, first at " + first->second,
+                       "put all its keys into one of them");
     if (entry.second.IsNull()) continue;
     if (!entry.second.IsMap())
       throw InputError(where, "section '" + section.name + "' is not a map of keys",
@@ -136,16 +204,18 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
   }
 
   for (const std::string& text_override : overrides) {
-    const std::string where = "--set " + text_override;
+    const std::string where = "--set " + excerpt(text_override);
     const std::size_t equals = text_override.find('='), dot = text_override.find('.');
     if (equals == std::string::npos || dot == std::string::npos || dot > equals)
       throw InputError(where, "this is not of the form section.key=value", "write e.g. --set train.steps=100");
     const Section& section = known.section(text_override.substr(0, dot), where);
     const Key& key = known.key(section, text_override.substr(dot + 1, equals - dot - 1), where);
     try {
-      set(key, raw_value(YAML::Load(text_override.substr(equals + 1)), key.path(), where));
+      const std::vector<YAML::Node> values = load(text_override.substr(equals + 1), where);
+      if (values.size() > 1) throw InputError(where, "this is more than one value", "quote the value for the shell");
+      set(key, raw_value(values.empty() ? YAML::Node() : values.front(), key.path(), where));
     } catch (const YAML::Exception& error) {
-      throw InputError(where, "the value is not YAML: " + error.msg, "quote the value for the shell");
+      throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
     }
   }
   apply_preset(input);

@@ -4,6 +4,7 @@
 /// element is: step, global sample, position, channel and site in the model. The backward pass draws the same numbers
 /// again, and a mask does not depend on how samples are divided among ranks and batches.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/random.hpp"
@@ -19,8 +20,9 @@ struct DropoutKey {
 
 /// One call of Philox gives 128 bits: decisions on 8 elements with 16 bits each.
 inline constexpr int dropout_decisions = 8;
-/// Elements of a row are decided on in blocks of 128. Calls 16 b … 16 b + 15 decide on block b, and call 16 b + l on
-/// its elements l, l + 16, …, l + 112, so that the calls of a block run in the lanes of a vector register.
+/// Elements of a row are decided on in blocks of 128. Calls 16 b … 16 b + 15 decide on block b: call 16 b + l on its
+/// elements l, l + 16, …, l + 112, the first four by the low halves of its words, the others by the high halves. So
+/// the calls of a block run in the lanes of a vector register, and what they decide on lies side by side.
 inline constexpr int dropout_calls = 16;
 inline constexpr int dropout_block = dropout_calls * dropout_decisions;
 
@@ -37,24 +39,30 @@ struct DropoutRow {
   /// Factors of the elements that a call decides on.
   KOKKOS_FORCEINLINE_FUNCTION void call_factors(int call, Real (&factors)[dropout_decisions]) const {
     const Philox4 random = philox(key, counter_low + call, counter_high);
-    for (int i = 0; i < dropout_decisions; ++i)
-      factors[i] = (random.word[i / 2] >> (i % 2 * 16) & 0xFFFFu) < threshold ? Real(0) : scale;
+    for (int w = 0; w < 4; ++w) {
+      factors[w] = factor(random.word[w] & 0xFFFFu);
+      factors[w + 4] = factor(random.word[w] >> 16);
+    }
   }
 
   /// Factors of the elements of a block.
-  KOKKOS_FORCEINLINE_FUNCTION void factors(int block, Real (&factors)[dropout_block]) const {
-    std::uint32_t words[4][dropout_calls];
+  KOKKOS_FORCEINLINE_FUNCTION void block_factors(int block, Real (&factors)[dropout_block]) const {
+    constexpr int words = 4 * dropout_calls;
+    std::uint32_t random[words];
 #pragma GCC ivdep
     for (int call = 0; call < dropout_calls; ++call) {
-      const Philox4 random = philox(key, counter_low + block * dropout_calls + call, counter_high);
-      for (int w = 0; w < 4; ++w) words[w][call] = random.word[w];
+      const Philox4 numbers = philox(key, counter_low + block * dropout_calls + call, counter_high);
+      for (int w = 0; w < 4; ++w) random[w * dropout_calls + call] = numbers.word[w];
     }
-    for (int i = 0; i < dropout_decisions; ++i)
 #pragma GCC ivdep
-      for (int call = 0; call < dropout_calls; ++call)
-        factors[i * dropout_calls + call] =
-            (words[i / 2][call] >> (i % 2 * 16) & 0xFFFFu) < threshold ? Real(0) : scale;
+    for (int i = 0; i < words; ++i) {
+      factors[i] = factor(random[i] & 0xFFFFu);
+      factors[i + words] = factor(random[i] >> 16);
+    }
   }
+
+private:
+  KOKKOS_FORCEINLINE_FUNCTION Real factor(std::uint32_t random) const { return random < threshold ? Real(0) : scale; }
 };
 
 /// The masks of one site of the model in one step.
@@ -69,7 +77,7 @@ public:
   /// \param sequence    T, positions of a sample, at most 65536
   Dropout(Real probability, const DropoutKey& key, int site, int sequence)
       : m_key(stream_key(key.seed, Stream::dropout)), m_step(key.step), m_first_sample(key.first_sample),
-        m_threshold(static_cast<std::uint32_t>(probability * 65536 + Real(0.5))),
+        m_threshold(std::min<std::uint32_t>(static_cast<std::uint32_t>(probability * 65536 + Real(0.5)), 65535)),
         m_scale(Real(65536) / static_cast<Real>(65536 - m_threshold)), m_site(site), m_sequence(sequence) {}
 
   KOKKOS_FORCEINLINE_FUNCTION bool active() const { return m_threshold > 0; }

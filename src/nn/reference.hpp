@@ -28,9 +28,9 @@ struct Array {
 
 /// What dropout multiplies element j of a row by. Philox is called with the seed's key and the counter
 ///   words 0: call, 1: site << 16 | position, 2: global sample, 3: step,
-/// where the call is 16 (j / 128) + j % 16, behind all calls of earlier groups (heads) of `length` elements. Of its 128
-/// bits, the 16 of number (j / 16) % 8, least significant first, decide: the element is dropped if they are below
-/// 2^16 · probability.
+/// where the call is 16 (j / 128) + j % 16, behind all calls of earlier groups (heads) of `length` elements. With
+/// h = (j / 16) % 8, word h % 4 of its result decides, by its low half if h < 4 and else by its high half: the element
+/// is dropped if that is below 2^16 · probability.
 template <class Real>
 Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int sample, int position, int group,
                         int length, int j) {
@@ -41,8 +41,8 @@ Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int s
   const std::uint32_t global_sample = static_cast<std::uint32_t>(key.first_sample + sample);
   const Philox4 random = philox(stream_key(key.seed, Stream::dropout), std::uint64_t{place} << 32 | call,
                                 key.step << 32 | global_sample);
-  const int number = j / 16 % 8;
-  const std::uint32_t decision = random.word[number / 2] >> (number % 2 == 1 ? 16 : 0) & 0xFFFFu;
+  const int h = j / 16 % 8;
+  const std::uint32_t decision = h < 4 ? random.word[h] & 0xFFFFu : random.word[h - 4] >> 16;
   return decision < threshold ? Real(0) : Real(65536) / Real(65536 - threshold);
 }
 

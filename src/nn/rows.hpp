@@ -43,7 +43,7 @@ public:
     }
     for (int begin = 0; begin < columns; begin += dropout_block) {
       Real factors[dropout_block];
-      dropout.factors(begin / dropout_block, factors);
+      dropout.block_factors(begin / dropout_block, factors);
       const int length = columns - begin < dropout_block ? columns - begin : dropout_block;
 #pragma GCC ivdep
       for (int i = 0; i < length; ++i) f(begin + i, factors[i]);

@@ -41,16 +41,20 @@ void CsvFile::row(const std::vector<Cell>& cells) {
   check();
 }
 
-void CsvFile::finish() {
+void CsvFile::close() {
   m_file.close();
   check();
+}
+
+void CsvFile::finish() {
+  if (m_file.is_open()) close();
   if (std::rename((m_path + ".partial").c_str(), m_path.c_str()) != 0)
-    throw std::runtime_error(m_path + ": the finished file could not be renamed; remedy: check the directory");
+    throw std::runtime_error(m_path + ": the finished file could not be renamed\n  remedy: check the directory");
 }
 
 void CsvFile::check() {
   if (!m_file)
-    throw std::runtime_error(m_path + ": writing failed; remedy: check permissions and free space of the directory");
+    throw std::runtime_error(m_path + ": writing failed\n  remedy: check permissions and free space of the directory");
 }
 
 }  // namespace onebit::report

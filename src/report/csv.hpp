@@ -35,7 +35,9 @@ public:
 
   /// Appends one row, as many cells as columns, and hands it to the operating system.
   void row(const std::vector<Cell>& cells);
-  /// Closes the file and gives it its name.
+  /// Closes the file, which still has its other name: the last chance of a write to fail.
+  void close();
+  /// Closes the file if it is not, and gives it its name.
   void finish();
 
 private:

@@ -68,7 +68,7 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
   write_profile();
   m_communicator.collectively([&] {
     if (!m_steps) return;
-    m_steps->finish();
+    m_steps->close();
     RunColumns columns = leading;
     const auto add = [&](const char* name, report::Cell value) { columns.emplace_back(name, std::move(value)); };
     add("tokens_per_s", tokens_per_second());
@@ -95,6 +95,10 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     }
     report::CsvFile run(m_directory + "/run.csv", names);
     run.row(values);
+    // All are complete before one takes the place of an earlier run's.
+    run.close();
+    m_profile->finish();
+    m_steps->finish();
     run.finish();
   });
 }
@@ -153,10 +157,11 @@ void Results::write_profile() {
   }
   m_communicator.collectively([&] {
     if (m_communicator.rank() > 0) return;
-    report::CsvFile profile(m_directory + "/profile.csv",
-                            {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
-    for (const auto& row : rows) profile.row(row);
-    profile.finish();
+    m_profile = std::make_unique<report::CsvFile>(
+        m_directory + "/profile.csv",
+        std::vector<std::string>{"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
+    for (const auto& row : rows) m_profile->row(row);
+    m_profile->close();
   });
 }
 

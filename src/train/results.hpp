@@ -62,7 +62,7 @@ private:
 
   const Communicator& m_communicator;
   std::string m_directory;
-  std::unique_ptr<report::CsvFile> m_steps;
+  std::unique_ptr<report::CsvFile> m_steps, m_profile;  ///< on rank 0
   std::array<PhaseSums, 2> m_sums;  ///< [compressed]
   StepRecord m_last{};
   double m_final_validation_loss;

@@ -3,14 +3,17 @@
 
 #include "train/trainer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
@@ -24,20 +27,64 @@ namespace {
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 
-/// Makes the output directory and writes the resolved input there; fails early where nothing could be written later.
+std::filesystem::path resolved_input(const config::Input& input) {
+  return std::filesystem::path(input.run.output) / "input.resolved.yaml";
+}
+
+/// The file of `run.dump_parameters`; a relative name is taken inside `run.output`.
+std::filesystem::path dump_file(const config::Input& input) {
+  return std::filesystem::path(input.run.output) / input.run.dump_parameters;
+}
+
+std::filesystem::path partial(const std::filesystem::path& path) { return path.string() + ".partial"; }
+
+/// Makes the output directory and writes the resolved input there under its partial name; refuses now what could not
+/// be written at the end of the run.
 void prepare_output(const config::Input& input) {
   const std::filesystem::path directory = input.run.output;
-  std::error_code failed;
-  std::filesystem::create_directories(directory, failed);
-  const std::filesystem::path path = directory / "input.resolved.yaml", partial = path.string() + ".partial";
-  std::ofstream file(partial);
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  std::ofstream file(partial(resolved_input(input)));
   file << config::resolved(input);
   file.close();
-  if (file) std::filesystem::rename(partial, path, failed);
-  if (!file || failed)
+  if (!file)
     throw InputError(input.where("run.output"), "directory '" + directory.string() + "' cannot be written",
                      "name a directory that you may write, with free space");
+  for (const char* name : {"input.resolved.yaml", "steps.csv", "profile.csv", "run.csv"})
+    if (std::filesystem::is_directory(directory / name, error))
+      throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",
+                       "remove it, or name another directory");
+
+  if (input.run.dump_parameters.empty()) return;
+  const std::filesystem::path dump = dump_file(input);
+  const bool writable = std::ofstream(partial(dump), std::ios::app).is_open();
+  if (writable) std::filesystem::remove(partial(dump), error);
+  if (!writable || std::filesystem::is_directory(dump, error))
+    throw InputError(input.where("run.dump_parameters"), "file '" + dump.string() + "' cannot be written",
+                     "name a file in a directory that exists and that you may write");
 }
+
+/// Keeps what this rank threw until all ranks meet. A rank that left on its own would leave the others waiting.
+class Deferred {
+public:
+  /// Calls `work`, unless something failed before.
+  template <class Work>
+  void operator()(const Work& work) {
+    if (m_error) return;
+    try {
+      work();
+    } catch (...) {
+      m_error = std::current_exception();
+    }
+  }
+  bool failed() const { return m_error != nullptr; }
+  void rethrow() const {
+    if (m_error) std::rethrow_exception(m_error);
+  }
+
+private:
+  std::exception_ptr m_error;
+};
 
 comm::TransportKind transport_kind(config::Transport transport) {
   switch (transport) {
@@ -69,45 +116,55 @@ struct Agreement {
   double mean_loss;
   double mean_square_norm;
   bool finite;
+  bool failed;  ///< some rank threw
 };
 
-/// Adds up loss and gradient norms over ranks: the one small message of a step beside the algorithm's own.
+/// Adds up loss, gradient norms and failures over ranks: the one small message of a step beside the algorithm's own.
 template <class Exec>
 Agreement agree(const Exec& exec, const Communicator& communicator, const OrderedSum<Exec>& sum, double loss,
-                const Vector<Exec, float>& g) {
+                const Vector<Exec, float>& g, bool failed) {
   const double square_norm = sum(
       exec, "OneBit::train::gradient_norm",
       KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(g(i)) * static_cast<double>(g(i)); });
-  double sums[2] = {loss, square_norm};
-  communicator.sum(sums, 2);
+  double sums[3] = {loss, square_norm, failed ? 1.0 : 0.0};
+  communicator.sum(sums, 3);
   const double ranks = communicator.size();
-  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1])};
+  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[2] > 0};
 }
 
-/// Ends the run on all ranks with the place of the first non-finite value.
+/// Ends the run on all ranks with the place of the lowest rank's first non-finite value.
 template <class Exec>
-void abort_nonfinite(const Exec& exec, const Communicator& communicator, const TensorTable& tensors, double loss,
-                     const Vector<Exec, float>& g, long step) {
+[[noreturn]] void abort_nonfinite(const Exec& exec, const Communicator& communicator, const TensorTable& tensors,
+                                  double loss, const Vector<Exec, float>& g, long step) {
   const std::string tensor = nonfinite_tensor(exec, tensors, g);
-  const std::string what = !tensor.empty() ? "the gradient of tensor '" + tensor + "' is not finite"
-                           : !std::isfinite(loss) ? "the loss is not finite"
-                                                  : "";
-  communicator.collectively([&] {
-    if (!what.empty())
-      throw RunError("step " + std::to_string(step), what,
-                     "lower optimizer.lr, lengthen schedule.warmup_steps or warmup.steps, set optimizer.clip, or set "
-                     "optimizer.on_nonfinite to skip");
-  });
+  const double found = !tensor.empty() || !std::isfinite(loss);
+  const std::vector<double> all = communicator.gather(&found, 1);
+  const auto first = std::find(all.begin(), all.end(), 1.0);
+  const int rank = first != all.end() ? static_cast<int>(first - all.begin()) : 0;
+  const std::string what = tensor.empty() ? "the loss is not finite"
+                                          : "the gradient of tensor '" + tensor + "' is not finite";
+  throw AgreedError(ExitStatus::failed_run,
+                    communicator.broadcast("rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " + what,
+                                           rank) +
+                        "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or warmup.steps, set "
+                        "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
 /// Mean over all ranks' validation samples; NaN for a workload without.
 template <class Exec>
 double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
-                const Vector<Exec, float>& x) {
-  const workload::LossSum mine = workload.validation_loss(exec, x);
+                const Vector<Exec, float>& x, Deferred& deferred) {
+  workload::LossSum mine;
+  deferred([&] { mine = workload.validation_loss(exec, x); });
   double sums[2] = {mine.sum, mine.samples};
   communicator.sum(sums, 2);
   return sums[1] > 0 ? sums[0] / sums[1] : nothing;
+}
+
+/// Ranks that take their memory from the same GPU, at most.
+int ranks_of_a_gpu(const Communicator& communicator) {
+  const int gpus = std::max(1, gpu_count());
+  return (communicator.local_size() + gpus - 1) / gpus;
 }
 
 std::string hexadecimal(std::uint64_t value) {
@@ -180,20 +237,29 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     if (rank == 0) prepare_output(input);
   });
 
+  // Measured here by every rank, before any of them has taken its share.
+  const double available = available_memory<Exec>();
+  const int sharing = is_host<Exec> ? communicator.local_size() : ranks_of_a_gpu(communicator);
   std::unique_ptr<workload::Workload<Exec>> workload;
   std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
-    workload = workload::make_workload(exec, input, workload::Share{rank, ranks});
-    transport = comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator);
+    workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
+    transport = located(input.where("comm.transport"), [&] {
+      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator);
+    });
   });
   const TensorTable& tensors = workload->tensors();
-  const Vector<Exec, float> x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
-  const Vector<Exec, float> g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
-  workload->initialize(exec, x);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
-  const OrderedSum<Exec> sum(tensors.size());
+  Vector<Exec, float> x, g;
+  std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
-  communicator.collectively([&] { results = std::make_unique<Results>(communicator, input.run.output); });
+  communicator.collectively([&] {
+    x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
+    g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
+    workload->initialize(exec, x);
+    algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
+    results = std::make_unique<Results>(communicator, input.run.output);
+  });
+  const OrderedSum<Exec> sum(tensors.size());
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
@@ -202,13 +268,16 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   }
 
   Progress progress(input, rank == 0);
+  Deferred deferred;
   optim::StepState state;
   for (long step = 1; step <= input.train.steps; ++step) {
     StepRecord record{};
     const std::uint64_t bytes_before = transport->traffic().total();
     const Stopwatch watch;
-    const double loss = workload->gradient(exec, x, step, g, record.times);
-    const Agreement agreement = agree(exec, communicator, sum, loss, g);
+    double loss = 0;
+    deferred([&] { loss = workload->gradient(exec, x, step, g, record.times); });
+    const Agreement agreement = agree(exec, communicator, sum, loss, g, deferred.failed());
+    if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
       state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm}, record.times);
@@ -227,24 +296,26 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
 
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
-    record.validation_loss = validates ? validate(exec, communicator, *workload, x) : nothing;
+    record.validation_loss = validates ? validate(exec, communicator, *workload, x, deferred) : nothing;
     const int check_every = input.run.check_replicas_every;
     if (ranks > 1 && check_every > 0 && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);
-    results->add(record);
+    deferred([&] { results->add(record); });
     progress(record, results->tokens_per_second());
   }
 
+  communicator.collectively([&] { deferred.rethrow(); });
   results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
                   {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
   communicator.collectively([&] {
-    if (rank > 0 || input.run.dump_parameters.empty()) return;
+    if (rank > 0) return;
+    std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
+    if (input.run.dump_parameters.empty()) return;
     std::vector<float> parameters(tensors.size());
     Kokkos::deep_copy(Kokkos::View<float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
                           parameters.data(), parameters.size()),
                       x);
-    const std::filesystem::path path = std::filesystem::path(input.run.output) / input.run.dump_parameters;
-    write_array(path.string(), "parameters", parameters);
+    write_array(dump_file(input).string(), "parameters", parameters);
   });
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
 }

@@ -34,6 +34,7 @@ Quadratic<Exec>::Quadratic(const config::Input& input, Share share)
       m_first_sample(share.rank * m_samples),
       m_noise(static_cast<float>(input.quadratic.noise)),
       m_log_condition(static_cast<float>(std::log(input.quadratic.condition))) {
+  check_memory(input, {"quadratic.dimension"}, input.quadratic.dimension, 0, share);
   m_tensors.add("x", {static_cast<std::size_t>(input.quadratic.dimension)}, true);
 }
 

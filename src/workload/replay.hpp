@@ -23,6 +23,7 @@ public:
   double tokens_per_step() const override { return m_share.ranks; }
 
 private:
+  std::string m_place;  ///< of `replay.file` in the input
   ArrayReader m_file;
   Share m_share;
   TensorTable m_tensors;

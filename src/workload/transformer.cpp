@@ -41,6 +41,28 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert};
 }
 
+/// P of nn::Transformer, for this rank's batch.
+int predictions(const config::Input& input, int batch) {
+  return located(input.where("train.batch"),
+                 [&] { return data::predictions(objective(input), batch, input.model.sequence); });
+}
+
+int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
+
+/// The parameters of a model whose largest buffers fit into memory together with what nn::Transformer keeps of a batch
+/// of B samples for the backward pass. In double: the products of an input's numbers overflow integers.
+TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
+  const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
+  const double N = batch * T, scores = N * shape.heads * T;
+  const double kept = 2 * (2 * L + 1) * N * H + L * (4 * N * H + N * F + scores);
+  TensorTable tensors = nn::tensor_table(shape);
+  check_memory(input,
+               {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
+                "model.sequence", "train.batch", "model.preset"},
+               static_cast<double>(tensors.size()), sizeof(float) * kept, share);
+  return tensors;
+}
+
 }  // namespace
 
 template <class Exec>
@@ -50,15 +72,15 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
       m_sequence(input.model.sequence),
       m_rounds(input.train.accumulation),
       m_batch(input.train.batch / (share.ranks * m_rounds)),
-      m_validation_rounds((input.train.validation_batch + share.ranks * m_batch - 1) / (share.ranks * m_batch)),
-      m_corpus(corpus_options(input)),
-      m_sampler(m_corpus, objective(input), m_sequence, m_seed),
+      m_validation_rounds(rounds_up(input.train.validation_batch, share.ranks * m_batch)),
+      m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
+      m_sampler(located(input.where("model.sequence"),
+                        [&] { return data::Sampler(m_corpus, objective(input), m_sequence, m_seed); })),
       m_shape(shape(input, m_corpus.vocabulary())),
-      m_tensors(nn::tensor_table(m_shape)),
-      m_model(exec, m_shape, m_batch, m_sequence, data::predictions(objective(input), m_batch, m_sequence),
-              static_cast<float>(input.model.dropout)) {
+      m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
+      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout)) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
-  const std::size_t predicted = data::predictions(objective(input), m_batch, m_sequence);
+  const std::size_t predicted = predictions(input, m_batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);
   m_tokens.predicted = make_uninitialized<Exec, int>("OneBit::workload::predicted", predicted);
   m_tokens.target = make_uninitialized<Exec, int>("OneBit::workload::target", predicted);

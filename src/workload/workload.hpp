@@ -3,21 +3,30 @@
 /// What gives a loss and a gradient. A workload knows its own rank's share of the samples, and no optimiser.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/kokkos.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 #include "config/input.hpp"
-#include "base/kokkos.hpp"
 
 namespace onebit::workload {
 
-/// This rank among all: which samples of the global batch are its own.
+/// This rank among all: which samples of the global batch are its own, and what memory.
 struct Share {
   int rank = 0;
   int ranks = 1;
+  double memory = std::numeric_limits<double>::infinity();  ///< bytes that this rank may take
 };
+
+/// Refuses a model that cannot fit: parameters, gradient, momentum and variance in float, and `more` bytes.
+/// \param keys of the input that its size comes from, the likeliest to be at fault first
+/// \throws InputError
+void check_memory(const config::Input& input, const std::vector<std::string>& keys, double parameters, double more,
+                  Share share);
 
 /// A loss summed over some samples, so that ranks can add theirs up.
 struct LossSum {

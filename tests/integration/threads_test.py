@@ -18,7 +18,8 @@ def bits(executable: str, test_filter: str, threads: int) -> dict[str, str]:
     """Hash of each result by its name."""
     run = subprocess.run(
         [executable, f"--gtest_filter={test_filter}"],
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        # More threads than cores must not spin.
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <limits>
-#include <ostream>
 
+#include "../cuts.hpp"
 #include "../support.hpp"
 #include "base/parallel.hpp"
 #include "compress/reference.hpp"
@@ -14,58 +14,23 @@
 namespace onebit::compress {
 namespace {
 
+using test::Cut;
+using test::large_length;
+
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-struct Cut {
-  std::size_t length;
-  int chunks;
-  Grouping grouping;
-  std::size_t block;
-  std::vector<std::size_t> tensor_offsets;
-
-  Layout layout() const { return Layout(length, chunks, grouping, block, tensor_offsets); }
-  LayoutRef reference() const { return LayoutRef(length, chunks, grouping, block, tensor_offsets); }
-};
-std::ostream& operator<<(std::ostream& out, const Cut& cut) {
-  constexpr const char* names[] = {"vector", "chunk", "tensor", "block"};
-  return out << "length " << cut.length << " chunks " << cut.chunks << " group "
-             << names[static_cast<int>(cut.grouping)] << " block " << cut.block;
-}
-
-/// Tensors of ragged sizes, many smaller than a word and some without elements, over [0, length).
-std::vector<std::size_t> ragged_offsets(std::size_t length) {
-  constexpr std::size_t sizes[] = {1, 5, 0, 31, 32, 33, 2, 64, 700, 3, 0, 0, 3000, 17, 128, 50001};
-  std::vector<std::size_t> offsets = {0};
-  for (int i = 0; offsets.back() < length; ++i) offsets.push_back(offsets.back() + sizes[i % std::size(sizes)]);
-  return offsets;
-}
-
-/// Every grouping of a vector for `chunks` ranks.
-std::vector<Cut> cuts(std::size_t length, int chunks) {
-  return {{length, chunks, Grouping::vector, 0, {}},
-          {length, chunks, Grouping::chunk, 0, {}},
-          {length, chunks, Grouping::tensor, 0, ragged_offsets(length)},
-          {length, chunks, Grouping::tensor, 0, {0}},
-          {length, chunks, Grouping::block, 32, {}},
-          {length, chunks, Grouping::block, 96, {}},
-          {length, chunks, Grouping::block, 4096, {}}};
-}
-
-constexpr std::size_t small_lengths[] = {0, 1, 31, 32, 33, 1000, 5000};
-constexpr std::size_t large_length = (1u << 20) + 7;
-
 std::vector<Cut> large_cuts() {
-  return {{large_length, 3, Grouping::vector, 0, {}},
-          {large_length, 3, Grouping::tensor, 0, ragged_offsets(large_length)},
-          {large_length, 7, Grouping::chunk, 0, {}},
-          {large_length, 8, Grouping::block, 96, {}}};
+  return {{large_length, 3, Grouping::vector},
+          {large_length, 3, Grouping::tensor, 0, test::ragged_offsets(large_length)},
+          {large_length, 7, Grouping::chunk},
+          {large_length, 8, Grouping::block, 96}};
 }
 
 template <class F>
 void for_each_cut(const F& f) {
-  for (const std::size_t length : small_lengths)
+  for (const std::size_t length : test::small_lengths)
     for (int chunks = 1; chunks <= 8; ++chunks)
-      for (const Cut& cut : cuts(length, chunks)) f(cut);
+      for (const Cut& cut : test::cuts(length, chunks)) f(cut);
   for (const Cut& cut : large_cuts()) f(cut);
 }
 

@@ -1,0 +1,56 @@
+#pragma once
+/// \file cuts.hpp
+/// The cuts of vectors for ranks that the compressor and the compressed allreduce are tested with.
+
+#include <cstddef>
+#include <ostream>
+#include <vector>
+
+#include "compress/layout.hpp"
+#include "compress/reference.hpp"
+
+namespace onebit::test {
+
+struct Cut {
+  std::size_t length;
+  int chunks;
+  compress::Grouping grouping;
+  std::size_t block = 0;
+  std::vector<std::size_t> tensor_offsets = {};
+
+  compress::Layout layout() const { return {length, chunks, grouping, block, tensor_offsets}; }
+  compress::LayoutRef reference() const { return {length, chunks, grouping, block, tensor_offsets}; }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const Cut& cut) {
+  constexpr const char* names[] = {"vector", "chunk", "tensor", "block"};
+  return out << "length " << cut.length << " chunks " << cut.chunks << " group "
+             << names[static_cast<int>(cut.grouping)] << " block " << cut.block;
+}
+
+/// Around word borders, and long enough for several blocks of 4096.
+inline constexpr std::size_t small_lengths[] = {0, 1, 31, 32, 33, 1000, 5000};
+/// Several pieces of the summation tree in each chunk, and an odd end.
+inline constexpr std::size_t large_length = (1u << 20) + 7;
+
+/// Tensors of ragged sizes, many smaller than a word and some without elements, over [0, length).
+inline std::vector<std::size_t> ragged_offsets(std::size_t length) {
+  constexpr std::size_t sizes[] = {1, 5, 0, 31, 32, 33, 2, 64, 700, 3, 0, 0, 3000, 17, 128, 50001};
+  std::vector<std::size_t> offsets = {0};
+  for (std::size_t i = 0; offsets.back() < length; ++i) offsets.push_back(offsets.back() + sizes[i % std::size(sizes)]);
+  return offsets;
+}
+
+/// Every grouping of a vector for `chunks` ranks.
+inline std::vector<Cut> cuts(std::size_t length, int chunks) {
+  using compress::Grouping;
+  return {{length, chunks, Grouping::vector},
+          {length, chunks, Grouping::chunk},
+          {length, chunks, Grouping::tensor, 0, ragged_offsets(length)},
+          {length, chunks, Grouping::tensor, 0, {0}},
+          {length, chunks, Grouping::block, 32},
+          {length, chunks, Grouping::block, 96},
+          {length, chunks, Grouping::block, 4096}};
+}
+
+}  // namespace onebit::test

@@ -1,0 +1,531 @@
+#!/usr/bin/env python3
+"""Gives the program bad input and failing machines, and checks that it says what is wrong and ends well.
+
+Usage: bad_input_test.py PROGRAM MPIEXEC MAKE_REPLAY [PATTERN]
+
+PATTERN (a regular expression) selects cases by name. ONEBIT_BINARY, where set, takes the place of PROGRAM: point it to
+a build with sanitizers (preset asan) to look for more than what shows from outside.
+
+Every case must end all ranks with the expected exit status (2, bad input, where it says nothing else) and one message
+that holds the expected fragments and a remedy; nothing may crash, hang or abort, files of an earlier run must be left
+alone, and nothing may be written outside run.output.
+"""
+
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT_S = 60  # for one case; a sanitizer build needs most of it
+WORKERS = 4  # most of a case is waiting for MPI to start
+NOBODY = 65534
+FORBIDDEN = ("Segmentation", "terminate called", "MPI_ABORT", "Signal:", "Assertion", "AddressSanitizer",
+             "runtime error:", "what():", "HDF5-DIAG", "\0")
+EARLIER = ("steps.csv", "run.csv", "profile.csv", "input.resolved.yaml")
+
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    # Open MPI and its plugins do not free everything before they are unloaded.
+    "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    text: "str | bytes | None"      # of input.yaml; None: there is none
+    fragments: tuple = ()           # of standard error, or of standard output where the status is 0
+    ranks: int = 1
+    status: int = 2
+    command: tuple = ("train", "input.yaml")
+    arguments: tuple = ()           # behind the command
+    output: "str | None" = "out"    # set as run.output; None leaves it to the input
+    prepare: "callable" = None      # (directory) before the run
+    check: "callable" = None        # (directory) after it
+    environment: dict = dataclasses.field(default_factory=dict)
+    user: "int | None" = None
+    tmpfs: "str | None" = None      # size of a file system of its own that `out` is
+    stdout: "str | None" = None     # where standard output goes instead
+    completes: bool = False         # the files of an earlier run are replaced
+
+
+CASES = []
+
+
+def case(name, text, *fragments, **options):
+    CASES.append(Case(name, text, fragments, **options))
+
+
+# --- YAML -------------------------------------------------------------------------------------------------------------
+
+case("empty_file", "", "input.yaml: the input is empty")
+case("comment_only", "# nothing\n", "input.yaml: the input is empty")
+case("binary", bytes((i * i * 167 + 13 * i) % 256 for i in range(4096)), "input.yaml:1:")
+case("zeros", b"\0" * 4096, "input.yaml:1: ", "NUL byte")
+case("nul_in_text", b"train:\n  steps: 5\0\n", "input.yaml:2: ", "NUL byte")
+case("scalar_root", "train\n", "input.yaml:1:1", "not a map of sections")
+case("list_root", "- train\n", "input.yaml:1:1", "not a map of sections", ranks=2)
+case("two_documents", "train:\n  steps: 5\n---\ntrain:\n  steps: 6\n", "more than one YAML document")
+case("tab", "train:\n\tsteps: 5\n", "input.yaml:2:", "spaces only", ranks=3)
+case("unclosed_quote", "run:\n  output: \"out\ntrain:\n  steps: 5\n\n", "input.yaml:4:", "this is not YAML")
+case("unclosed_single_quote", "run:\n  output: 'out\n# a comment\n", "input.yaml:3:", "this is not YAML")
+case("unclosed_bracket", "data:\n  corpus: [a, b\n", "input.yaml:", "this is not YAML")
+case("indentation", "train:\n  steps: 5\n batch: 4\n", "input.yaml:3:", "this is not YAML")
+case("no_colon", "train:\n  steps 5\n", "input.yaml:1:1", "section 'train' is not a map")
+case("unknown_alias", "train:\n  steps: *n\n", "input.yaml:2:", "this is not YAML")
+case("endless_alias", "train: &all\n  steps: *all\n", "input.yaml:2:3", "train.steps is a map")
+case("merge_key", "train: &all\n  steps: 5\nmodel:\n  <<: *all\n", "input.yaml:4:3", "unknown key 'model.<<'")
+case("deep_brackets", "train: " + "[" * 10000, "input.yaml:1:", "nested too deeply")
+case("deep_braces", "{a: " * 10000, "input.yaml:1:")
+case("deep_list", "- " * 10000, "input.yaml:1:", "nested too deeply")
+case("deep_keys", "? " * 10000, "input.yaml:1:", "nested too deeply")
+case("huge_key", "train:\n  ? " + "k" * 1000000 + "\n  : 1\n", "input.yaml:2:5", "unknown key 'train.kkkk", "k…'")
+case("huge_value", "train:\n  steps: " + "7" * 1000000 + "\n", "input.yaml:2:3", "out of range", "7…,")
+case("huge_file", "# " + "x" * (2 << 20) + "\ntrain: {steps: 5}\n", "longer than 1 MiB")
+
+# --- sections and keys ------------------------------------------------------------------------------------------------
+
+case("unknown_section", "trian:\n  steps: 5\n", "input.yaml:1:1", "unknown section 'trian'", "did you mean 'train'?")
+case("strange_section", "train:\n  steps: 5\nwibble:\n  x: 1\n", "input.yaml:3:1", "unknown section 'wibble'",
+     "use one of run, train, optimizer", ranks=2)
+case("unknown_key", "train:\n  steps: 5\n  bacth: 4\n", "input.yaml:3:3", "unknown key 'train.bacth'",
+     "did you mean 'train.batch'?", ranks=3)
+case("strange_key", "comm:\n  wibble: 5\n", "input.yaml:2:3", "unknown key 'comm.wibble'", "use one of transport")
+case("key_of_other_section", "train:\n  lr: 0.1\n", "input.yaml:2:3", "unknown key 'train.lr'",
+     "did you mean 'optimizer.lr'?")
+case("key_at_root", "steps: 5\n", "input.yaml:1:1", "unknown section 'steps'")
+case("key_that_is_a_list", "train:\n  ? [a, b]\n  : 1\n", "input.yaml:2:5", "unknown key")
+case("key_twice", "train:\n  steps: 5\n  steps: 6\n", "input.yaml:3:3", "'train.steps' is given twice",
+     "first at input.yaml:2:3")
+case("section_twice", "train:\n  steps: 5\nrun:\n  seed: 1\ntrain:\n  steps: 6\n", "input.yaml:5:1",
+     "section 'train' is given twice", "first at input.yaml:1:1", ranks=2)
+case("section_is_scalar", "train: 5\n", "input.yaml:1:1", "section 'train' is not a map")
+case("section_is_list", "train:\n  - steps: 5\n", "input.yaml:1:1", "section 'train' is not a map")
+case("value_is_map", "train:\n  steps: {a: 5}\n", "input.yaml:2:3", "train.steps is a map")
+case("value_is_list", "train:\n  steps: [5, 6]\n", "input.yaml:2:3", "train.steps is a list")
+case("value_is_missing", "train:\n  steps:\n", "input.yaml:2:3", "train.steps has no value")
+case("list_is_empty", "data:\n  corpus: []\n", "input.yaml:2:3", "data.corpus is an empty list")
+case("list_of_lists", "data:\n  corpus: [[a]]\n", "input.yaml:2:3", "not a single value")
+case("list_of_nothing", "data:\n  corpus: ['']\n", "input.yaml:2:3", "empty text")
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def value(name, path, given, *fragments, **options):
+    section, key = path.split(".")
+    case(name, f"{section}:\n  {key}: {given}\n", "input.yaml:2:3", path, *fragments, **options)
+
+
+value("integer_letters", "train.steps", "12x", "'12x', which is not an integer")
+value("integer_decimals", "train.steps", "1.5", "not an integer")
+value("integer_exponent", "train.steps", "1e3", "not an integer")
+value("integer_space", "train.steps", "'5 '", "not an integer")
+value("integer_nul", "train.steps", '"5\\0"', "not an integer")
+value("integer_overflow", "train.steps", "99999999999999999999", "out of range")
+value("integer_beyond_32_bits", "train.batch", "2147483648", "out of range")
+value("integer_negative", "train.batch", "-4", "out of range", "give ≥ 1", ranks=2)
+value("integer_zero", "train.accumulation", "0", "out of range")
+value("integer_range", "model.layers", "1001", "out of range", "[0, 1000]")
+value("threads", "run.threads", "513", "out of range", "[0, 512]")
+value("real_text", "optimizer.lr", "fast", "not a finite number")
+value("real_nan", "optimizer.beta1", ".nan", "not a finite number")
+value("real_nan_of_c", "optimizer.beta1", "nan", "not a finite number")
+value("real_inf", "optimizer.clip", "inf", "not a finite number")
+value("real_overflow", "optimizer.clip", "1e999", "not a finite number")
+value("real_range", "optimizer.beta2", "1", "out of range", "[0, 0.999999]")
+value("real_open_end", "optimizer.lr", "0.0", "out of range", "> 0")
+value("real_negative", "optimizer.weight_decay", "-0.1", "out of range", ranks=3)
+value("real_too_large_for_float", "optimizer.lr", "1e300", "single precision")
+value("real_too_small_for_float", "optimizer.epsilon", "1e-60", "single precision")
+value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true or false")
+for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
+                    "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
+                    "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
+                    "comm.transport": "auto, host, device", "workload.kind": "transformer, quadratic, replay",
+                    "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
+                    "data.tokenizer": "bytes, sentencepiece"}.items():
+    value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
+value("word_case", "optimizer.algorithm", "Adam", "'Adam', which is not one of its values")
+value("number_or_word", "warmup.steps", "soon", "not an integer", "auto or an integer")
+value("number_too_small", "compression.group", "31", "out of range")
+value("block_of_48", "compression.group", "48", "32-bit sign words", "multiple of 32", ranks=2)
+value("line_end_in_text", "run.output", '"a\\nb"', "control character", output=None)
+value("nul_in_name", "run.output", '"a\\0b"', "control character", output=None)
+
+# --- combinations -----------------------------------------------------------------------------------------------------
+
+case("batch_and_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "not a multiple of 3 ranks", "a multiple of 3",
+     ranks=3)
+case("batch_and_accumulation", "train:\n  accumulation: 5\n  batch: 32\n", "input.yaml:3:3",
+     "2 ranks × 5 accumulation", "a multiple of 10", ranks=2)
+case("batch_of_the_default", "train:\n  accumulation: 2147483647\n", "input.yaml (train.batch has its default)",
+     "not a multiple", ranks=2)
+case("heads", "model:\n  hidden: 64\n  heads: 5\n", "input.yaml:3:3", "5 heads do not divide")
+case("sequence_and_positions", "model:\n  sequence: 129\n", "input.yaml:2:3", "more than 128 positions", ranks=2)
+case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", "input.yaml:4:3",
+     "longer than the run")
+case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3", "after the run's last step")
+case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
+case("empty_output", "run:\n  output: ''\n", "input.yaml:2:3", "run.output is empty", output=None)
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+TEXT = "workload: {kind: transformer}\ndata: {corpus: [corpus.txt]}\n"
+
+
+def write_corpus(directory):
+    (directory / "corpus.txt").write_text("In the beginning was the word, and the word was with rhyme. " * 50)
+
+
+case("memory_layers", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3",
+     "parameters takes at least", "GiB", "change model.layers", prepare=write_corpus, ranks=2)
+case("memory_vocabulary", TEXT + "model:\n  vocabulary: 16777216\n  hidden: 65536\n", "input.yaml:5:3", "GiB",
+     prepare=write_corpus)
+case("memory_sequence", TEXT + "model:\n  positions: 65536\n  sequence: 65536\ntrain:\n  batch: 32768\n",
+     "input.yaml:4:3", "GiB", prepare=lambda d: (d / "corpus.txt").write_text("word " * 200000))
+case("memory_batch", TEXT + "train:\n  batch: 2147483647\n  validation_batch: 2147483647\n", "input.yaml:4:3", "GiB",
+     prepare=write_corpus)
+case("memory_quadratic", "workload:\n  kind: quadratic\nquadratic:\n  dimension: 2147483647\n", "input.yaml:4:3",
+     "2147483647 parameters takes at least 32 GiB", ranks=2,
+     prepare=lambda d: needs_less_memory_than(32 << 30))
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+QUADRATIC = "workload: {kind: quadratic}\ntrain: {steps: 5, batch: 12}\n"
+
+case("input_missing", None, "input.yaml: the input file does not exist", ranks=2)
+case("input_is_directory", None, "input.yaml: the input file is a directory", ranks=2,
+     prepare=lambda d: (d / "input.yaml").mkdir())
+case("input_is_endless", None, "/dev/zero: the input file is longer", command=("train", "/dev/zero"))
+case("output_is_file", QUADRATIC + "run:\n  output: taken\n", "input.yaml:4:3", "'taken' cannot be written", ranks=2,
+     output=None, prepare=lambda d: (d / "taken").write_text("mine"))
+case("output_below_file", QUADRATIC + "run:\n  output: taken/a/b\n", "input.yaml:4:3", "cannot be written",
+     output=None, prepare=lambda d: (d / "taken").write_text("mine"))
+case("output_in_proc", QUADRATIC + "run:\n  output: /proc/onebit\n", "input.yaml:4:3", "cannot be written",
+     output=None)
+case("output_forbidden", QUADRATIC + "run:\n  output: locked/out\n", "input.yaml:4:3", "cannot be written",
+     output=None, prepare=lambda d: (d / "locked").mkdir(0o555), user=NOBODY)
+case("output_holds_directory", QUADRATIC, "--set run.output=out", "'out/profile.csv' is a directory", ranks=2,
+     prepare=lambda d: ((d / "out/profile.csv").unlink(), (d / "out/profile.csv").mkdir()))
+case("dump_in_missing_directory", QUADRATIC + "run:\n  dump_parameters: no/such.h5\n", "input.yaml:4:3",
+     "file 'out/no/such.h5' cannot be written", ranks=2)
+case("dump_is_directory", QUADRATIC + "run:\n  dump_parameters: taken\n", "input.yaml:4:3", "cannot be written",
+     prepare=lambda d: (d / "out/taken").mkdir())
+case("corpus_missing", "data:\n  corpus: [nothere.txt]\n", "input.yaml:2:3", "nothere.txt", "cannot be read", ranks=2)
+case("corpus_is_directory", "data:\n  corpus: texts\n", "input.yaml:2:3", "texts: is a directory",
+     prepare=lambda d: (d / "texts").mkdir())
+case("corpus_is_device", "data:\n  corpus: /dev/zero\n", "input.yaml:2:3", "/dev/zero: is not a regular file")
+case("corpus_is_empty", "data:\n  corpus: [full.txt, empty.txt]\n", "input.yaml:2:3", "empty.txt: is empty", ranks=2,
+     prepare=lambda d: ((d / "full.txt").write_text("words " * 100), (d / "empty.txt").touch()))
+case("corpus_forbidden", "data:\n  corpus: secret.txt\n", "input.yaml:2:3", "secret.txt: cannot be", user=NOBODY,
+     prepare=lambda d: ((d / "secret.txt").write_text("words " * 100), (d / "secret.txt").chmod(0)))
+case("corpus_too_short", TEXT + "model:\n  sequence: 64\n", "input.yaml:4:3", "one sample needs 64", ranks=2,
+     prepare=lambda d: (d / "corpus.txt").write_text("words"))
+case("corpus_not_utf8", "data:\n  corpus: latin.txt\n  tokenizer: sentencepiece\n", "input.yaml:2:3",
+     "latin.txt: is not UTF-8 at byte offset 3", ranks=2,
+     prepare=lambda d: (d / "latin.txt").write_bytes("caf\xe9 ".encode("latin-1") * 100))
+case("vocabulary_too_large", TEXT, "input.yaml:2:8", "corpus.txt",
+     "SentencePiece cannot make the vocabulary", ranks=2, prepare=write_corpus,
+     arguments=("--set", "data.tokenizer=sentencepiece", "--set", "data.vocabulary=16000"))
+case("vocabulary_of_model", TEXT + "model:\n  vocabulary: 200\n", "input.yaml:4:3", "fewer than the tokeniser's 257",
+     prepare=write_corpus)
+case("tokenizer_cache_unwritable", TEXT, "input.yaml:2:8", "taken/a", "tokenizer cache", prepare=lambda d: (
+    write_corpus(d), (d / "taken").write_text("mine")),
+     arguments=("--set", "data.tokenizer=sentencepiece", "--set", "data.vocabulary=300", "--set", "data.cache=taken/a"))
+case("backend_not_built", "run:\n  backend: cuda\n", "input.yaml:2:3", "backend cuda was not compiled in", "onebit list",
+     ranks=2, prepare=lambda d: needs_no_cuda())
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+REPLAY = "workload: {kind: replay}\ntrain: {steps: 4, batch: 12}\nreplay:\n  file: gradients.h5\n"
+
+
+def gradients(variant="complete", ranks=1, steps=4):
+    def prepare(directory):
+        subprocess.run([MAKE_REPLAY, directory / "gradients.h5", str(steps), str(ranks), "100", "1", variant],
+                       check=True)
+    return prepare
+
+
+def truncated(length):
+    """Keeps this share of the file, or all but some bytes of it."""
+    def prepare(directory):
+        gradients()(directory)
+        path = directory / "gradients.h5"
+        size = path.stat().st_size
+        os.truncate(path, int(length * size) if length >= 0 else size + length)
+    return prepare
+
+
+def damaged(directory):
+    """Changes a byte of the last rank's gradient of step 3, which its checksum notices when it is read."""
+    gradients("checksums", 2)(directory)
+    path = directory / "gradients.h5"
+    content = bytearray(path.read_bytes())
+    place = content.index(replay_chunk(seed=1, first=(2 * 2 + 1) * 100, count=100))
+    content[place + 17] ^= 1
+    path.write_bytes(content)
+
+
+def replay_chunk(seed, first, count):
+    """What make_replay.cpp defines, as bytes of float32."""
+    chunk = (ctypes.c_float * count)()
+    for i in range(count):
+        z = (seed * 0x9E3779B97F4A7C15 + first + i) % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        chunk[i] = ((z ^ z >> 31) >> 40) / 2**23 - 1
+    return bytes(chunk)
+
+
+def replay(name, prepare, *fragments, **options):
+    case("replay_" + name, REPLAY, "input.yaml:4:3", "gradients.h5", *fragments, prepare=prepare, **options)
+
+
+replay("missing", None, "does not exist", ranks=2)
+replay("is_directory", lambda d: (d / "gradients.h5").mkdir(), "directory")
+replay("is_text", lambda d: (d / "gradients.h5").write_text("1, 2, 3\n" * 1000), "not an HDF5 file", ranks=2)
+replay("empty", truncated(0.0), "not an HDF5 file")
+for share in (0.02, 0.3, 0.6, 0.95, -1):
+    replay(f"truncated_{share}", truncated(share), "truncated", ranks=2 if share == 0.6 else 1)
+replay("other_name", gradients("other_name"), "no dataset 'gradients'")
+replay("group", gradients("group"), "no dataset 'gradients'")
+replay("scalar", gradients("scalar"), "has not the shape (steps, ranks, parameters)")
+replay("two_dimensions", gradients("two_dimensions"), "has not the shape (steps, ranks, parameters)", ranks=2)
+replay("no_parameters", gradients("no_parameters"), "has not the shape (steps, ranks, parameters)")
+replay("integers", gradients("integers", 2), "'gradients' does not hold floating-point numbers", ranks=2)
+case("replay_huge", REPLAY, "input.yaml:4:3", "10000000000000 parameters takes at least", prepare=gradients("huge"))
+replay("rank_count", gradients(ranks=2), "is for 2 ranks, but 3 run", "run with 2 ranks", ranks=3)
+replay("few_steps", gradients(steps=3), "holds 3 steps, but train.steps is 4", "lower train.steps")
+replay("initial_length", gradients("initial_length"), "'initial' has not the shape")
+replay("initial_integers", gradients("initial_integers"), "'initial' does not hold floating-point numbers")
+for variant in ("table_sum", "table_negative", "table_lengths"):
+    replay(variant, gradients(variant), "the tensor table does not add up")
+replay("table_reals", gradients("table_reals"), "'tensors/sizes' cannot be read as a list of integers")
+replay("table_names", gradients("table_names"), "'tensors/names' cannot be read as a list of texts")
+replay("table_incomplete", gradients("table_incomplete"), "no dataset 'tensors/sizes'")
+replay("damaged_on_one_rank", damaged, "error: rank 1: ", "'gradients' cannot be read", ranks=2)
+
+# --- command line and environment -------------------------------------------------------------------------------------
+
+case("no_command", None, "command line", command=(), ranks=2, output=None)
+case("unknown_command", None, "command line", command=("trian", "input.yaml"), ranks=2, output=None)
+case("no_input", None, "command line: INPUT is required", command=("train",), ranks=3, output=None)
+case("unknown_option", QUADRATIC, "command line", "--wibble", arguments=("--wibble",))
+case("set_without_value", QUADRATIC, "command line", "--set", arguments=("--set",), output=None)
+case("set_without_equals", QUADRATIC, "--set train.steps", "section.key=value", arguments=("--set", "train.steps"))
+case("set_without_section", QUADRATIC, "--set steps=0.5", "section.key=value", arguments=("--set", "steps=0.5"))
+case("set_unknown_section", QUADRATIC, "--set trian.steps=5", "did you mean 'train'?",
+     arguments=("--set", "trian.steps=5"))
+case("set_unknown_key", QUADRATIC, "--set train.stesp=5", "did you mean 'train.steps'?", ranks=2,
+     arguments=("--set", "train.stesp=5"))
+case("set_bad_value", QUADRATIC, "--set train.steps=many", "not an integer", arguments=("--set", "train.steps=many"))
+case("set_no_value", QUADRATIC, "--set train.steps=", "has no value", arguments=("--set", "train.steps="))
+case("set_not_yaml", QUADRATIC, "--set data.corpus=[a", "not YAML", arguments=("--set", "data.corpus=[a"))
+case("set_deep", QUADRATIC, "--set data.corpus=[[[", "nested too deeply",
+     arguments=("--set", "data.corpus=" + "[" * 10000))
+case("too_many_openmp_threads", QUADRATIC, "OMP_NUM_THREADS", "513 threads", environment={"OMP_NUM_THREADS": "513"})
+case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
+     command=("validate", "input.yaml"))
+
+# --- runs that fail ---------------------------------------------------------------------------------------------------
+
+case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ", "gradient of tensor 'x' is not finite",
+     "lower optimizer.lr", status=1)
+case("nan_on_one_rank", REPLAY, "rank 1, step 2: the gradient of tensor 'second' is not finite", status=1, ranks=2,
+     prepare=gradients("nan", 2))
+case("full_disk_at_first_line", QUADRATIC, "out/steps.csv", "writing failed", "free space", status=1, ranks=2,
+     prepare=lambda d: (d / "out/steps.csv.partial").symlink_to("/dev/full"))
+case("full_disk_at_start", QUADRATIC, "run.output", "cannot be written", "free space",
+     prepare=lambda d: (d / "out/input.resolved.yaml.partial").symlink_to("/dev/full"))
+case("full_disk_at_end", QUADRATIC, "out/run.csv", "writing failed", status=1, ranks=2,
+     prepare=lambda d: (d / "out/run.csv.partial").symlink_to("/dev/full"))
+case("full_disk_in_the_run", QUADRATIC, "out/steps.csv", "writing failed", status=1, ranks=2, tmpfs="64k",
+     arguments=("--set", "train.steps=100000"))
+case("full_disk_for_parameters", QUADRATIC, "out/x.h5", "could not be written", status=1, ranks=2, tmpfs="256k", completes=True,
+     arguments=("--set", "quadratic.dimension=200000", "--set", "run.dump_parameters=x.h5"))
+case("full_standard_output", QUADRATIC, "standard output: writing failed", status=1, stdout="/dev/full",
+     command=("validate", "input.yaml"))
+
+# --- what must work ---------------------------------------------------------------------------------------------------
+
+
+def skipped_steps(directory):
+    lines = [line.split(",") for line in (directory / "out/steps.csv").read_text().splitlines()]
+    column = lines[0].index("skipped")
+    found = [line[column] for line in lines[1:]]
+    assert found == ["0", "1", "0", "0"], f"column skipped of steps.csv is {found}"
+
+
+def works(name, text, **options):
+    case("works_" + name, text, "results are in", status=0, completes=True, **options)
+
+
+works("plain", QUADRATIC)
+works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
+works("crlf", QUADRATIC.replace("\n", "\r\n"))
+works("anchor", "workload: {kind: quadratic}\ntrain:\n  steps: &n 6\n  batch: *n\n")
+works("empty_section", QUADRATIC + "optimizer:\n", ranks=2)
+works("transport_device", QUADRATIC + "comm: {transport: device}\n", ranks=2)
+works("on_nonfinite_skip", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("nan", 2), ranks=2,
+      check=skipped_steps)
+for variant in ("complete", "gradients", "double", "checksums"):
+    works("replay_" + variant, REPLAY, prepare=gradients(variant))
+
+
+# --- running them -----------------------------------------------------------------------------------------------------
+
+
+class Skip(Exception):
+    """Why a case cannot be tried here."""
+
+
+def needs_less_memory_than(size):
+    if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 2 * size:
+        raise Skip("this machine has the memory")
+
+
+def needs_no_cuda():
+    if " cuda" in subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, capture_output=True, text=True).stdout:
+        raise Skip("this build has the backend")
+
+
+@contextlib.contextmanager
+def mounted(path, size):
+    """A small file system at `path`, where that is allowed."""
+    if os.geteuid() != 0:
+        raise Skip("only root may mount a small file system")
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, text=True)
+    if mount.returncode != 0:
+        raise Skip("no small file system can be mounted: " + mount.stderr.strip())
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def contents(directory):
+    """What is at each path below a directory, except for directories."""
+    return {path.relative_to(directory).as_posix(): path.read_bytes() if path.is_file() else b"special"
+            for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def execute(case, directory):
+    """Runs a case; returns (status or None where it hung, standard output, standard error)."""
+    command = [PROGRAM, *case.command, *case.arguments]
+    if case.output is not None:
+        command += ["--set", "run.output=" + case.output]
+    if case.ranks > 1:
+        command = [MPIEXEC, "-n", str(case.ranks), "--oversubscribe", *command]
+    with contextlib.ExitStack() as stack:
+        stdout = stack.enter_context(open(case.stdout, "w")) if case.stdout else subprocess.PIPE
+        process = subprocess.Popen(command, cwd=directory, env={**ENVIRONMENT, **case.environment}, stdout=stdout,
+                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+                                   user=case.user)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+            return process.returncode, out or "", err
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            return None, out or "", err
+
+
+def try_case(case, directory):
+    """All that is wrong, one text a finding. \\throws Skip"""
+    if case.user is not None:
+        if os.geteuid() != 0:
+            case.user = None  # permissions hold for this user as it is
+        elif subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, user=case.user, capture_output=True).returncode != 0:
+            raise Skip("another user may not run the program from where it is")
+    (directory / "out").mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        if case.tmpfs:
+            stack.enter_context(mounted(directory / "out", case.tmpfs))
+        for name in EARLIER:
+            (directory / "out" / name).write_text("of an earlier run\n")
+        if case.text is not None:
+            path = directory / "input.yaml"
+            path.write_bytes(case.text if isinstance(case.text, bytes) else case.text.encode())
+        if case.prepare:
+            case.prepare(directory)
+        if case.user is not None:
+            for path in (directory, directory / "out", *(directory / "out").iterdir()):
+                os.chown(path, case.user, -1)
+        before = contents(directory)
+        status, out, err = execute(case, directory)
+        after = contents(directory)
+
+        wrong = []
+        if status is None:
+            wrong.append(f"was still running after {LIMIT_S} s")
+        elif status != case.status:
+            wrong.append(f"ended with status {status}")
+        wrong += [f"holds {text!r}" for text in FORBIDDEN if text in err]
+        wrong += [f"lacks {text!r}" for text in case.fragments if text not in (err if case.status else out)]
+        if case.status != 0:
+            for text, pattern in (("message", "^error: "), ("remedy", "^  remedy: ")):
+                count = len(re.findall(pattern, err, re.MULTILINE))
+                if count != 1:
+                    wrong.append(f"has {count} lines with a {text}")
+        kept = [name for name in before if not (case.completes and name.startswith("out/"))]
+        wrong += [f"{name} was changed" for name in kept if after.get(name) != before[name]]
+        wrong += [f"{name} is new" for name in after if name not in before and not name.startswith("out/")]
+        if case.status == 0:
+            wrong += [f"{name} is left" for name in after if name.endswith(".partial")]
+        if case.check and not wrong:
+            try:
+                case.check(directory)
+            except AssertionError as error:
+                wrong.append(str(error))
+        if wrong:
+            wrong += ["standard output: " + line for line in out.splitlines()[-5:]]
+            wrong += ["standard error: " + line[:300] for line in err.splitlines()[:40]]
+        return wrong
+
+
+def main():
+    pattern = re.compile(sys.argv[4] if len(sys.argv) > 4 else "")
+    selected = [case for case in CASES if pattern.search(case.name)]
+    assert len({case.name for case in CASES}) == len(CASES), "two cases have the same name"
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="onebit-bad-input."))
+    scratch.chmod(0o755)
+    failed = skipped = 0
+    begin = time.monotonic()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as workers:
+            for case, future in [(case, workers.submit(try_case, case, scratch / case.name)) for case in selected]:
+                try:
+                    wrong = future.result()
+                    failed += bool(wrong)
+                    print(f"{'FAILED' if wrong else 'ok':8}{case.name}", *wrong, sep="\n        ", flush=True)
+                except Skip as reason:
+                    skipped += 1
+                    print(f"SKIPPED {case.name}: {reason}", flush=True)
+    finally:
+        shutil.rmtree(scratch)
+    together = sum(case.ranks > 1 for case in selected)
+    print(f"{len(selected)} cases, {together} of them with 2 or 3 ranks: {failed} failed, {skipped} skipped, "
+          f"{time.monotonic() - begin:.0f} s")
+    sys.exit(failed > 0 or not selected)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    PROGRAM = os.path.abspath(os.environ.get("ONEBIT_BINARY") or sys.argv[1])
+    MPIEXEC = sys.argv[2]
+    MAKE_REPLAY = os.path.abspath(sys.argv[3])
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The house of docs/design.md: a folder of src uses only floors below its own.
+
+usage: floors_test.py SOURCE_DIRECTORY
+
+Looks at every #include under src and at what each folder's library links, and at who may know MPI, YAML, HDF5 and
+the versions of Kokkos.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FLOORS = {
+    "app": 6,
+    "train": 5,
+    "optim": 4, "workload": 4, "bench": 4,
+    "comm": 3, "nn": 3, "scale": 3,
+    "compress": 2, "linalg": 2, "data": 2, "config": 2,
+    "base": 1, "report": 1,
+}  # fmt: skip
+
+# What only these folders may include.
+KNOWN_TO = {
+    r"mpi(-ext)?\.h$": {"base", "comm"},
+    r"yaml-cpp/": {"config"},
+    r"hdf5\.h$": {"base"},
+    r"sentencepiece": {"data"},
+    r"CLI/": {"app"},
+    r"Kokkos_Core\.hpp$": {"base"},
+    r"base/mpi\.hpp$": {"app", "train", "optim", "workload", "bench", "comm", "base"},
+    r"base/kokkos\.hpp$": FLOORS.keys() - {"scale", "config", "report"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+
+
+def may_use(user: str, used: str) -> bool:
+    return user == used or FLOORS[used] < FLOORS[user]
+
+
+def include_errors(src: Path, file: Path) -> list[str]:
+    """Errors of one file, as a compiler would print them."""
+    folder = file.relative_to(src).parts[0]
+    errors = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        place = f"{file}:{number}"
+        if "KOKKOS_VERSION" in line and file != src / "base" / "kokkos.hpp":
+            errors.append(f"{place}: tests the version of Kokkos, which only base/kokkos.hpp may")
+        found = INCLUDE.match(line)
+        if not found:
+            continue
+        path = found[1] or found[2]
+        if found[1]:
+            used = path.split("/")[0]
+            if "/" not in path or used not in FLOORS:
+                errors.append(f"{place}: \"{path}\" does not begin with a folder of src")
+            elif not may_use(folder, used):
+                errors.append(f"{place}: {folder} (floor {FLOORS[folder]}) uses {used} (floor {FLOORS[used]})")
+        for pattern, folders in KNOWN_TO.items():
+            if re.search("^" + pattern, path) and folder not in folders:
+                errors.append(f"{place}: {folder} must not know {path}")
+    return errors
+
+
+def link_errors(lists: Path) -> list[str]:
+    """Errors of the libraries' links in src/CMakeLists.txt."""
+    errors = []
+    declared = set()
+    for folder, arguments in re.findall(r"^onebit_add_folder\((\w+)([^)]*)\)", lists.read_text(encoding="utf-8"), re.M):
+        declared.add(folder)
+        if folder not in FLOORS:
+            errors.append(f"{lists}: {folder} has no floor")
+            continue
+        for used in re.findall(r"\bonebit_(\w+)", arguments):
+            if used not in FLOORS or used == folder or not may_use(folder, used):
+                errors.append(f"{lists}: onebit_{folder} links onebit_{used}")
+    if not declared:
+        errors.append(f"{lists}: no onebit_add_folder(…) was found")
+    return errors
+
+
+def main() -> None:
+    src = Path(sys.argv[1]) / "src"
+    errors = link_errors(src / "CMakeLists.txt")
+    files = sorted(path for path in src.rglob("*") if path.suffix in {".hpp", ".cpp", ".in"})
+    for file in files:
+        folder = file.relative_to(src).parts[0]
+        if folder in FLOORS:
+            errors += include_errors(src, file)
+        else:
+            errors.append(f"{file}: {folder} has no floor")
+    print("\n".join(errors))
+    print(f"{len(files)} files looked at, {len(errors)} errors")
+    sys.exit(bool(errors) or not files)
+
+
+if __name__ == "__main__":
+    main()

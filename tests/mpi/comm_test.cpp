@@ -1,0 +1,419 @@
+/// \file comm_test.cpp
+/// Collectives at this number of ranks: the compressed allreduce against its serial simulation, bit for bit; what it
+/// hands to MPI, seen through MPI's profiling interface; transports, the dense average, and agreement on errors.
+///
+/// An assertion that ends a test on one rank would leave the others waiting, so none does between collectives.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+
+#include "../cuts.hpp"
+#include "../support.hpp"
+#include "base/error.hpp"
+#include "base/mpi.hpp"
+#include "comm/allreduce.hpp"
+#include "comm/reference.hpp"
+#include "comm/transport.hpp"
+
+namespace {
+
+/// What this process asked of MPI since the last reset.
+struct MpiCalls {
+  int all_to_all = 0, all_gather = 0, allreduce = 0;
+  int other = 0;               ///< any other call that moves data or waits for other ranks
+  std::uint64_t bytes = 0;     ///< handed to all_to_all and all_gather for other ranks
+  std::uint64_t reduced = 0;   ///< bytes of the vectors given to allreduce
+  int largest_count = 0;       ///< of any call
+};
+MpiCalls mpi_calls;
+
+std::uint64_t bytes_of(int count, MPI_Datatype type) {
+  int size = 0;
+  PMPI_Type_size(type, &size);
+  mpi_calls.largest_count = std::max(mpi_calls.largest_count, count);
+  return static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(size);
+}
+
+std::uint64_t other_ranks(MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  return static_cast<std::uint64_t>(size - 1);
+}
+
+}  // namespace
+
+// MPI's profiling interface (MPI 3.1, chapter 14): these stand before the library's functions.
+extern "C" {
+
+int MPI_Alltoall(const void* send, int send_count, MPI_Datatype send_type, void* received, int receive_count,
+                 MPI_Datatype receive_type, MPI_Comm comm) {
+  ++mpi_calls.all_to_all;
+  mpi_calls.bytes += bytes_of(send_count, send_type) * other_ranks(comm);
+  return PMPI_Alltoall(send, send_count, send_type, received, receive_count, receive_type, comm);
+}
+int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* received, int receive_count,
+                  MPI_Datatype receive_type, MPI_Comm comm) {
+  ++mpi_calls.all_gather;
+  mpi_calls.bytes += bytes_of(send_count, send_type) * other_ranks(comm);
+  return PMPI_Allgather(send, send_count, send_type, received, receive_count, receive_type, comm);
+}
+int MPI_Allreduce(const void* send, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  ++mpi_calls.allreduce;
+  mpi_calls.reduced += bytes_of(count, type);
+  return PMPI_Allreduce(send, received, count, type, op, comm);
+}
+
+#define ONEBIT_COUNT(name, parameters, arguments) \
+  int name parameters {                           \
+    ++mpi_calls.other;                            \
+    return P##name arguments;                     \
+  }
+ONEBIT_COUNT(MPI_Barrier, (MPI_Comm comm), (comm))
+ONEBIT_COUNT(MPI_Bcast, (void* data, int count, MPI_Datatype type, int root, MPI_Comm comm),
+             (data, count, type, root, comm))
+ONEBIT_COUNT(MPI_Reduce,
+             (const void* send, void* received, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm),
+             (send, received, count, type, op, root, comm))
+ONEBIT_COUNT(MPI_Gather,
+             (const void* send, int send_count, MPI_Datatype send_type, void* received, int receive_count,
+              MPI_Datatype receive_type, int root, MPI_Comm comm),
+             (send, send_count, send_type, received, receive_count, receive_type, root, comm))
+ONEBIT_COUNT(MPI_Scatter,
+             (const void* send, int send_count, MPI_Datatype send_type, void* received, int receive_count,
+              MPI_Datatype receive_type, int root, MPI_Comm comm),
+             (send, send_count, send_type, received, receive_count, receive_type, root, comm))
+ONEBIT_COUNT(MPI_Allgatherv,
+             (const void* send, int send_count, MPI_Datatype send_type, void* received, const int* counts,
+              const int* places, MPI_Datatype receive_type, MPI_Comm comm),
+             (send, send_count, send_type, received, counts, places, receive_type, comm))
+ONEBIT_COUNT(MPI_Alltoallv,
+             (const void* send, const int* send_counts, const int* send_places, MPI_Datatype send_type, void* received,
+              const int* receive_counts, const int* receive_places, MPI_Datatype receive_type, MPI_Comm comm),
+             (send, send_counts, send_places, send_type, received, receive_counts, receive_places, receive_type, comm))
+ONEBIT_COUNT(MPI_Reduce_scatter_block,
+             (const void* send, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm),
+             (send, received, count, type, op, comm))
+ONEBIT_COUNT(MPI_Send, (const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm),
+             (data, count, type, to, tag, comm))
+ONEBIT_COUNT(MPI_Isend,
+             (const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request),
+             (data, count, type, to, tag, comm, request))
+ONEBIT_COUNT(MPI_Recv,
+             (void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status),
+             (data, count, type, from, tag, comm, status))
+ONEBIT_COUNT(MPI_Irecv,
+             (void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request),
+             (data, count, type, from, tag, comm, request))
+ONEBIT_COUNT(MPI_Sendrecv,
+             (const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag, void* received,
+              int receive_count, MPI_Datatype receive_type, int from, int receive_tag, MPI_Comm comm,
+              MPI_Status* status),
+             (send, send_count, send_type, to, send_tag, received, receive_count, receive_type, from, receive_tag, comm,
+              status))
+ONEBIT_COUNT(MPI_Iallreduce,
+             (const void* send, void* received, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+              MPI_Request* request),
+             (send, received, count, type, op, comm, request))
+#undef ONEBIT_COUNT
+
+}  // extern "C"
+
+namespace onebit::comm {
+namespace {
+
+using compress::Grouping;
+using compress::Scale;
+using test::Cut;
+
+/// True on every rank when all ranks hold rank 0's bits.
+template <class T>
+bool same_on_all_ranks(const Communicator& world, const std::vector<T>& values) {
+  std::vector<T> first = values;
+  PMPI_Bcast(first.data(), static_cast<int>(first.size() * sizeof(T)), MPI_BYTE, 0, world.get());
+  return static_cast<bool>(test::same_bits(values, first));
+}
+
+/// The vector that a rank gives in a round; every rank can draw all of them.
+std::vector<float> vector_of(int rank, int round, std::size_t length) {
+  return test::random_values(length, static_cast<std::uint64_t>(100 * round + rank));
+}
+
+template <class Exec>
+void expect_simulation(const Communicator& world, const Cut& cut, Scale scale, int rounds) {
+  SCOPED_TRACE(::testing::Message() << cut << " l2 " << (scale == Scale::l2));
+  const Exec exec{};
+  const auto transport = make_transport<Exec>(TransportKind::automatic, world);
+  CompressedAllreduce<Exec> allreduce(*transport, world.rank(), cut.layout(), scale);
+  CompressedAllreduceRef simulation(cut.reference(), scale);
+  PhaseTimes times;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    std::vector<std::vector<float>> all;
+    for (int rank = 0; rank < world.size(); ++rank) all.push_back(vector_of(rank, round, cut.length));
+    const auto x = test::to_device<Exec>(all[world.rank()]);
+    allreduce(exec, x, times);
+    const std::vector<float> average = test::to_host(x), expected = simulation(all);
+
+    EXPECT_TRUE(test::same_bits(average, expected));
+    EXPECT_TRUE(same_on_all_ranks(world, average));
+    EXPECT_TRUE(test::same_bits(test::to_host(allreduce.worker_residual()), simulation.worker_residuals[world.rank()]));
+    std::vector<float> server_residual = simulation.server_residuals[world.rank()];
+    server_residual.resize(cut.layout().chunk_length(), 0.0f);
+    EXPECT_TRUE(test::same_bits(test::to_host(allreduce.server_residual()), server_residual));
+  }
+}
+
+template <class Exec>
+class Collectives : public ::testing::Test {
+protected:
+  const Communicator world;
+  const Exec exec{};
+};
+TYPED_TEST_SUITE(Collectives, test::Backends, test::BackendNames);
+
+TYPED_TEST(Collectives, compressed_allreduce_equals_simulation) {
+  for (const std::size_t length : test::small_lengths)
+    for (const Cut& cut : test::cuts(length, this->world.size()))
+      for (const Scale scale : {Scale::l1, Scale::l2}) expect_simulation<TypeParam>(this->world, cut, scale, 3);
+}
+
+TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_a_large_vector) {
+  const int ranks = this->world.size();
+  // Each rank simulates all of them.
+  const int rounds = ranks > 4 ? 1 : 2;
+  const std::size_t length = test::large_length;
+  const auto tensors = test::ragged_offsets(length);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, Scale::l1, rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::chunk}, Scale::l2, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::tensor, 0, tensors}, Scale::l1, rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::block, 4096}, Scale::l2, 1);
+}
+
+TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
+  const int ranks = this->world.size();
+  for (const std::size_t length : {0, 1, 1000, 100000})
+    for (const Cut& cut : test::cuts(length, ranks)) {
+      SCOPED_TRACE(::testing::Message() << cut);
+      const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), Scale::l1);
+      const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
+      PhaseTimes times;
+      for (int call = 1; call <= 3; ++call) {
+        mpi_calls = {};
+        const Traffic before = transport->traffic();
+        allreduce(this->exec, x, times);
+        const MpiCalls calls = mpi_calls;
+        EXPECT_EQ(calls.all_to_all, ranks > 1 ? 1 : 0);
+        EXPECT_EQ(calls.all_gather, ranks > 1 ? 1 : 0);
+        EXPECT_EQ(calls.allreduce, 0);
+        EXPECT_EQ(calls.other, 0);
+
+        // One message of S scales and W sign words for each other rank, in both exchanges.
+        const std::uint64_t message = (cut.reference().slots + cut.reference().words) * 4;
+        const Traffic& after = transport->traffic();
+        EXPECT_EQ(after.all_to_all - before.all_to_all, (ranks - 1) * message);
+        EXPECT_EQ(after.all_gather - before.all_gather, (ranks - 1) * message);
+        EXPECT_EQ(after.allreduce, 0u);
+        EXPECT_EQ(after.total() - before.total(), calls.bytes);
+      }
+      EXPECT_EQ(times[Phase::allreduce], 0.0);
+      EXPECT_GT(times[Phase::compress], 0.0);
+    }
+}
+
+TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
+  const int ranks = this->world.size();
+  if (ranks == 1) GTEST_SKIP() << "nothing travels";
+  for (const std::size_t length : {std::size_t{100000}, std::size_t{333333}, test::large_length}) {
+    SCOPED_TRACE(::testing::Message() << "length " << length);
+    const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+    const auto x = test::to_device<TypeParam>(std::vector<float>(length, 1.0f));
+    PhaseTimes times;
+    mpi_calls = {};
+    average(this->exec, *transport, ranks, x, times);
+    const std::uint64_t dense = transport->traffic().total();
+    // A ring moves 2 (n−1)/n of the vector.
+    EXPECT_EQ(dense, 2 * (ranks - 1) * length * 4 / ranks);
+    EXPECT_EQ(mpi_calls.reduced, length * 4);
+
+    CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(),
+                                             compress::Layout(length, ranks, Grouping::vector), Scale::l1);
+    allreduce(this->exec, x, times);
+    const std::uint64_t compressed = transport->traffic().total() - dense;
+    EXPECT_GE(static_cast<double>(dense) / static_cast<double>(compressed), 31.0);
+  }
+}
+
+TYPED_TEST(Collectives, average_is_the_mean) {
+  const int ranks = this->world.size();
+  for (const std::size_t length : {0, 1, 33, 1000, 100003}) {
+    SCOPED_TRACE(::testing::Message() << "length " << length);
+    const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+    const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
+    PhaseTimes times;
+    average(this->exec, *transport, ranks, x, times);
+    const std::vector<float> mean = test::to_host(x);
+    EXPECT_TRUE(same_on_all_ranks(this->world, mean));
+
+    std::vector<double> sum(length, 0.0), magnitude(length, 0.0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<float> given = vector_of(rank, 0, length);
+      for (std::size_t j = 0; j < length; ++j) {
+        sum[j] += given[j];
+        magnitude[j] += std::fabs(given[j]);
+      }
+    }
+    // n − 1 additions in any order and one division, half a unit in the last place each.
+    std::size_t wrong = 0;
+    for (std::size_t j = 0; j < length; ++j)
+      wrong += !(std::fabs(mean[j] - sum[j] / ranks) <= magnitude[j] / ranks * ranks * 0x1p-24 * 1.001);
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
+/// Word `word` of the block that rank `from` sends to rank `to`.
+std::uint32_t word_between(int from, int to, std::size_t word) {
+  return philox(static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), word).word[0];
+}
+
+TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
+  using Exec = TypeParam;
+  const int ranks = this->world.size(), me = this->world.rank();
+  for (const std::size_t largest : {std::size_t{7}, std::size_t{64}, std::size_t{1000}, std::size_t{1} << 30}) {
+    const auto transport = make_transport<Exec>(TransportKind::automatic, this->world, largest);
+    std::uint64_t handed = 0;
+    for (const std::size_t words : {0, 1, 6, 7, 8, 14, 63, 64, 65, 128, 999, 1000, 1001, 4321}) {
+      SCOPED_TRACE(::testing::Message() << "largest " << largest << " words " << words);
+      std::vector<std::uint32_t> send, exchanged, gathered;
+      for (int rank = 0; rank < ranks; ++rank)
+        for (std::size_t word = 0; word < words; ++word) {
+          send.push_back(word_between(me, rank, word));
+          exchanged.push_back(word_between(rank, me, word));
+          gathered.push_back(word_between(rank, 0, word));
+        }
+      const Vector<Exec, std::uint32_t> received("OneBit::test::received", ranks * words);
+      mpi_calls = {};
+      transport->all_to_all(this->exec, test::to_device<Exec>(send), received);
+      EXPECT_EQ(mpi_calls.all_to_all, 1);
+      EXPECT_TRUE(test::same_bits(test::to_host(received), exchanged));
+
+      const std::vector<std::uint32_t> mine(send.begin(), send.begin() + words);
+      transport->all_gather(this->exec, test::to_device<Exec>(mine), received);
+      EXPECT_EQ(mpi_calls.all_gather, 1);
+      EXPECT_TRUE(test::same_bits(test::to_host(received), gathered));
+      handed += mpi_calls.bytes;
+      EXPECT_EQ(transport->traffic().all_to_all + transport->traffic().all_gather, handed);
+
+      // Whole numbers, so that the sum is exact in whatever order a library adds.
+      std::vector<float> values(words), sums(words);
+      for (std::size_t j = 0; j < words; ++j) {
+        values[j] = static_cast<float>(me + 1) * static_cast<float>(j);
+        sums[j] = static_cast<float>(ranks * (ranks + 1) / 2) * static_cast<float>(j);
+      }
+      const auto reduced = test::to_device<Exec>(values);
+      transport->allreduce(this->exec, reduced);
+      EXPECT_TRUE(test::same_bits(test::to_host(reduced), sums));
+      EXPECT_EQ(mpi_calls.reduced, words * sizeof(float));
+      EXPECT_LE(mpi_calls.largest_count, static_cast<int>(largest));
+    }
+  }
+}
+
+TYPED_TEST(Collectives, transport_is_the_one_asked_for) {
+  const DeviceSupport support = device_support<TypeParam>();
+  EXPECT_FALSE(support.evidence.empty());
+  EXPECT_EQ(make_transport<TypeParam>(TransportKind::host, this->world)->name(), "host");
+  EXPECT_EQ(make_transport<TypeParam>(TransportKind::automatic, this->world)->name(),
+            support.supported ? "device" : "host");
+  if (support.supported)
+    EXPECT_EQ(make_transport<TypeParam>(TransportKind::device, this->world)->name(), "device");
+  else
+    EXPECT_THROW(make_transport<TypeParam>(TransportKind::device, this->world), InputError);
+  EXPECT_TRUE(!is_host<TypeParam> || support.supported);
+}
+
+TEST(Communicator, sums_gathers_and_broadcasts) {
+  const Communicator world;
+  double values[2] = {1.0 + world.rank(), -2.0};
+  const std::vector<double> all = world.gather(values, 2);
+  ASSERT_EQ(all.size(), 2u * world.size());
+  for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(all[2 * rank], 1.0 + rank);
+  world.sum(values, 2);
+  EXPECT_EQ(values[0], world.size() * (world.size() + 1) / 2.0);
+  EXPECT_EQ(values[1], -2.0 * world.size());
+  for (int root = 0; root < world.size(); ++root)
+    for (const std::string& text : {std::string(), std::string("one\0two\n", 8), std::string(100000, 'x')})
+      EXPECT_EQ(world.broadcast(world.rank() == root ? text : "not this", root), text);
+  EXPECT_EQ(world.local_rank(), world.rank());
+  EXPECT_EQ(world.local_size(), world.size());
+  EXPECT_FALSE(mpi_library().empty());
+}
+
+/// The error that `collectively` ends with, or an empty message for none.
+struct Outcome {
+  std::string message;
+  ExitStatus status = ExitStatus::success;
+};
+Outcome outcome(const Communicator& world, const std::function<void()>& work) {
+  try {
+    world.collectively(work);
+  } catch (const AgreedError& error) {
+    return {error.what(), error.status()};
+  }
+  return {};
+}
+
+TEST(Communicator, agrees_that_nothing_failed) {
+  const Communicator world;
+  int runs = 0;
+  EXPECT_EQ(outcome(world, [&] { ++runs; }).message, "");
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Communicator, agrees_on_the_error_of_any_rank) {
+  const Communicator world;
+  for (int failing = 0; failing < world.size(); ++failing) {
+    // Rank 0 is whom users expect to speak, so its errors go without its name.
+    const std::string name = failing == 0 ? "" : "rank " + std::to_string(failing) + ": ";
+    const Outcome input = outcome(world, [&] {
+      if (world.rank() == failing) throw InputError("a.yaml:1:2", "wrong", "right it");
+    });
+    EXPECT_EQ(input.message, name + "a.yaml:1:2: wrong\n  remedy: right it");
+    EXPECT_EQ(input.status, ExitStatus::bad_input);
+
+    const Outcome run = outcome(world, [&] {
+      if (world.rank() == failing) throw RunError("step 3", "NaN", "lower the learning rate");
+    });
+    EXPECT_EQ(run.message, name + "step 3: NaN\n  remedy: lower the learning rate");
+    EXPECT_EQ(run.status, ExitStatus::failed_run);
+
+    const Outcome foreign = outcome(world, [&] {
+      if (world.rank() == failing) throw std::length_error("from a library");
+    });
+    EXPECT_EQ(foreign.message, name + "from a library");
+    EXPECT_EQ(foreign.status, ExitStatus::failed_run);
+  }
+}
+
+TEST(Communicator, agrees_on_the_lowest_rank_that_failed) {
+  const Communicator world;
+  const auto fail = [&] {
+    const std::string me = std::to_string(world.rank());
+    if (world.rank() % 2 == 0) throw InputError("rank " + me, "input", "none");
+    throw RunError("rank " + me, "run", "none");
+  };
+  const Outcome all = outcome(world, fail);
+  EXPECT_EQ(all.message, "rank 0: input\n  remedy: none");
+  EXPECT_EQ(all.status, ExitStatus::bad_input);
+
+  const Outcome but_first = outcome(world, [&] {
+    if (world.rank() > 0) fail();
+  });
+  EXPECT_EQ(but_first.message, world.size() == 1 ? "" : "rank 1: rank 1: run\n  remedy: none");
+  EXPECT_EQ(but_first.status, world.size() == 1 ? ExitStatus::success : ExitStatus::failed_run);
+}
+
+}  // namespace
+}  // namespace onebit::comm

@@ -1,0 +1,450 @@
+/// \file config_test.cpp
+/// The input: every declared key at the ends of its range, texts that read back the same, the place and remedy of
+/// every mistake, combinations that are refused, and the documentation made from the declaration.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "config/input.hpp"
+
+namespace onebit::config {
+namespace {
+
+/// Every key's value as YAML, by its path.
+std::map<std::string, std::string> values(Input input) {
+  std::map<std::string, std::string> all;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) all[key.path()] = key.print();
+  return all;
+}
+
+Input parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse(text, "a.yaml", overrides);
+}
+
+/// The message with which a text is refused, or an empty one. Everything that a user may write wrong is an InputError.
+std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parsed(text, overrides);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+std::string refusal_of_check(const std::string& text, int ranks) {
+  try {
+    check(parsed(text), ranks);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Expects a refusal that begins with its place, names all of `parts` and gives a remedy.
+void expect_refused(const std::string& message, const std::string& place, const std::vector<std::string>& parts) {
+  ASSERT_NE(message, "") << "it was taken";
+  EXPECT_EQ(message.substr(0, place.size() + 2), place + ": ") << message;
+  EXPECT_NE(message.find("\n  remedy: "), std::string::npos) << message;
+  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+}
+
+std::string one_key(const Key& key, const std::string& value) {
+  return key.section + ":\n  " + key.name + ": " + value + "\n";
+}
+
+/// Some input with which the program would do something at all.
+const std::string minimal = "train:\n  steps: 10\n";
+
+TEST(Keys, are_documented) {
+  Input input;
+  std::set<std::string> paths;
+  const std::set<std::string> types = {"integer", "real", "boolean", "text", "list of text", "word", "integer or word"};
+  for (const Section& section : keys(input)) {
+    EXPECT_FALSE(section.meaning.empty()) << section.name;
+    for (const Key& key : section.keys) {
+      EXPECT_TRUE(paths.insert(key.path()).second) << key.path() << " is declared twice";
+      EXPECT_EQ(key.section, section.name);
+      EXPECT_EQ(types.count(key.type), 1u) << key.path();
+      EXPECT_FALSE(key.meaning.empty()) << key.path();
+    }
+  }
+}
+
+TEST(Keys, defaults_read_back_the_same) {
+  const auto defaults = values(parsed(minimal));
+  Input input;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (key.path() == "train.steps") continue;
+      const Input read = parsed(minimal + (key.section == "train" ? "  " + key.name + ": " + key.print() + "\n"
+                                                                  : one_key(key, key.print())));
+      EXPECT_EQ(values(read), defaults) << key.path();
+      EXPECT_EQ(read.given.count(key.path()), 1u) << key.path();
+    }
+}
+
+/// Ends of a range as `allowed` prints it: "≥ a", "> a", "[a, b]" or "(a, b]".
+struct Range {
+  double low, high;
+  bool low_allowed, bounded;
+};
+Range range_of(const Key& key) {
+  std::smatch found;
+  if (std::regex_match(key.allowed, found, std::regex(R"((≥|>) (\S+))")))
+    return {std::stod(found[2]), 2147483647.0, found[1] == "≥", key.type == "integer"};
+  if (std::regex_match(key.allowed, found, std::regex(R"(([\[(])(\S+), (\S+)\])")))
+    return {std::stod(found[2]), std::stod(found[3]), found[1] == "[", true};
+  ADD_FAILURE() << key.path() << " has the range " << key.allowed;
+  return {0, 0, true, true};
+}
+
+std::string decimal(double value) {
+  std::ostringstream text;
+  text.precision(10);
+  text << value;
+  return text.str();
+}
+
+/// Expects that a value is taken, and that what is printed of it reads back as the same.
+void expect_taken(const Key& key, const std::string& value) {
+  SCOPED_TRACE(key.path() + ": " + value);
+  ASSERT_EQ(refusal(one_key(key, value)), "");
+  const auto first = values(parsed(one_key(key, value)));
+  const std::string printed = first.at(key.path());
+  EXPECT_EQ(values(parsed(one_key(key, printed))), first);
+  EXPECT_EQ(values(parsed(minimal, {key.path() + "=" + value})).at(key.path()), printed);
+}
+
+void expect_not_taken(const Key& key, const std::string& value) {
+  SCOPED_TRACE(key.path() + ": " + value);
+  expect_refused(refusal(one_key(key, value)), "a.yaml:2:3", {key.path()});
+  EXPECT_EQ(refusal(minimal, {key.path() + "=" + value}).rfind("--set " + key.path() + "=", 0), 0u);
+}
+
+TEST(Keys, numbers_are_taken_up_to_the_ends_of_their_range) {
+  Input input;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (key.type != "integer" && key.type != "real") continue;
+      const Range range = range_of(key);
+      const double step = key.type == "integer" ? 1 : 1e-3;
+      if (range.low_allowed)
+        expect_taken(key, decimal(range.low));
+      else
+        expect_not_taken(key, decimal(range.low));
+      expect_taken(key, decimal(range.low + step));
+      expect_not_taken(key, decimal(range.low - step));
+      if (range.bounded) {
+        expect_taken(key, key.type == "integer" ? std::to_string(static_cast<long>(range.high)) : decimal(range.high));
+        expect_not_taken(key, key.type == "integer" ? std::to_string(static_cast<long>(range.high) + 1)
+                                                    : decimal(range.high * 1.001));
+      }
+      for (const char* wrong : {"x", "1x", "''", "nan", ".inf", "-.inf", "1e999", "1,5", "[1]", "[]", "{a: 1}", "~",
+                                "true"})
+        expect_not_taken(key, wrong);
+      if (key.type == "integer")
+        for (const char* wrong : {"1.5", "1e1", "0x10", "99999999999999999999"}) expect_not_taken(key, wrong);
+    }
+}
+
+TEST(Keys, words_are_taken_as_listed) {
+  Input input;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (key.type == "boolean") {
+        for (const char* word : {"true", "false"}) expect_taken(key, word);
+        for (const char* wrong : {"yes", "1", "True", "[true]", "~"}) expect_not_taken(key, wrong);
+      }
+      if (key.type == "word" || key.type == "integer or word") {
+        const std::string words = key.allowed.substr(0, key.allowed.find(" or an integer"));
+        std::istringstream list(words);
+        for (std::string word; std::getline(list >> std::ws, word, ',');) expect_taken(key, word);
+        for (const char* wrong : {"other", "''", "ADAM", "[auto]", "~", "{a: 1}"}) expect_not_taken(key, wrong);
+        expect_refused(refusal(one_key(key, "other")), "a.yaml:2:3", {words});
+      }
+      if (key.type == "integer or word") {
+        const int low = std::stoi(key.allowed.substr(key.allowed.find("≥ ") + std::string("≥ ").size()));
+        expect_taken(key, std::to_string(low));
+        expect_taken(key, "2147483647");
+        for (const std::string& wrong : {std::to_string(low - 1), std::string("2147483648"), std::string("64.0")})
+          expect_not_taken(key, wrong);
+      }
+    }
+}
+
+TEST(Keys, text_reads_back_the_same) {
+  Input input;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (key.type != "text" && key.type != "list of text") continue;
+      for (const char* value : {"plain", "'with space '", "\"quote \\\" and \\\\ backslash\"", "'a: b # c'", "a=b.c",
+                                "'[x]'", "'~'", "true", "1.50", "µ‖", "'- a'", "'%x'", "'@a'"})
+        expect_taken(key, value);
+      EXPECT_NE(values(parsed(one_key(key, "'it''s'"))).at(key.path()).find("it's"), std::string::npos);
+      for (const char* wrong : {"{a: 1}", "~", "\"line\\nend\"", "\"nul\\0\""}) expect_not_taken(key, wrong);
+    }
+  EXPECT_EQ(parsed("run: {dump_parameters: ''}").run.dump_parameters, "");
+}
+
+TEST(Keys, lists_are_taken_item_by_item) {
+  using List = std::vector<std::string>;
+  EXPECT_EQ(parsed("data:\n  corpus: [a, 'b c', \"d,e\"]\n").data.corpus, (List{"a", "b c", "d,e"}));
+  EXPECT_EQ(parsed("data:\n  corpus:\n    - a\n    - b\n").data.corpus, (List{"a", "b"}));
+  EXPECT_EQ(parsed("data:\n  corpus: a\n").data.corpus, (List{"a"}));
+  EXPECT_EQ(parsed(minimal, {"data.corpus=[x, y]"}).data.corpus, (List{"x", "y"}));
+  for (const char* wrong : {"[]", "[[a]]", "[a, {b: 1}]", "[a, ~]"})
+    expect_refused(refusal(std::string("data:\n  corpus: ") + wrong + "\n"), "a.yaml:2:3", {"data.corpus"});
+  expect_refused(refusal("run:\n  output: [a]\n"), "a.yaml:2:3", {"run.output", "list"});
+}
+
+/// A resolved text without what differs between two texts of the same values: the title and the marks of defaults.
+std::string unmarked(const std::string& text) {
+  return std::regex_replace(text.substr(text.find('\n') + 1), std::regex("  # default\n"), "\n");
+}
+
+TEST(Resolved, reads_back_as_the_same_text) {
+  const std::string text =
+      "run: {output: 'a \"b\" \\ c', seed: 7}\nmodel: {preset: base, layers: 3}\ndata: {corpus: [x, 'y z']}\n"
+      "warmup: {steps: 12}\ncompression: {group: 96, scale: l2}\noptimizer: {lr: 3.0e-4, clip: 0.1}\n";
+  const std::string first = resolved(parsed(text));
+  const std::string second = resolved(parsed(first));
+  EXPECT_EQ(unmarked(second), unmarked(first));
+  EXPECT_EQ(resolved(parsed(second)), second);
+  EXPECT_EQ(values(parsed(first)), values(parsed(text)));
+}
+
+TEST(Resolved, prints_numbers_as_people_write_them) {
+  for (const char* number : {"100", "0.001", "123456", "0.999999", "0.0004", "1e-08", "0.1", "1e+07", "0.12345678901"})
+    EXPECT_EQ(values(parsed(std::string("quadratic: {noise: ") + number + "}")).at("quadratic.noise"), number);
+}
+
+TEST(Resolved, marks_defaults) {
+  const std::string text = resolved(parsed("train:\n  steps: 1000\n", {"optimizer.lr=0.5"}));
+  EXPECT_NE(text.find("  steps: 1000\n"), std::string::npos) << "given with its default's value";
+  EXPECT_NE(text.find("  lr: 0.5\n"), std::string::npos) << "given by --set";
+  EXPECT_NE(text.find("  batch: 32  # default\n"), std::string::npos);
+  EXPECT_NE(text.find("a.yaml"), std::string::npos);
+  EXPECT_EQ(text.find("  # default"), text.find("  # default", text.find("backend:")));
+}
+
+TEST(Resolved, inputs_of_the_repository_read_back) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(ONEBIT_SOURCE_DIR "/inputs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    SCOPED_TRACE(entry.path());
+    ++files;
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const Input input = parsed(text.str());
+    EXPECT_EQ(values(parsed(resolved(input))), values(input));
+  }
+  EXPECT_GT(files, 0);
+}
+
+TEST(Parse, takes_values_from_text_and_overrides) {
+  const Input input = parsed("# comment\ntrain:\n  steps: 5   # five\nwarmup:\n",
+                             {"train.batch=8", "train.batch=16", "run.output=a=b.c", "warmup.steps=auto"});
+  EXPECT_EQ(input.train.steps, 5);
+  EXPECT_EQ(input.train.batch, 16) << "the last one holds";
+  EXPECT_EQ(input.run.output, "a=b.c");
+  EXPECT_EQ(input.warmup.steps.word, "auto");
+  EXPECT_EQ(input.where("train.steps"), "a.yaml:3:3");
+  EXPECT_EQ(input.where("train.batch"), "--set train.batch=16");
+  EXPECT_EQ(input.where("run.seed").rfind("a.yaml (", 0), 0u);
+  EXPECT_EQ(parsed("train:\n  steps: 5\n", {"train.steps=6"}).train.steps, 6) << "an override goes over the file";
+  EXPECT_EQ(parsed("train:\r\n  steps: 5\r\n  batch: 3\r\n").train.batch, 3) << "line ends of Windows";
+}
+
+TEST(Parse, presets_fill_what_is_not_given) {
+  const Input base = parsed("model: {preset: base}");
+  EXPECT_EQ(base.model.layers, 12);
+  EXPECT_EQ(base.model.hidden, 768);
+  EXPECT_EQ(base.model.heads, 12);
+  EXPECT_EQ(base.model.feed_forward, 3072);
+  EXPECT_EQ(base.model.positions, 512);
+  const Input large = parsed("model: {preset: large, layers: 2, vocabulary: 30522}");
+  EXPECT_EQ(large.model.layers, 2);
+  EXPECT_EQ(large.model.hidden, 1024);
+  EXPECT_EQ(large.model.heads, 16);
+  EXPECT_EQ(large.model.feed_forward, 4096);
+  EXPECT_EQ(large.model.vocabulary, 30522);
+}
+
+TEST(Parse, refuses_with_line_and_column) {
+  const struct {
+    const char* text;
+    const char* place;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"train:\n  stesp: 5\n", "a.yaml:2:3", {"train.stesp", "did you mean 'train.steps'"}},
+      {"trian:\n  steps: 5\n", "a.yaml:1:1", {"'trian'", "did you mean 'train'"}},
+      {"train:\n  lr: 5\n", "a.yaml:2:3", {"train.lr", "did you mean 'optimizer.lr'"}},
+      {"train:\n  zzzzzzzzzzzz: 5\n", "a.yaml:2:3", {"train.zzzzzzzzzzzz", "steps", "batch"}},
+      {"qqqqqqqq:\n  steps: 5\n", "a.yaml:1:1", {"'qqqqqqqq'", "train", "optimizer"}},
+      {"# one\n\ntrain:\n  batch: 4\n\n  steps: -1\n", "a.yaml:6:3", {"train.steps", "-1", "≥ 1"}},
+      {"train: {steps: 5, batch: 0}\n", "a.yaml:1:19", {"train.batch", "0"}},
+      {"run:\n  seed: 1\ntrain:\n    steps: many\n", "a.yaml:4:5", {"train.steps", "'many'", "integer"}},
+      {"train:\n  steps: 5\n  batch: 2\n  steps: 6\n", "a.yaml:4:3", {"train.steps", "twice", "a.yaml:2:3"}},
+      {"train:\n  steps: 5\nrun:\n  seed: 1\ntrain:\n  batch: 2\n", "a.yaml:5:1", {"train", "twice", "a.yaml:1:1"}},
+      {"train:\n  steps:\n", "a.yaml:2:3", {"train.steps", "no value"}},
+      {"train:\n  steps: [1, 2]\n", "a.yaml:2:3", {"train.steps", "list"}},
+      {"train:\n  steps: {a: 1}\n", "a.yaml:2:3", {"train.steps", "map"}},
+      {"train: 5\n", "a.yaml:1:1", {"'train'", "not a map"}},
+      {"train: [1]\n", "a.yaml:1:1", {"'train'", "not a map"}},
+      {"run:\n  seed: 1\n? [a]\n: 1\n", "a.yaml:3:3", {"unknown section"}},
+      {"- train\n", "a.yaml:1:1", {"not a map"}},
+      {"train\n", "a.yaml:1:1", {"not a map"}},
+      {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},
+      {"", "a.yaml", {"empty"}},
+      {"# nothing\n", "a.yaml", {"empty"}},
+      {"---\n", "a.yaml", {"empty"}},
+      {"train:\n  steps: 5\n---\ntrain:\n  steps: 6\n", "a.yaml", {"more than one"}},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.text);
+    expect_refused(refusal(one.text), one.place, one.parts);
+  }
+}
+
+TEST(Parse, refuses_what_is_not_yaml) {
+  for (const char* text :
+       {"train: {steps: 5\n", "train: [1, 2\n", "train: \"open\n", "a: b: c\n", "train:\n  - a\n  b: c\n", "*unknown\n",
+        "train: *a\n", "%YAML 9\n", "train: !!int [\n", "{", "]", "\"", "&a", ": :", "? ?"}) {
+    SCOPED_TRACE(text);
+    const std::string message = refusal(text);
+    EXPECT_EQ(message.rfind("a.yaml", 0), 0u) << message;
+    EXPECT_NE(message.find("\n  remedy: "), std::string::npos) << message;
+  }
+  // The line is the parser's; which column of it a slip belongs to depends on the parser's version.
+  for (const char* text : {"train:\n\tsteps: 5\n", "train:\n  steps: 5\n batch: 6\n"}) {
+    const std::string message = refusal(text);
+    EXPECT_EQ(message.rfind(text[7] == '\t' ? "a.yaml:2:" : "a.yaml:3:", 0), 0u) << message;
+    EXPECT_NE(message.find("spaces only"), std::string::npos) << message;
+  }
+}
+
+TEST(Parse, refuses_hostile_texts) {
+  const auto nested = [](const char* opening, int times) {
+    std::string text = "train: ";
+    for (int i = 0; i < times; ++i) text += opening;
+    return text;
+  };
+  for (const std::string& text :
+       {nested("[", 100000), nested("{a: ", 100000), nested("\n - ", 2000), std::string(1000000, 'a'),
+        "train:\n  " + std::string(100000, 'b') + ": 1\n", "train:\n  steps: " + std::string(100000, '9') + "\n",
+        std::string("train:\n  steps: 5\0 6\n", 21), std::string("\xff\xfe\x00\x01", 4), std::string("\x80\x81")}) {
+    const std::string message = refusal(text);
+    EXPECT_EQ(message.rfind("a.yaml", 0), 0u) << message.substr(0, 200);
+    EXPECT_LT(message.size(), 2000u) << "of " << message.substr(0, 200);
+  }
+}
+
+TEST(Parse, refuses_wrong_overrides) {
+  const struct {
+    const char* text;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"train.steps", {"section.key=value"}},
+      {"steps=5", {"section.key=value"}},
+      {"=", {"section.key=value"}},
+      {"", {"section.key=value"}},
+      {"steps=a.b", {"section.key=value"}},
+      {"trian.steps=5", {"'trian'", "did you mean 'train'"}},
+      {"train.stesp=5", {"train.stesp", "did you mean 'train.steps'"}},
+      {".=", {"unknown section"}},
+      {"train.steps=", {"no value"}},
+      {"train.steps=x", {"train.steps", "'x'"}},
+      {"train.steps=0", {"train.steps", "≥ 1"}},
+      {"train.steps={a: 1}", {"map"}},
+      {"train.steps=[1, 2", {"not YAML"}},
+      {"train.steps=5\n---\n6", {"one value"}},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.text);
+    const std::string message = refusal(minimal, {one.text});
+    EXPECT_EQ(message.rfind("--set ", 0), 0u) << message;
+    expect_refused("x: " + message, "x", one.parts);
+  }
+}
+
+TEST(Check, takes_defaults_and_ends) {
+  EXPECT_EQ(refusal_of_check(minimal, 1), "");
+  EXPECT_EQ(refusal_of_check("train: {batch: 24, accumulation: 2}", 4), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 5}\nwarmup: {steps: 5}", 1), "");
+  EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\nwarmup: {steps: 2000}", 1), "") << "adam has no T_w";
+  EXPECT_EQ(refusal_of_check("compression: {group: 64}", 1), "");
+  EXPECT_EQ(refusal_of_check("model: {sequence: 128}", 1), "");
+  EXPECT_EQ(refusal_of_check("workload: {kind: quadratic}\nmodel: {heads: 7, sequence: 4096}", 1), "")
+      << "a model that is not used";
+  EXPECT_EQ(refusal_of_check("workload: {kind: replay}\nreplay: {file: a.h5}", 1), "");
+}
+
+TEST(Check, refuses_combinations) {
+  const struct {
+    const char* text;
+    int ranks;
+    const char* place;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"train:\n  batch: 10\n", 4, "a.yaml:2:3", {"train.batch", "10", "4 ranks", "multiple of 4"}},
+      {"train:\n  accumulation: 3\n", 4, "a.yaml (train.batch has its default)", {"multiple of 12"}},
+      {"train:\n  batch: 2\n", 4, "a.yaml:2:3", {"train.batch"}},
+      {"train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", 1, "a.yaml:4:3", {"schedule.warmup_steps", "5"}},
+      {"train:\n  steps: 5\nwarmup:\n  steps: 6\n", 1, "a.yaml:4:3", {"warmup.steps", "5"}},
+      {"optimizer:\n  algorithm: onebit_adam_32bit\nwarmup:\n  steps: 1001\n", 1, "a.yaml:4:3", {"warmup.steps"}},
+      {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
+      {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
+      {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
+      {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
+      {"model:\n  sequence: 129\n", 1, "a.yaml:2:3", {"129", "128"}},
+      {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.text);
+    expect_refused(refusal_of_check(one.text, one.ranks), one.place, one.parts);
+  }
+}
+
+TEST(Documentation, is_current) {
+  std::ifstream file(ONEBIT_SOURCE_DIR "/docs/input.md");
+  std::istringstream declared(documentation());
+  std::string line, expected;
+  for (int number = 1; std::getline(declared, expected); ++number) {
+    std::getline(file, line);
+    ASSERT_EQ(line, expected) << "docs/input.md:" << number
+                              << ": make it again: onebit list --input-keys > docs/input.md";
+  }
+  EXPECT_FALSE(std::getline(file, line)) << "docs/input.md ends with what nobody declares: " << line;
+}
+
+TEST(Documentation, tables_have_five_columns_and_every_key) {
+  std::istringstream text(documentation());
+  int rows = 0;
+  for (std::string line; std::getline(text, line);) {
+    if (line.empty() || line.front() != '|') continue;
+    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 6) << line;
+    rows += line.rfind("| `", 0) == 0;
+  }
+  EXPECT_EQ(rows, static_cast<int>(values(Input()).size()));
+}
+
+TEST(Names, are_those_of_the_input) {
+  EXPECT_EQ(to_string(Backend::openmp), "openmp");
+  EXPECT_EQ(to_string(WorkloadKind::quadratic), "quadratic");
+  for (const std::string& name : algorithm_names()) {
+    const Input input = parsed("optimizer: {algorithm: " + name + "}");
+    EXPECT_EQ(input.optimizer.algorithm, name);
+    EXPECT_EQ(has_warmup(name), name != "adam");
+  }
+}
+
+}  // namespace
+}  // namespace onebit::config

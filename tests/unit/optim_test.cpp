@@ -1,0 +1,113 @@
+/// \file optim_test.cpp
+/// Learning-rate schedules and the decision when the variance is stable.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "config/input.hpp"
+#include "optim/algorithm.hpp"
+#include "optim/variance_monitor.hpp"
+
+namespace {
+
+using namespace onebit;
+
+config::Input make_input(config::Decay decay) {
+  config::Input input;
+  input.optimizer.lr = 2;
+  input.train.steps = 110;
+  input.schedule.warmup_steps = 10;
+  input.schedule.decay = decay;
+  input.schedule.rate = 0.5;
+  input.schedule.every = 20;
+  input.schedule.floor = 0.1;
+  return input;
+}
+
+TEST(Schedule, rises_linearly_to_the_peak) {
+  const config::Input input = make_input(config::Decay::constant);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 1), 0.2);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 5), 1.0);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 10), 2.0);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 11), 2.0);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 110), 2.0);
+}
+
+TEST(Schedule, decays_as_documented) {
+  const auto at = [](config::Decay decay, long step) { return optim::learning_rate(make_input(decay), step); };
+  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 29), 2.0);
+  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 30), 1.0);
+  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 50), 0.5);
+  EXPECT_DOUBLE_EQ(at(config::Decay::step, 19), 2.0);
+  EXPECT_DOUBLE_EQ(at(config::Decay::step, 20), 1.0);
+  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 60), 2.0 * 0.55);
+  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 110), 0.2);
+  EXPECT_DOUBLE_EQ(at(config::Decay::cosine, 60), 2.0 * 0.55);
+  EXPECT_NEAR(at(config::Decay::cosine, 110), 0.2, 1e-12);
+}
+
+TEST(Schedule, paper_bert_rate) {
+  config::Input input;
+  input.optimizer.lr = 4e-4;
+  input.schedule = {12500, config::Decay::exponential, 0.99, 520, 0};
+  input.train.steps = 152000;
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500), 4e-4);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 519), 4e-4);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 520), 4e-4 * 0.99);
+  EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 5200), 4e-4 * std::pow(0.99, 10));
+}
+
+/// First step at which the monitor freezes ‖v_t‖₁ = norm(t), or 0.
+template <class Norm>
+long freezes_at(const config::Input& input, Norm norm) {
+  optim::VarianceMonitor monitor(input);
+  for (long step = 1; step <= 500; ++step)
+    if (monitor.record(step, norm(step))) return step;
+  return 0;
+}
+
+config::Input make_monitored(const char* criterion, int rise) {
+  config::Input input;
+  input.optimizer.beta2 = 0.9;  // Δ = 10
+  input.schedule.warmup_steps = rise;
+  input.warmup.criterion = std::string(criterion) == "paper" ? config::Criterion::paper : config::Criterion::two_sided;
+  return input;
+}
+
+TEST(VarianceMonitor, delta_is_the_horizon_of_beta2) {
+  config::Input input;
+  input.optimizer.beta2 = 0.999;
+  EXPECT_EQ(optim::VarianceMonitor(input).delta(), 1000);
+}
+
+TEST(VarianceMonitor, two_sided_waits_until_a_growing_variance_has_settled) {
+  // v grows from zero as 1 − β2ᵗ: the paper's criterion holds at once, at t = Δ + 1.
+  const auto norm = [](long t) { return 1 - std::pow(0.9, t); };
+  EXPECT_EQ(freezes_at(make_monitored("paper", 0), norm), 11);
+  const long two_sided = freezes_at(make_monitored("two_sided", 0), norm);
+  EXPECT_GT(two_sided, 25);
+  EXPECT_GE(norm(two_sided - 10) / norm(two_sided), 0.96);
+  EXPECT_LT(norm(two_sided - 11) / norm(two_sided - 1), 0.96);
+}
+
+TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_rise_of_the_rate) {
+  const auto falling = [](long t) { return 1 + std::exp(-0.02 * static_cast<double>(t)); };
+  for (const char* criterion : {"paper", "two_sided"}) {
+    const long frozen = freezes_at(make_monitored(criterion, 0), falling);
+    EXPECT_GT(frozen, 20) << criterion;
+    EXPECT_GE(falling(frozen) / falling(frozen - 10), 0.96);
+    EXPECT_EQ(freezes_at(make_monitored(criterion, 300), falling), 300);
+  }
+}
+
+TEST(VarianceMonitor, fixed_steps_and_never) {
+  config::Input input = make_monitored("two_sided", 0);
+  input.warmup.steps = {"", 37};
+  EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 37);
+  input.warmup.steps = {"auto", 0};
+  EXPECT_EQ(freezes_at(input, [](long t) { return std::pow(1.1, t); }), 0);
+  EXPECT_EQ(freezes_at(input, [](long) { return std::nan(""); }), 0);
+}
+
+}  // namespace
