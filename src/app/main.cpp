@@ -40,7 +40,8 @@ std::string read_file(const std::string& path) {
 }
 
 /// Rank 0 reads, every rank parses the same text.
-config::Input read_input(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides) {
+config::Input read_input(const Communicator& world, const std::string& path,
+                         const std::vector<std::string>& overrides) {
   std::string text;
   world.collectively([&] {
     if (world.rank() == 0) text = read_file(path);

@@ -44,8 +44,8 @@ public:
   /// Root's text on all ranks.
   std::string broadcast(std::string text, int root) const;
 
-  /// Runs `work` on every rank. If it throws on any, all ranks throw one AgreedError that names the lowest rank that
-  /// failed and holds its message. `work` must not communicate.
+  /// Runs `work` on every rank. If it throws on any, all ranks throw one AgreedError that holds the message of the
+  /// lowest rank that failed, and its number unless that is 0. `work` must not communicate.
   void collectively(const std::function<void()>& work) const;
 
 private:

@@ -377,8 +377,11 @@ std::vector<Section> keys(Input& in) {
     Declare key(sections, "data", "Workload `transformer`: the text.");
     key.list("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
     key.choice("tokenizer", in.data.tokenizer,
-               {{"bytes", Tokenizer::bytes}, {"sentencepiece", Tokenizer::sentencepiece}},
-               "`bytes`: 256 bytes and [MASK]; `sentencepiece`: subwords, trained on the training text on first use.");
+               {{"bytes", Tokenizer::bytes},
+                {"characters", Tokenizer::characters},
+                {"sentencepiece", Tokenizer::sentencepiece}},
+               "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
+               "`sentencepiece`: subwords, trained on the training text on first use.");
     key.integer("vocabulary", in.data.vocabulary, 300, 16777216, "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
     key.text("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
     key.real("validation_fraction", in.data.validation_fraction, 0, 0.9,

@@ -14,7 +14,7 @@ namespace onebit::config {
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, quadratic, replay };
 enum class Architecture { bert, gpt };
-enum class Tokenizer { bytes, sentencepiece };
+enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
 enum class Criterion { two_sided, paper };
 enum class Scale { l1, l2 };

@@ -115,8 +115,17 @@ Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files))
   const std::string_view train = std::string_view(text).substr(0, train_bytes);
   const std::string_view validation = std::string_view(text).substr(train_bytes);
 
-  m_tokenizer = subwords ? make_sentencepiece_tokenizer(train, options.vocabulary, options.cache_directory, m_name)
-                         : make_byte_tokenizer();
+  switch (options.tokenizer) {
+    case TokenizerKind::bytes:
+      m_tokenizer = make_byte_tokenizer();
+      break;
+    case TokenizerKind::characters:
+      m_tokenizer = make_character_tokenizer(text, options.has_mask);
+      break;
+    case TokenizerKind::sentencepiece:
+      m_tokenizer = make_sentencepiece_tokenizer(train, options.vocabulary, options.cache_directory, m_name);
+      break;
+  }
   m_train = m_tokenizer->encode(train);
   m_validation = m_tokenizer->encode(validation);
 }

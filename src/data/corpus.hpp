@@ -10,18 +10,19 @@
 
 namespace onebit::data {
 
-enum class TokenizerKind { bytes, sentencepiece };
+enum class TokenizerKind { bytes, characters, sentencepiece };
 
 struct CorpusOptions {
   std::vector<std::string> files;
   TokenizerKind tokenizer = TokenizerKind::bytes;
+  bool has_mask = true;            ///< characters only: whether there is a token [MASK]
   int vocabulary = 0;              ///< sentencepiece only: number of tokens, [MASK] included
   std::string cache_directory;     ///< sentencepiece only: where trained models are kept
   double validation_fraction = 0;  ///< share of the text, in bytes, in [0, 1): the end of it
 };
 
 /// The texts of all files, one after the other, as tokens. The text is cut into its two parts before anything else is
-/// done with it, so the tokeniser never learns from the validation part either.
+/// done with it, so the tokeniser never learns from the validation part either, but for the alphabet of `characters`.
 class Corpus {
 public:
   /// \throws InputError when a file cannot be read, is empty, does not fit into memory or (sentencepiece) is not UTF-8,

@@ -32,14 +32,21 @@ namespace {
 constexpr int byte_values = 256;
 constexpr const char* mask_text = "[MASK]";
 
+/// Tokens are bytes of an alphabet, in ascending order; [MASK] comes last, where there is one.
 class ByteTokenizer final : public Tokenizer {
 public:
-  int vocabulary() const override { return byte_values + 1; }
-  int mask_token() const override { return byte_values; }
+  ByteTokenizer(std::string alphabet, bool has_mask) : m_alphabet(std::move(alphabet)), m_has_mask(has_mask) {
+    for (std::size_t token = 0; token < m_alphabet.size(); ++token)
+      m_tokens[static_cast<unsigned char>(m_alphabet[token])] = static_cast<int>(token);
+  }
+
+  int vocabulary() const override { return mask_token() + (m_has_mask ? 1 : 0); }
+  int mask_token() const override { return static_cast<int>(m_alphabet.size()); }
 
   std::vector<int> encode(std::string_view text) const override {
     std::vector<int> tokens(text.size());
-    std::transform(text.begin(), text.end(), tokens.begin(), [](char c) { return static_cast<unsigned char>(c); });
+    std::transform(text.begin(), text.end(), tokens.begin(),
+                   [this](char c) { return m_tokens[static_cast<unsigned char>(c)]; });
     return tokens;
   }
 
@@ -50,12 +57,26 @@ public:
       if (token == mask_token()) {
         text += mask_text;
       } else {
-        text += static_cast<char>(token);
+        text += m_alphabet[static_cast<std::size_t>(token)];
       }
     }
     return text;
   }
+
+private:
+  std::string m_alphabet;
+  bool m_has_mask;
+  std::array<int, byte_values> m_tokens{};
 };
+
+/// The bytes for which `wanted` holds, in ascending order.
+template <class Wanted>
+std::string alphabet(Wanted wanted) {
+  std::string bytes;
+  for (int byte = 0; byte < byte_values; ++byte)
+    if (wanted(byte)) bytes += static_cast<char>(byte);
+  return bytes;
+}
 
 // --- cutting text -----------------------------------------------------------
 
@@ -327,7 +348,16 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+std::unique_ptr<Tokenizer> make_byte_tokenizer() {
+  return std::make_unique<ByteTokenizer>(alphabet([](int) { return true; }), true);
+}
+
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool has_mask) {
+  std::array<bool, byte_values> occurs{};
+  for (const char c : text) occurs[static_cast<unsigned char>(c)] = true;
+  return std::make_unique<ByteTokenizer>(alphabet([&](int byte) { return occurs[static_cast<std::size_t>(byte)]; }),
+                                         has_mask);
+}
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view text, int vocabulary,
                                                         const std::string& cache_directory, const std::string& where) {

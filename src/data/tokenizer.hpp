@@ -1,6 +1,6 @@
 #pragma once
 /// \file tokenizer.hpp
-/// Tokenisers: text to token ids and back. One takes the bytes as they are, the other learns subwords from the text.
+/// Tokenisers: text to token ids and back. Two take bytes as they are, the third learns subwords from the text.
 
 #include <memory>
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace onebit::data {
 
-/// How text becomes tokens. Every tokeniser also has a token [MASK], which no text encodes to.
+/// How text becomes tokens. Beside those there is a token [MASK], which no text encodes to.
 class Tokenizer {
 public:
   virtual ~Tokenizer() = default;
 
-  /// Number of token ids, [MASK] included; ids are [0, vocabulary()).
+  /// Number of token ids, [MASK] included where there is one; ids are [0, vocabulary()).
   virtual int vocabulary() const = 0;
+  /// Id of [MASK]; vocabulary() for a tokeniser without one.
   virtual int mask_token() const = 0;
   virtual std::vector<int> encode(std::string_view text) const = 0;
   /// The text of tokens in [0, vocabulary()); [MASK] is printed as "[MASK]".
@@ -24,6 +25,11 @@ public:
 
 /// Token i < 256 is byte i, token 256 is [MASK]. Takes any text, UTF-8 or not.
 std::unique_ptr<Tokenizer> make_byte_tokenizer();
+
+/// Tokens are the bytes that occur in `text`, in ascending order, then [MASK] where `has_mask`. Encodes no other bytes.
+/// A model for it has no row that the text never uses: such rows keep a variance near 0, and compressed momentum moves
+/// them at random.
+std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool has_mask);
 
 /// Byte-pair encoding by SentencePiece with byte fallback: decode(encode(x)) == x for any UTF-8 x without U+2581,
 /// SentencePiece's own sign for a space.

@@ -42,14 +42,13 @@ BlasInfo blas_info() {
 #endif
 }
 
-// OpenBLAS with OpenMP and MKL follow the calling thread's OpenMP setting, OpenBLAS with pthreads its own, which
-// nothing else in this program uses and so stays at 1.
+// OpenBLAS with OpenMP and MKL follow the calling thread's OpenMP setting. OpenBLAS with pthreads has its own, which
+// nothing else in this program uses: it stays at 1. To set it may change OpenMP's too, so that is read before.
 SingleThreadedBlas::SingleThreadedBlas() {
+  if (omp_get_max_threads && omp_set_num_threads) m_threads = omp_get_max_threads();
   static const bool own_threads_off = openblas_set_num_threads ? (openblas_set_num_threads(1), true) : false;
   (void)own_threads_off;
-  if (!omp_get_max_threads || !omp_set_num_threads) return;
-  m_threads = omp_get_max_threads();
-  omp_set_num_threads(1);
+  if (m_threads > 0) omp_set_num_threads(1);
 }
 
 SingleThreadedBlas::~SingleThreadedBlas() {

@@ -141,11 +141,11 @@ template <class Exec>
   const std::vector<double> all = communicator.gather(&found, 1);
   const auto first = std::find(all.begin(), all.end(), 1.0);
   const int rank = first != all.end() ? static_cast<int>(first - all.begin()) : 0;
+  const std::string place = "rank " + std::to_string(rank) + ", step " + std::to_string(step);
   const std::string what = tensor.empty() ? "the loss is not finite"
                                           : "the gradient of tensor '" + tensor + "' is not finite";
   throw AgreedError(ExitStatus::failed_run,
-                    communicator.broadcast("rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " + what,
-                                           rank) +
+                    communicator.broadcast(place + ": " + what, rank) +
                         "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or warmup.steps, set "
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }

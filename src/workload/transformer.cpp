@@ -8,11 +8,23 @@
 namespace onebit::workload {
 namespace {
 
+data::TokenizerKind tokenizer_kind(config::Tokenizer tokenizer) {
+  switch (tokenizer) {
+    case config::Tokenizer::characters:
+      return data::TokenizerKind::characters;
+    case config::Tokenizer::sentencepiece:
+      return data::TokenizerKind::sentencepiece;
+    case config::Tokenizer::bytes:
+      break;
+  }
+  return data::TokenizerKind::bytes;
+}
+
 data::CorpusOptions corpus_options(const config::Input& input) {
   data::CorpusOptions options;
   options.files = input.data.corpus;
-  options.tokenizer = input.data.tokenizer == config::Tokenizer::bytes ? data::TokenizerKind::bytes
-                                                                       : data::TokenizerKind::sentencepiece;
+  options.tokenizer = tokenizer_kind(input.data.tokenizer);
+  options.has_mask = input.model.architecture == config::Architecture::bert;
   options.vocabulary = input.data.vocabulary;
   options.cache_directory = input.data.cache.empty() ? input.run.output : input.data.cache;
   options.validation_fraction = input.data.validation_fraction;
@@ -78,7 +90,8 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
                         [&] { return data::Sampler(m_corpus, objective(input), m_sequence, m_seed); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
-      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout)) {
+      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch),
+              static_cast<float>(input.model.dropout)) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
   const std::size_t predicted = predictions(input, m_batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);

@@ -17,12 +17,14 @@ void check_memory(const config::Input& input, const std::vector<std::string>& ke
                   Share share) {
   const double needed = 4 * sizeof(float) * parameters + more;
   if (needed <= share.memory) return;
-  const auto given = std::find_if(keys.begin(), keys.end(), [&](const auto& key) { return input.given.count(key) > 0; });
+  const auto given =
+      std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return input.given.count(key) > 0; });
   std::string remedy = "change ";
   for (const std::string& key : keys) remedy += (key == keys.front() ? "" : ", ") + key;
   throw InputError(input.where(given != keys.end() ? *given : keys.front()),
-                   "a model of " + std::to_string(static_cast<std::uint64_t>(parameters)) + " parameters takes at least " +
-                       gibibytes(needed) + " on each rank, which may take " + gibibytes(share.memory),
+                   "a model of " + std::to_string(static_cast<std::uint64_t>(parameters)) +
+                       " parameters takes at least " + gibibytes(needed) + " on each rank, which may take " +
+                       gibibytes(share.memory),
                    remedy + ", or run fewer ranks on a host");
 }
 

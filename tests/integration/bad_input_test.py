@@ -244,8 +244,8 @@ case("vocabulary_of_model", TEXT + "model:\n  vocabulary: 200\n", "input.yaml:4:
 case("tokenizer_cache_unwritable", TEXT, "input.yaml:2:8", "taken/a", "tokenizer cache", prepare=lambda d: (
     write_corpus(d), (d / "taken").write_text("mine")),
      arguments=("--set", "data.tokenizer=sentencepiece", "--set", "data.vocabulary=300", "--set", "data.cache=taken/a"))
-case("backend_not_built", "run:\n  backend: cuda\n", "input.yaml:2:3", "backend cuda was not compiled in", "onebit list",
-     ranks=2, prepare=lambda d: needs_no_cuda())
+case("backend_not_built", "run:\n  backend: cuda\n", "input.yaml:2:3", "backend cuda was not compiled in",
+     "onebit list", ranks=2, prepare=lambda d: needs_no_cuda())
 
 # --- replay -----------------------------------------------------------------------------------------------------------
 
@@ -354,8 +354,8 @@ case("full_disk_at_end", QUADRATIC, "out/run.csv", "writing failed", status=1, r
      prepare=lambda d: (d / "out/run.csv.partial").symlink_to("/dev/full"))
 case("full_disk_in_the_run", QUADRATIC, "out/steps.csv", "writing failed", status=1, ranks=2, tmpfs="64k",
      arguments=("--set", "train.steps=100000"))
-case("full_disk_for_parameters", QUADRATIC, "out/x.h5", "could not be written", status=1, ranks=2, tmpfs="256k", completes=True,
-     arguments=("--set", "quadratic.dimension=200000", "--set", "run.dump_parameters=x.h5"))
+case("full_disk_for_parameters", QUADRATIC, "out/x.h5", "could not be written", status=1, ranks=2, tmpfs="256k",
+     completes=True, arguments=("--set", "quadratic.dimension=200000", "--set", "run.dump_parameters=x.h5"))
 case("full_standard_output", QUADRATIC, "standard output: writing failed", status=1, stdout="/dev/full",
      command=("validate", "input.yaml"))
 
@@ -407,7 +407,8 @@ def mounted(path, size):
     """A small file system at `path`, where that is allowed."""
     if os.geteuid() != 0:
         raise Skip("only root may mount a small file system")
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, text=True)
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True,
+                           text=True)
     if mount.returncode != 0:
         raise Skip("no small file system can be mounted: " + mount.stderr.strip())
     try:

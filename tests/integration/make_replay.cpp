@@ -77,8 +77,9 @@ std::vector<float> values(std::uint64_t seed, std::uint64_t first, std::size_t c
 
 void write(hid_t file, const std::string& name, const std::vector<hsize_t>& extents, hid_t stored, hid_t given,
            const void* data, hid_t creation = H5P_DEFAULT) {
-  const hid_t space = extents.empty() ? checked(H5Screate(H5S_SCALAR))
-                                      : checked(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr));
+  const int dimensions = static_cast<int>(extents.size());
+  const hid_t space =
+      checked(extents.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(dimensions, extents.data(), nullptr));
   const hid_t set = checked(H5Dcreate2(file, name.c_str(), stored, space, H5P_DEFAULT, creation, H5P_DEFAULT));
   if (data) checked(H5Dwrite(set, given, H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
   checked(H5Dclose(set));

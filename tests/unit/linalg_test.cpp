@@ -1,10 +1,15 @@
 /// \file linalg_test.cpp
 /// gemm and gemm_grid against three plain loops, for every transposition, odd shapes, strides and factors.
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <cmath>
 #include <limits>
 
 #include "../support.hpp"
+#include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
 
 namespace onebit::linalg {
@@ -233,6 +238,18 @@ TEST(Gemm, serial_and_openmp_give_the_same_bits) {
     for (const Transpose op_b : transposes)
       EXPECT_TRUE(test::same_bits(large_result<Kokkos::Serial, float>(op_a, op_b),
                                   large_result<Kokkos::OpenMP, float>(op_a, op_b)));
+}
+#endif
+
+#ifdef _OPENMP
+const int threads_at_start = omp_get_max_threads();
+
+TEST(SingleThreadedBlas, leaves_openmp_as_it_was) {
+  {
+    const SingleThreadedBlas single_threaded;
+    EXPECT_EQ(omp_get_max_threads(), 1);
+  }
+  EXPECT_EQ(omp_get_max_threads(), threads_at_start);
 }
 #endif
 
