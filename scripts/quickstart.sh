@@ -6,7 +6,7 @@ usage() {
   cat <<'TEXT'
 Usage: scripts/quickstart.sh
 
-Sets up and builds OneBit, trains a small BERT on the King James Bible with Adam
+Sets up and builds OneBit, trains a small GPT on the King James Bible with Adam
 and with 1-bit Adam on 4 MPI ranks, and prints both results as a table.
 TEXT
 }

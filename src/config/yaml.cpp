@@ -109,12 +109,17 @@ private:
   std::vector<Section> m_sections;
 };
 
-/// Refuses a text that nests deeper than an input can: yaml-cpp builds its nodes by recursion, before 0.7 without end.
-class NestingLimit : public YAML::EventHandler {
+/// Refuses what yaml-cpp cannot be trusted with. It builds nodes by recursion, before 0.7 without end. And it takes a
+/// stray bracket or comma for the end of a document, at which it comes no further, or drops what follows unread.
+class Guard : public YAML::EventHandler {
 public:
-  explicit NestingLimit(const std::string& where) : m_where(where) {}
+  explicit Guard(const std::string& where) : m_where(where) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++m_documents > 1)
+      throw InputError(place(m_where, mark), "more than one YAML document begins here",
+                       "remove the '---', bracket or comma that ends the first one");
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
@@ -136,19 +141,20 @@ private:
   }
 
   std::string m_where;
+  int m_documents = 0;
   int m_depth = 0;
 };
 
-/// All documents of the text. \param where what messages put in front of line and column
-std::vector<YAML::Node> load(std::string text, const std::string& where) {
+/// The one document of the text. \param where what messages put in front of line and column
+YAML::Node load(std::string text, const std::string& where) {
   // yaml-cpp 0.7 takes all that follows an unclosed quote for the value, but only where a line end comes last.
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   std::istringstream stream(text);
   YAML::Parser parser(stream);
-  NestingLimit limit(where);
-  while (parser.HandleNextDocument(limit)) {
+  Guard guard(where);
+  while (parser.HandleNextDocument(guard)) {
   }
-  return YAML::LoadAll(text);
+  return YAML::Load(text);
 }
 
 YAML::Node load_input(const std::string& text, const std::string& name) {
@@ -156,12 +162,10 @@ YAML::Node load_input(const std::string& text, const std::string& name) {
     throw InputError(name + ":" + std::to_string(1 + std::count(text.begin(), text.begin() + nul, '\n')),
                      "the input holds a NUL byte", "write it as UTF-8 text");
   try {
-    const std::vector<YAML::Node> documents = load(text, name);
-    if (documents.empty() || documents.front().IsNull())
+    const YAML::Node document = load(text, name);
+    if (document.IsNull())
       throw InputError(name, "the input is empty", "write at least one section, e.g. 'train:' (docs/input.md)");
-    if (documents.size() > 1)
-      throw InputError(name, "the input holds more than one YAML document", "remove the '---' between them");
-    return documents.front();
+    return document;
   } catch (const YAML::Exception& error) {
     throw InputError(place(name, error.mark), "this is not YAML: " + excerpt(error.msg),
                      "check indentation (spaces only), colons and quotes on this line");
@@ -211,9 +215,7 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
     const Section& section = known.section(text_override.substr(0, dot), where);
     const Key& key = known.key(section, text_override.substr(dot + 1, equals - dot - 1), where);
     try {
-      const std::vector<YAML::Node> values = load(text_override.substr(equals + 1), where);
-      if (values.size() > 1) throw InputError(where, "this is more than one value", "quote the value for the shell");
-      set(key, raw_value(values.empty() ? YAML::Node() : values.front(), key.path(), where));
+      set(key, raw_value(load(text_override.substr(equals + 1), where), key.path(), where));
     } catch (const YAML::Exception& error) {
       throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
     }

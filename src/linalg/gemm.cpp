@@ -68,8 +68,8 @@ cublasHandle_t cublas(const Kokkos::Cuda& exec) {
 }
 
 template <class Real>
-void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-               Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
+void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
+               Real alpha, Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
   // A subview keeps LayoutRight and carries the row stride, which is what the cuBLAS TPL is specialised on.
   const auto matrix = [](auto rows, Transpose op, int r, int s) {
     using T = std::remove_pointer_t<decltype(rows.data)>;

@@ -102,7 +102,8 @@ void Attention<Exec, Real>::backward(const Exec& exec, ConstMatrix qkv, ConstMat
   gemm_grid<Exec, Real>(exec, batch, heads, Transpose::no, Transpose::yes, T, T, D, Real(1), d_output, values, Real(0),
                         scores_of(d_scores, heads));
   softmax_backward(exec, context, d_context, dropout, probabilities, d_scores);
-  const auto weights = scores_of(ConstMatrix(probabilities), heads), gradients = scores_of(ConstMatrix(d_scores), heads);
+  const auto weights = scores_of(ConstMatrix(probabilities), heads);
+  const auto gradients = scores_of(ConstMatrix(d_scores), heads);
   gemm_grid<Exec, Real>(exec, batch, heads, Transpose::yes, Transpose::no, T, D, T, Real(1), weights, d_output, Real(0),
                         heads_of(d_qkv, 2 * H, T, D));
   gemm_grid<Exec, Real>(exec, batch, heads, Transpose::no, Transpose::no, T, D, T, scale, gradients, keys, Real(0),

@@ -27,15 +27,16 @@ void Layers<Exec, Real>::dense(const Exec& exec, ConstMatrix input, ConstMatrix 
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, Real scale,
-                                              Real beta, Matrix d_input) {
+void Layers<Exec, Real>::dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add,
+                                              Matrix d_input, Real scale) {
   gemm<Exec, Real>(exec, Transpose::no, Transpose::no, d_input.extent_int(0), d_input.extent_int(1),
-                   d_output.extent_int(1), scale, rows_of(d_output), rows_of(weight), beta, rows_of(d_input));
+                   d_output.extent_int(1), scale, rows_of(d_output), rows_of(weight), Real(add ? 1 : 0),
+                   rows_of(d_input));
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Real scale,
-                                               Matrix d_weight) {
+void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input,
+                                               Matrix d_weight, Real scale) {
   gemm<Exec, Real>(exec, Transpose::yes, Transpose::no, d_weight.extent_int(0), d_weight.extent_int(1),
                    input.extent_int(0), scale, rows_of(d_output), rows_of(input), Real(1), rows_of(d_weight));
 }
@@ -50,7 +51,7 @@ void Layers<Exec, Real>::add_bias(const Exec& exec, ConstVector bias, Matrix mat
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::add_partial_sums(const Exec& exec, ConstMatrix partial, Real scale, Vector total) {
+void Layers<Exec, Real>::add_partial_sums(const Exec& exec, ConstMatrix partial, Vector total, Real scale) {
   const int blocks = partial.extent_int(0), columns = partial.extent_int(1);
   for_each_row(
       exec, "OneBit::nn::add_partial_sums", (columns + lane_count - 1) / lane_count,
@@ -66,8 +67,8 @@ void Layers<Exec, Real>::add_partial_sums(const Exec& exec, ConstMatrix partial,
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::add_bias_backward(const Exec& exec, ConstMatrix d_output, Real scale, Vector scratch,
-                                           Vector d_bias) {
+void Layers<Exec, Real>::add_bias_backward(const Exec& exec, ConstMatrix d_output, Vector scratch, Vector d_bias,
+                                           Real scale) {
   const int rows = d_output.extent_int(0), columns = d_output.extent_int(1), blocks = row_block_count<Exec>(rows);
   const Matrix sums(scratch.data(), blocks, columns);
   for_each_row(
@@ -78,7 +79,7 @@ void Layers<Exec, Real>::add_bias_backward(const Exec& exec, ConstMatrix d_outpu
         for (int r = begin + 1; r < end; ++r)
           team.for_each(columns, [&](int j) { sums(block, j) += d_output(r, j); });
       });
-  add_partial_sums(exec, sums, scale, d_bias);
+  add_partial_sums(exec, sums, d_bias, scale);
 }
 
 template <class Exec, class Real>
@@ -123,7 +124,7 @@ void Layers<Exec, Real>::bias_gelu_backward(const Exec& exec, Matrix input, Matr
             sums(block, j) += d;
           });
       });
-  add_partial_sums(exec, sums, Real(1), d_bias);
+  add_partial_sums(exec, sums, d_bias);
 }
 
 /// The statistics of row r of norm.input, and the normalised row.
@@ -207,9 +208,9 @@ void Layers<Exec, Real>::layer_norm_backward(const Exec& exec, const Norm& norm,
             });
         }
       });
-  add_partial_sums(exec, weight_sums, Real(1), gradient.d_weight);
-  add_partial_sums(exec, bias_sums, Real(1), gradient.d_bias);
-  if (has_branch) add_partial_sums(exec, branch_sums, Real(1), gradient.d_branch_bias);
+  add_partial_sums(exec, weight_sums, gradient.d_weight);
+  add_partial_sums(exec, bias_sums, gradient.d_bias);
+  if (has_branch) add_partial_sums(exec, branch_sums, gradient.d_branch_bias);
 }
 
 template <class Exec, class Real>
@@ -285,8 +286,8 @@ void Layers<Exec, Real>::cross_entropy(const Exec& exec, ConstVector bias, Indic
   for_each_row(
       exec, "OneBit::nn::cross_entropy", logits.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
         if (has_bias) team.for_each(columns, [&](int j) { logits(p, j) += bias(j); });
+        const Real target_logit = logits(p, target(p));  // before a lane may write there: max keeps the lanes together
         const Real largest = team.max(columns, [&](int j) -> Real { return logits(p, j); });
-        const Real target_logit = logits(p, target(p));
         Real sum = 0;
         if (wants_gradient) {
           sum = team.sum(columns, [&](int j) {

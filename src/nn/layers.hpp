@@ -52,20 +52,20 @@ struct Layers {
   /// output (N, out) ← input (N, in) · weightᵀ, weight (out, in). The bias is added by the kernel that comes next.
   static void dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output);
 
-  /// d_input (N, in) ← scale · d_output (N, out) · weight + beta · d_input.
-  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, Real scale, Real beta,
-                                   Matrix d_input);
+  /// d_input (N, in) ← scale · d_output (N, out) · weight, or += that.
+  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add,
+                                   Matrix d_input, Real scale = 1);
 
   /// d_weight (out, in) += scale · d_outputᵀ · input.
-  static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Real scale,
-                                    Matrix d_weight);
+  static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Matrix d_weight,
+                                    Real scale = 1);
 
   /// matrix (N, C) += bias (C) in each row.
   static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);
 
   /// d_bias (C) += scale · the sum of the rows of d_output (N, C).
   /// \param scratch row_block_count(N) * C elements
-  static void add_bias_backward(const Exec& exec, ConstMatrix d_output, Real scale, Vector scratch, Vector d_bias);
+  static void add_bias_backward(const Exec& exec, ConstMatrix d_output, Vector scratch, Vector d_bias, Real scale = 1);
 
   /// Drops elements of matrix (N, C) in place; its own backward.
   static void drop_out(const Exec& exec, const Dropout<Real>& dropout, Matrix matrix);
@@ -116,7 +116,7 @@ struct Layers {
                             Matrix logits, Vector losses);
 
   /// total (C) += scale · the rows of partial (blocks, C), one after the other.
-  static void add_partial_sums(const Exec& exec, ConstMatrix partial, Real scale, Vector total);
+  static void add_partial_sums(const Exec& exec, ConstMatrix partial, Vector total, Real scale = 1);
 };
 
 }  // namespace onebit::nn

@@ -90,12 +90,13 @@ void add_bias_backward_ref(const Array<Real>& d_output, Array<Real>& d_bias) {
 
 template <class Real>
 Real gelu_ref(Real u) {
-  return u / 2 * (1 + std::tanh(std::sqrt(Real(2 / M_PI)) * (u + Real(0.044715) * u * u * u)));
+  const Real root = Real(0.7978845608028654);  // √(2/π)
+  return u / 2 * (1 + std::tanh(root * (u + Real(0.044715) * u * u * u)));
 }
 
 template <class Real>
 Real gelu_derivative_ref(Real u) {
-  const Real root = std::sqrt(Real(2 / M_PI));
+  const Real root = Real(0.7978845608028654);  // √(2/π)
   const Real t = std::tanh(root * (u + Real(0.044715) * u * u * u));
   return (1 + t) / 2 + u / 2 * (1 - t * t) * root * (1 + 3 * Real(0.044715) * u * u);
 }

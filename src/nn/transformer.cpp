@@ -34,7 +34,8 @@ const Shape& checked(const Shape& shape) {
             shape.positions > 0,
         "layers, hidden, heads, feed_forward, vocabulary and positions must be positive", "set all of them");
   check(shape.hidden % shape.heads == 0,
-        "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) + ")",
+        "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) +
+            ")",
         "choose a number of heads that divides hidden");
   return shape;
 }
@@ -181,16 +182,19 @@ Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch,
 }
 
 template <class Exec, class Real>
-typename Transformer<Exec, Real>::M Transformer<Exec, Real>::rows_of(const Buffer& buffer, int slice,
-                                                                     int columns) const {
+MatrixRef<Exec, Real> Transformer<Exec, Real>::rows_of(const Buffer& buffer, int slice, int columns) const {
   return matrix_at<Exec>(buffer, static_cast<std::size_t>(slice) * m_rows * columns, m_rows, columns);
 }
 
 template <class Exec, class Real>
-typename Transformer<Exec, Real>::M Transformer<Exec, Real>::probabilities(int layer) const {
-  const std::size_t size = m_scores.extent(0);
-  const int sequence = m_attention.sequence;
-  return matrix_at<Exec>(m_probabilities, layer * size, static_cast<int>(size / sequence), sequence);
+MatrixRef<Exec, Real> Transformer<Exec, Real>::probabilities(int layer) const {
+  const int rows = m_rows * m_shape.heads, sequence = m_attention.sequence;
+  return matrix_at<Exec>(m_probabilities, layer * m_scores.extent(0), rows, sequence);
+}
+
+template <class Exec, class Real>
+MatrixRef<Exec, Real> Transformer<Exec, Real>::scores() const {
+  return matrix_at<Exec>(m_scores, 0, m_rows * m_shape.heads, m_attention.sequence);
 }
 
 template <class Exec, class Real>
@@ -274,16 +278,15 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
-    const M qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
+    const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
     Kernels::dense(exec, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
-    const M scores(m_scores.data(), probabilities(l).extent(0), T);
-    m_attention.forward(exec, qkv, attention_dropout(l), probabilities(l), scores, context);
+    m_attention.forward(exec, qkv, attention_dropout(l), probabilities(l), scores(), context);
     Kernels::dense(exec, context, weight(offsets.attention_output.weight, H, H), between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
-    const M inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
+    const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
     Kernels::dense(exec, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
     Kernels::dense(exec, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
@@ -291,10 +294,10 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
                                  residual_dropout(2 * l + 2), after);
   }
 
-  const M last = rows_of(m_norm_output, 2 * m_shape.layers, H), head_output = matrix_at<Exec>(m_head_output, 0, P, H);
-  const M logits = matrix_at<Exec>(m_logits, 0, P, V);
+  const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H);
+  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, V);
   if (bert) {
-    const M predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
+    const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     const LayerNorm<Exec, Real> norm = head_norm(x);
     Kernels::gather_rows(exec, tokens.predicted, last, predicted);
     Kernels::dense(exec, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
@@ -325,72 +328,67 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const VectorRef<Exec, Real> sums = m_sums;
   const Dropout<Real> no_dropout;
 
-  M d_norm = rows_of(m_d_norm, 0, H);          // at n_k
-  M d_residual = rows_of(m_d_residual, 0, H);  // at z_k, or at r_k in BERT
-  const M d_branch = residual_dropout(0).active() ? rows_of(m_d_branch, 0, H) : M();
-  const auto branch = [&] { return d_branch.data() ? d_branch : d_residual; };
+  auto d_norm = rows_of(m_d_norm, 0, H);          // at n_k
+  auto d_residual = rows_of(m_d_residual, 0, H);  // at z_k
+  const bool drops = residual_dropout(0).active();
+  const auto d_branch = [&] { return drops ? rows_of(m_d_branch, 0, H) : d_residual; };  // at half_k(n_{k−1})
 
-  // Head. forward left P times the gradient of the mean loss in the place of the logits.
-  const M d_head = matrix_at<Exec>(m_d_head, 0, P, H), head_output = matrix_at<Exec>(m_head_output, 0, P, H);
-  const M d_logits = matrix_at<Exec>(m_logits, 0, P, V);
-  Kernels::dense_backward_input(exec, d_logits, weight(m_offsets.word, V, H), scale / P, Real(0), d_head);
-  Kernels::dense_backward_weight(exec, d_logits, head_output, scale / P, d_weight(m_offsets.word, V, H));
+  // The head. forward left P times the gradient of the mean loss in the place of the logits.
+  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, V);
+  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
+  Kernels::dense_backward_input(exec, d_logits, weight(m_offsets.word, V, H), false, d_head, scale / P);
+  Kernels::dense_backward_weight(exec, d_logits, head_output, d_weight(m_offsets.word, V, H), scale / P);
   if (bert) {
-    const M d_gelu = matrix_at<Exec>(m_d_head_gelu, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
-    const M predicted = matrix_at<Exec>(m_predicted, 0, P, H);
-    Kernels::add_bias_backward(exec, d_logits, scale / P, sums, d_bias(m_offsets.output_bias, V));
+    const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
+    const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
+    const auto d_gelu = matrix_at<Exec>(m_d_head_gelu, 0, P, H);
+    Kernels::add_bias_backward(exec, d_logits, sums, d_bias(m_offsets.output_bias, V), scale / P);
     Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
                                  d_norm_of(m_offsets.head_norm, 0, 0));
-    Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(m_offsets.head_dense.bias, H));
-    Kernels::dense_backward_weight(exec, d_gelu, predicted, Real(1), d_weight(m_offsets.head_dense.weight, H, H));
-    Kernels::dense_backward_input(exec, d_gelu, weight(m_offsets.head_dense.weight, H, H), Real(1), Real(0), d_head);
+    Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(dense.bias, H));
+    Kernels::dense_backward_weight(exec, d_gelu, predicted, d_weight(dense.weight, H, H));
+    Kernels::dense_backward_input(exec, d_gelu, weight(dense.weight, H, H), false, d_head);
   }
   Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
 
-  // d_norm is the gradient at n_k, on to that at z_k and at the output of the half before. In BERT the residual r_k is
-  // n_k: the gradient that came along it is already in d_norm.
-  bool first = true;
+  // From d_norm to d_residual and d_branch. In BERT the residual is n_k and its gradient is in d_norm already; in GPT
+  // it is z_k, and its gradient waits in d_residual, but for the last k, which no residual follows.
   const auto norm_backward = [&](int k, std::size_t branch_bias) {
-    Kernels::layer_norm_backward(exec, norm(x, k), d_norm, !bert && !first, d_residual, residual_dropout(k), branch(),
-                                 sums, d_norm_of(m_offsets.norms[k], branch_bias, H));
-    first = false;
+    const bool add = !bert && k < 2 * m_shape.layers;
+    Kernels::layer_norm_backward(exec, norm(x, k), d_norm, add, d_residual, residual_dropout(k), d_branch(), sums,
+                                 d_norm_of(m_offsets.norms[k], branch_bias, H));
   };
-  // From the gradient at the output of a half's first dense layer to d_norm at its input.
-  const auto half_backward = [&](const M& d_output, std::size_t weight_offset) {
-    const auto input_weight = weight(weight_offset, d_output.extent_int(1), H);
-    if (bert) {
-      Kernels::dense_backward_input(exec, d_output, input_weight, Real(1), Real(1), d_residual);
-      std::swap(d_norm, d_residual);
-    } else {
-      Kernels::dense_backward_input(exec, d_output, input_weight, Real(1), Real(0), d_norm);
-    }
+  // From the gradient at the output of a half's first dense layer to d_norm at its input, which in BERT includes the
+  // residual's.
+  const auto first_dense_backward = [&](const RealMatrix& d_output, std::size_t offset) {
+    const auto first = weight(offset, d_output.extent_int(1), H);
+    Kernels::dense_backward_input(exec, d_output, first, bert, bert ? d_residual : d_norm);
+    if (bert) std::swap(d_norm, d_residual);
   };
 
   for (int l = m_shape.layers - 1; l >= 0; --l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
 
-    const M inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
+    const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
+    const auto feed_forward_input = rows_of(m_norm_output, 2 * l + 1, H);
     norm_backward(2 * l + 2, offsets.feed_forward_output.bias);
-    Kernels::dense_backward_input(exec, branch(), weight(offsets.feed_forward_output.weight, H, F), Real(1), Real(0),
-                                  d_inner);
+    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false, d_inner);
     Kernels::bias_gelu_backward(exec, inner, d_inner, sums, d_bias(offsets.feed_forward_input.bias, F));
-    Kernels::dense_backward_weight(exec, branch(), inner, Real(1), d_weight(offsets.feed_forward_output.weight, H, F));
-    Kernels::dense_backward_weight(exec, d_inner, rows_of(m_norm_output, 2 * l + 1, H), Real(1),
+    Kernels::dense_backward_weight(exec, d_branch(), inner, d_weight(offsets.feed_forward_output.weight, H, F));
+    Kernels::dense_backward_weight(exec, d_inner, feed_forward_input,
                                    d_weight(offsets.feed_forward_input.weight, F, H));
-    half_backward(d_inner, offsets.feed_forward_input.weight);
+    first_dense_backward(d_inner, offsets.feed_forward_input.weight);
 
-    const M qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H), d_qkv = rows_of(m_wide, 0, 3 * H);
+    const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H);
+    const auto context = rows_of(m_context, l, H), attention_input = rows_of(m_norm_output, 2 * l, H);
     norm_backward(2 * l + 1, offsets.attention_output.bias);
-    const M d_context = d_norm;  // d_norm has been read
-    Kernels::dense_backward_input(exec, branch(), weight(offsets.attention_output.weight, H, H), Real(1), Real(0),
-                                  d_context);
-    Kernels::dense_backward_weight(exec, branch(), context, Real(1), d_weight(offsets.attention_output.weight, H, H));
-    const M scores(m_scores.data(), probabilities(l).extent(0), T);
-    m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), probabilities(l), scores, d_qkv);
-    Kernels::add_bias_backward(exec, d_qkv, Real(1), sums, d_bias(offsets.qkv.bias, 3 * H));
-    Kernels::dense_backward_weight(exec, d_qkv, rows_of(m_norm_output, 2 * l, H), Real(1),
-                                   d_weight(offsets.qkv.weight, 3 * H, H));
-    half_backward(d_qkv, offsets.qkv.weight);
+    const auto d_context = d_norm;  // whose values have been used
+    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.attention_output.weight, H, H), false, d_context);
+    Kernels::dense_backward_weight(exec, d_branch(), context, d_weight(offsets.attention_output.weight, H, H));
+    m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), probabilities(l), scores(), d_qkv);
+    Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
+    Kernels::dense_backward_weight(exec, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
+    first_dense_backward(d_qkv, offsets.qkv.weight);
   }
 
   // Embeddings. BERT drops after the normalisation and adds a type, whose gradient is a sum of rows like a bias's; GPT
@@ -403,7 +401,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
                           d_weight(m_offsets.position, m_shape.positions, H));
 }
 
-#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                          \
+#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                  \
   template void initialize<Exec, Real>(const Exec&, const Shape&, std::uint64_t, const Vector<Exec, Real>&); \
   template class Transformer<Exec, Real>;
 #define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)

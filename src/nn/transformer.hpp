@@ -98,7 +98,7 @@ public:
 
 private:
   using Kernels = Layers<Exec, Real>;
-  using M = MatrixRef<Exec, Real>;
+  using RealMatrix = MatrixRef<Exec, Real>;
   using Buffer = Vector<Exec, Real>;
 
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
@@ -108,8 +108,9 @@ private:
   Dropout<Real> embedding_dropout() const;
   Dropout<Real> attention_dropout(int layer) const;
   Dropout<Real> residual_dropout(int k) const;
-  M rows_of(const Buffer& buffer, int slice, int columns) const;
-  M probabilities(int layer) const;
+  RealMatrix rows_of(const Buffer& buffer, int slice, int columns) const;
+  RealMatrix probabilities(int layer) const;
+  RealMatrix scores() const;
 
   Shape m_shape;
   ParameterOffsets m_offsets;
@@ -122,24 +123,24 @@ private:
   DropoutKey m_key;
 
   // Kept for backward.
-  Buffer m_norm_input, m_norm_output;       ///< (2 L + 1, N, H)
-  Buffer m_mean, m_reciprocal_std;          ///< (2 L + 1, N)
-  Buffer m_qkv;                             ///< (L, N, 3 H)
-  Buffer m_probabilities;                   ///< (L, B*A*T, T)
-  Buffer m_context;                         ///< (L, N, H)
-  Buffer m_feed_forward;                    ///< (L, N, F), before GELU
-  Buffer m_predicted;                       ///< (P, H), rows of n_{2 L}
-  Buffer m_head_input, m_head_gelu;         ///< (P, H), before and after the head's GELU
-  Buffer m_head_output;                     ///< (P, H), what the tied decoder multiplies
+  Buffer m_norm_input, m_norm_output;         ///< z and n, (2 L + 1, N, H)
+  Buffer m_mean, m_reciprocal_std;            ///< (2 L + 1, N)
+  Buffer m_qkv;                               ///< (L, N, 3 H)
+  Buffer m_probabilities;                     ///< (L, B*A*T, T), before dropout
+  Buffer m_context;                           ///< (L, N, H)
+  Buffer m_feed_forward;                      ///< (L, N, F), before GELU
+  Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; BERT only, as the next two lines
+  Buffer m_head_input, m_head_gelu;           ///< (P, H), before and after the head's GELU
   Buffer m_head_mean, m_head_reciprocal_std;  ///< (P)
-  Buffer m_logits;                          ///< (P, V)
+  Buffer m_head_output;                       ///< (P, H), what the tied decoder multiplies
+  Buffer m_logits;                            ///< (P, V), or their gradient
 
   // Scratch.
-  Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities, and gradients of scores
-  Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output, its gradient and that of qkv
+  Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities; gradients of scores
+  Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output; its gradient; that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout
-  Buffer m_d_head, m_d_head_gelu;  ///< (P, H)
+  Buffer m_d_head, m_d_head_gelu;  ///< (P, H); the second BERT only
   Buffer m_sums;                   ///< sums over blocks of rows
   Buffer m_losses;                 ///< (P)
   Vector<Exec, int> m_links;       ///< (2 N)

@@ -306,7 +306,9 @@ TEST(Parse, refuses_with_line_and_column) {
       {"", "a.yaml", {"empty"}},
       {"# nothing\n", "a.yaml", {"empty"}},
       {"---\n", "a.yaml", {"empty"}},
-      {"train:\n  steps: 5\n---\ntrain:\n  steps: 6\n", "a.yaml", {"more than one"}},
+      {"train:\n  steps: 5\n---\ntrain:\n  steps: 6\n", "a.yaml:3:1", {"more than one", "'---'"}},
+      {"train: {steps: 5}}\nrun: {seed: 2}\n", "a.yaml:1:18", {"not YAML"}},
+      {", train\n", "a.yaml:1:1", {"more than one", "comma"}},
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.text);
@@ -365,7 +367,7 @@ TEST(Parse, refuses_wrong_overrides) {
       {"train.steps=0", {"train.steps", "≥ 1"}},
       {"train.steps={a: 1}", {"map"}},
       {"train.steps=[1, 2", {"not YAML"}},
-      {"train.steps=5\n---\n6", {"one value"}},
+      {"train.steps=5\n---\n6", {"more than one"}},
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.text);

@@ -20,11 +20,11 @@ namespace {
 class DataCorpus : public DataTest {
 protected:
   static Corpus bytes(const std::vector<std::string>& files, double validation_fraction = 0) {
-    return Corpus({files, TokenizerKind::bytes, 0, "", validation_fraction});
+    return Corpus({files, TokenizerKind::bytes, true, 0, "", validation_fraction});
   }
   Corpus sentencepiece(const std::vector<std::string>& files, double validation_fraction = 0,
                        int vocabulary = 400) const {
-    return Corpus({files, TokenizerKind::sentencepiece, vocabulary, path("cache"), validation_fraction});
+    return Corpus({files, TokenizerKind::sentencepiece, true, vocabulary, path("cache"), validation_fraction});
   }
 };
 
@@ -38,6 +38,21 @@ TEST_F(DataCorpus, bytes_round_trip_over_all_byte_values) {
   for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(corpus.train()[static_cast<std::size_t>(byte)], byte);
   EXPECT_EQ(corpus.decode(corpus.train()), all);
   EXPECT_EQ(corpus.decode({'a', 256, 'b'}), "a[MASK]b");
+}
+
+TEST_F(DataCorpus, characters_have_a_token_for_each_byte_that_occurs_and_no_other) {
+  const std::string file = write("text", std::string("b\xff") + "a b\xff" + "c");  // 'c' only in the part that validates
+  for (const bool has_mask : {false, true}) {
+    const Corpus corpus({{file}, TokenizerKind::characters, has_mask, 0, "", 0.1});
+    EXPECT_EQ(corpus.vocabulary(), 5 + has_mask);
+    EXPECT_EQ(corpus.mask_token(), 5);
+    EXPECT_EQ(corpus.train(), (std::vector<int>{2, 4, 1, 0, 2, 4}));
+    EXPECT_EQ(corpus.validation(), std::vector<int>{3});
+    EXPECT_EQ(corpus.decode(corpus.train()), std::string("b\xff") + "a b\xff");
+    if (has_mask) {
+      EXPECT_EQ(corpus.decode({1, 5, 2}), "a[MASK]b");
+    }
+  }
 }
 
 TEST_F(DataCorpus, files_follow_each_other_and_the_end_validates) {

@@ -20,7 +20,7 @@ protected:
   /// A corpus of bytes: `train` and then `validation`.
   Corpus corpus(const std::string& train, const std::string& validation) const {
     const double size = static_cast<double>(train.size() + validation.size());
-    return Corpus({{write("text", train + validation)}, TokenizerKind::bytes, 0, "",
+    return Corpus({{write("text", train + validation)}, TokenizerKind::bytes, true, 0, "",
                    static_cast<double>(validation.size()) / size});
   }
 };
@@ -192,7 +192,7 @@ TEST_F(DataSampler, masked_rows_are_15_percent_divided_into_80_to_10_to_10) {
 
 TEST_F(DataSampler, random_tokens_pass_over_a_mask_inside_the_vocabulary) {
   // SentencePiece's [MASK] is token 0: every other token, the last included, must come.
-  const Corpus text({{write("text", generated_text(600))}, TokenizerKind::sentencepiece, 300, path("cache"), 0});
+  const Corpus text({{write("text", generated_text(600))}, TokenizerKind::sentencepiece, true, 300, path("cache"), 0});
   ASSERT_EQ(text.mask_token(), 0);
   const std::set<int> ordinary(text.train().begin(), text.train().end());
   ASSERT_EQ(ordinary.count(0), 0u);

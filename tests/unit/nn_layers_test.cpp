@@ -130,7 +130,8 @@ TYPED_TEST(Layer, dropout_masks_differ_by_all_that_draws_them) {
   }
   // One sample later, the second sample is the first.
   const std::vector<double> later = mask({1, 2, 4}, 4);
-  EXPECT_EQ(std::vector<double>(first.begin() + 256, first.end()), std::vector<double>(later.begin(), later.begin() + 256));
+  EXPECT_EQ(std::vector<double>(first.begin() + 256, first.end()),
+            std::vector<double>(later.begin(), later.begin() + 256));
 }
 
 TYPED_TEST(Layer, dropout_of_zero_does_nothing) {
@@ -162,13 +163,13 @@ TYPED_TEST(Layer, dense_equals_reference) {
 
     Array<double> d_input, d_weight(out, in);
     dense_backward_ref(input, weight, d_output, d_input, d_weight);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), Real(0.5), Real(0), dx.matrix());
+    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 0.5;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), Real(0.5), Real(1), dx.matrix());
+    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 2;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), Real(2), dw.matrix());
+    Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
     for (std::size_t i = 0; i < d_weight.values.size(); ++i)
       d_weight.values[i] = 2 * d_weight.values[i] + d_weight_before.values[i];
     EXPECT_LE(relative_error(dw.array(), d_weight), rounding<Real>);
@@ -186,8 +187,8 @@ TYPED_TEST(Layer, dense_gradient) {
     return weighted_sum(weights, y.array());
   };
   const DeviceArray<TypeParam, double> x(input), w(weight), dy(weights), dx(12, 9), dw(7, 9);
-  Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), 1, 0, dx.matrix());
-  Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), 1, dw.matrix());
+  Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix());
+  Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix());
   EXPECT_LE(gradient_error(f, input.values, dx.array().values), gradient_tolerance);
   EXPECT_LE(gradient_error(f, weight.values, dw.array().values), gradient_tolerance);
 }
@@ -202,7 +203,7 @@ TYPED_TEST(Layer, bias_equals_reference) {
       const auto values = random_array<Real>(e.rows, e.columns, 1), bias = random_array<Real>(1, e.columns, 2);
       const DeviceArray<TypeParam, Real> x(values), b(bias), scratch(row_block_count<TypeParam>(e.rows), e.columns);
       const DeviceArray<TypeParam, Real> d_bias(bias);
-      Kernels::add_bias_backward(this->exec, x.matrix(), Real(0.5), scratch.vector(), d_bias.vector());
+      Kernels::add_bias_backward(this->exec, x.matrix(), scratch.vector(), d_bias.vector(), Real(0.5));
       Array<double> sums(1, e.columns);
       add_bias_backward_ref(in_double(values), sums);
       for (int j = 0; j < e.columns; ++j) sums(j) = sums(j) * 0.5 + bias(j);

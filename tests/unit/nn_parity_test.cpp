@@ -2,109 +2,89 @@
 /// Tiny BERT and GPT against PyTorch: logits, loss, each gradient tensor and ten losses of Adam, in single precision.
 /// The fixtures and what is in them: tests/reference/make_fixtures.py.
 
-#include <hdf5.h>
-
 #include <string>
 
+#include "base/hdf5.hpp"
 #include "nn/transformer.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {
 namespace {
 
-/// A fixture file, open for reading.
+constexpr double tolerance = 1e-5;
+
 class Fixture {
 public:
   explicit Fixture(const std::string& name)
-      : m_file(H5Fopen((ONEBIT_SOURCE_DIR "/tests/reference/fixtures/" + name + ".h5").c_str(), H5F_ACC_RDONLY,
-                       H5P_DEFAULT)) {}
-  ~Fixture() { H5Fclose(m_file); }
+      : m_file(std::string(ONEBIT_SOURCE_DIR) + "/tests/reference/fixtures/" + name + ".h5") {}
 
-  template <class T>
-  std::vector<T> dataset(const std::string& name) const {
-    const hid_t dataset = H5Dopen(m_file, name.c_str(), H5P_DEFAULT), space = H5Dget_space(dataset);
-    EXPECT_GE(dataset, 0) << name;
-    std::vector<T> values(H5Sget_simple_extent_npoints(space));
-    EXPECT_GE(H5Dread(dataset, type<T>(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0) << name;
-    H5Sclose(space);
-    H5Dclose(dataset);
+  std::vector<float> reals(const std::string& dataset) const {
+    const std::vector<std::size_t> shape = m_file.shape(dataset);
+    std::size_t size = 1;
+    for (const std::size_t extent : shape) size *= extent;
+    std::vector<float> values(size);
+    m_file.read(dataset, std::vector<std::size_t>(shape.size(), 0), shape, values.data());
     return values;
   }
-
-  template <class T>
-  T attribute(const char* name) const {
-    T value{};
-    const hid_t attribute = H5Aopen(m_file, name, H5P_DEFAULT);
-    EXPECT_GE(H5Aread(attribute, type<T>(), &value), 0) << name;
-    H5Aclose(attribute);
-    return value;
+  std::vector<int> integers(const std::string& dataset) const {
+    const std::vector<long long> values = m_file.integers(dataset);
+    return {values.begin(), values.end()};
   }
 
 private:
-  template <class T>
-  static hid_t type() {
-    if (std::is_same_v<T, float>) return H5T_NATIVE_FLOAT;
-    return std::is_same_v<T, double> ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT;
-  }
-  hid_t m_file;
+  ArrayReader m_file;
 };
 
 template <class Exec>
 class Parity : public ::testing::Test {
 protected:
   void compare(Architecture architecture) {
-    const Fixture fixture(architecture == Architecture::bert ? "bert" : "gpt");
-    const auto integer = [&](const char* name) { return fixture.attribute<int>(name); };
-    const Shape shape{architecture,
-                      integer("layers"),
-                      integer("hidden"),
-                      integer("heads"),
-                      integer("feed_forward"),
-                      integer("vocabulary"),
-                      integer("positions"),
-                      integer("next_sentence_head") != 0};
+    const bool bert = architecture == Architecture::bert;
+    const Fixture fixture(bert ? "bert" : "gpt");
+    const std::vector<int> extents = fixture.integers("shape");
+    ASSERT_EQ(extents.size(), 8u);
+    const Shape shape{architecture, extents[0], extents[1], extents[2], extents[3], extents[4], extents[5], bert};
     const TensorTable table = tensor_table(shape);
     std::vector<float> x;
     for (const Tensor& tensor : table.tensors()) {
-      const std::vector<float> values = fixture.dataset<float>("parameters/" + tensor.name);
+      const std::vector<float> values = fixture.reals("parameters/" + tensor.name);
       ASSERT_EQ(values.size(), tensor.size()) << tensor.name;
       x.insert(x.end(), values.begin(), values.end());
     }
-    const std::vector<int> predicted = fixture.dataset<int>("predicted");
-    const Tokens<Exec> tokens{test::to_device<Exec>(fixture.dataset<int>("input")), test::to_device<Exec>(predicted),
-                              test::to_device<Exec>(fixture.dataset<int>("target"))};
+    const std::vector<int> predicted = fixture.integers("predicted");
+    const Tokens<Exec> tokens{test::to_device<Exec>(fixture.integers("input")), test::to_device<Exec>(predicted),
+                              test::to_device<Exec>(fixture.integers("target"))};
     const Exec exec;
-    Transformer<Exec, float> model(exec, shape, integer("batch"), integer("sequence"),
-                                   static_cast<int>(predicted.size()), 0.0f);
+    Transformer<Exec, float> model(exec, shape, extents[6], extents[7], static_cast<int>(predicted.size()), 0.0f);
 
-    const double expected_loss = fixture.dataset<double>("loss")[0];
-    EXPECT_NEAR(model.loss(exec, test::to_device<Exec>(x), tokens), expected_loss, 1e-5 * expected_loss);
-    EXPECT_LE(test::relative_error(test::to_host(model.logits()), fixture.dataset<float>("logits")), 1e-5);
+    const double expected_loss = fixture.reals("loss")[0];
+    EXPECT_NEAR(model.loss(exec, test::to_device<Exec>(x), tokens), expected_loss, tolerance * expected_loss);
+    EXPECT_LE(test::relative_error(test::to_host(model.logits()), fixture.reals("logits")), tolerance);
 
-    const auto gradient_at = [&](const std::vector<float>& parameters, double& loss) {
-      const Vector<Exec, float> device = test::to_device<Exec>(parameters), g("OneBit::test::gradient", table.size());
+    const auto gradient_at_x = [&](double& loss) {
+      const Vector<Exec, float> device = test::to_device<Exec>(x), g("OneBit::test::gradient", table.size());
       loss = model.forward(exec, device, tokens, DropoutKey());
       model.backward(exec, device, tokens, 1.0f, g);
       return test::to_host(g);
     };
     double loss = 0;
-    const std::vector<float> gradient = gradient_at(x, loss);
-    EXPECT_NEAR(loss, expected_loss, 1e-5 * expected_loss);
+    const std::vector<float> gradient = gradient_at_x(loss);
     for (const Tensor& tensor : table.tensors()) {
-      const std::vector<float> part(gradient.begin() + tensor.offset, gradient.begin() + tensor.offset + tensor.size());
-      EXPECT_LE(test::relative_error(part, fixture.dataset<float>("gradients/" + tensor.name)), 1e-5) << tensor.name;
+      const auto begin = gradient.begin() + tensor.offset;
+      const std::vector<float> part(begin, begin + tensor.size());
+      EXPECT_LE(test::relative_error(part, fixture.reals("gradients/" + tensor.name)), tolerance) << tensor.name;
     }
 
-    const auto real = [&](const char* name) { return static_cast<float>(fixture.attribute<double>(name)); };
-    const float lr = real("learning_rate"), beta1 = real("beta1"), beta2 = real("beta2"), epsilon = real("epsilon");
+    const std::vector<float> adam = fixture.reals("adam");
+    const float learning_rate = adam[0], beta1 = adam[1], beta2 = adam[2], epsilon = adam[3];
     std::vector<float> m(x.size()), v(x.size());
-    for (const double expected : fixture.dataset<double>("adam_losses")) {
-      const std::vector<float> g = gradient_at(x, loss);
-      EXPECT_NEAR(loss, expected, 1e-5 * expected);
+    for (const double expected : fixture.reals("adam_losses")) {
+      const std::vector<float> g = gradient_at_x(loss);
+      EXPECT_NEAR(loss, expected, tolerance * expected);
       for (std::size_t i = 0; i < x.size(); ++i) {
         m[i] = beta1 * m[i] + (1 - beta1) * g[i];
         v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
-        x[i] -= lr * m[i] / (std::sqrt(v[i]) + epsilon);
+        x[i] -= learning_rate * m[i] / (std::sqrt(v[i]) + epsilon);
       }
     }
   }

@@ -54,7 +54,8 @@ std::vector<Real> parameters(const Shape& shape) {
   initialize<Exec, Real>(Exec(), shape, 1, x);
   std::vector<Real> values = test::to_host(x);
   const Array<Real> noise = test::random_array<Real>(1, static_cast<int>(values.size()), 5, 0.1);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 10 * (values[i] - (values[i] == 1)) + (values[i] == 1) + noise(i);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = (values[i] == 1 ? 1 : 10 * values[i]) + noise(static_cast<int>(i));
   return values;
 }
 
@@ -261,7 +262,8 @@ TYPED_TEST(TransformerTest, causal_model_does_not_look_ahead) {
   const std::vector<float> after = logits();
   for (int t = 0; t < 9; ++t) {
     const auto begin = t * gpt.vocabulary, end = begin + gpt.vocabulary;
-    const std::vector<float> a(before.begin() + begin, before.begin() + end), b(after.begin() + begin, after.begin() + end);
+    const std::vector<float> a(before.begin() + begin, before.begin() + end);
+    const std::vector<float> b(after.begin() + begin, after.begin() + end);
     if (t < 5)
       EXPECT_TRUE(test::same_bits(a, b)) << "position " << t;
     else
@@ -331,7 +333,7 @@ TYPED_TEST(TransformerTest, bits_do_not_depend_on_threads) {
 }
 
 int allocations = 0;
-void count_allocation(Kokkos::Profiling::SpaceHandle, const char* label, const void*, std::uint64_t) {
+void count_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
   allocations += std::string(label).find("OneBit") != std::string::npos;
 }
 
