@@ -167,8 +167,7 @@ void write_array(const std::string& path, const std::string& dataset, const std:
     if (file.valid()) {
       Id data(H5Dcreate2(file, dataset.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
               H5Dclose);
-      written = data.valid() &&
-                H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0 &&
+      written = data.valid() && H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0 &&
                 H5Fflush(file, H5F_SCOPE_LOCAL) >= 0;
       written = data.close() && written;
       written = file.close() && written;

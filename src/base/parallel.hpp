@@ -24,14 +24,13 @@ template <class Exec, class F>
 void for_each(const Exec& exec, const char* label, std::size_t length, const F& f) {
   if (length == 0) return;
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(
-        label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, piece_count(length)),
-        [=](std::size_t piece) {
-          const std::size_t begin = piece * piece_length;
-          const std::size_t end = begin + piece_length < length ? begin + piece_length : length;
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, piece_count(length)),
+                         [=](std::size_t piece) {
+                           const std::size_t begin = piece * piece_length;
+                           const std::size_t end = begin + piece_length < length ? begin + piece_length : length;
 #pragma GCC ivdep
-          for (std::size_t i = begin; i < end; ++i) f(i);
-        });
+                           for (std::size_t i = begin; i < end; ++i) f(i);
+                         });
   } else {
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, length), f);
   }
@@ -107,7 +106,8 @@ template <class Exec>
 class OrderedSum {
 public:
   explicit OrderedSum(std::size_t length)
-      : m_length(length), m_pieces("OneBit::base::OrderedSum::pieces", piece_count(length)),
+      : m_length(length),
+        m_pieces("OneBit::base::OrderedSum::pieces", piece_count(length)),
         m_total("OneBit::base::OrderedSum::total", 1) {}
 
   /// Σ f(i) over [0, length) in the fixed tree; fences and returns the sum to the host.

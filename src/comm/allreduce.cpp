@@ -14,7 +14,8 @@ void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vect
   const Stopwatch watch;
   transport.allreduce(exec, values);
   const float n = static_cast<float>(ranks);
-  for_each(exec, "OneBit::comm::average", values.extent(0), KOKKOS_LAMBDA(std::size_t i) { values(i) /= n; });
+  for_each(
+      exec, "OneBit::comm::average", values.extent(0), KOKKOS_LAMBDA(std::size_t i) { values(i) /= n; });
   fence(exec, "OneBit::comm::average");
   times.add(Phase::allreduce, watch.seconds());
 }
@@ -56,8 +57,8 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
   end_of(Phase::update);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                             \
-  template void average(const Exec&, Transport<Exec>&, int, const Vector<Exec, float>&, PhaseTimes&);        \
+#define ONEBIT_INSTANTIATE(Exec)                                                                      \
+  template void average(const Exec&, Transport<Exec>&, int, const Vector<Exec, float>&, PhaseTimes&); \
   template class CompressedAllreduce<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

@@ -56,8 +56,7 @@ Layout::Layout(std::size_t length, int chunks, Grouping grouping, std::size_t bl
 
   for (std::size_t slot = 0; slot + 1 < slot_begins.size(); ++slot) {
     slot_pieces.push_back(piece_begins.size());
-    for (std::size_t at = slot_begins[slot]; at < slot_begins[slot + 1]; at += piece_length)
-      piece_begins.push_back(at);
+    for (std::size_t at = slot_begins[slot]; at < slot_begins[slot + 1]; at += piece_length) piece_begins.push_back(at);
   }
   slot_pieces.push_back(piece_begins.size());
   piece_begins.push_back(length);

@@ -32,12 +32,12 @@ struct Layout {
   std::size_t length;
   int chunks;
   Grouping grouping;
-  std::size_t words;  ///< W: sign words of a chunk
-  std::size_t slots;  ///< S: scales of a chunk
-  std::vector<std::size_t> slot_begins;    ///< (chunks * S + 1) first element of each slot
-  std::vector<std::size_t> slot_pieces;    ///< (chunks * S + 1) first piece of each slot
-  std::vector<std::size_t> piece_begins;   ///< (pieces + 1) first element of each piece
-  std::vector<std::uint32_t> word_slots;   ///< (chunks * W) slot, within its chunk, of each word's first element
+  std::size_t words;                      ///< W: sign words of a chunk
+  std::size_t slots;                      ///< S: scales of a chunk
+  std::vector<std::size_t> slot_begins;   ///< (chunks * S + 1) first element of each slot
+  std::vector<std::size_t> slot_pieces;   ///< (chunks * S + 1) first piece of each slot
+  std::vector<std::size_t> piece_begins;  ///< (pieces + 1) first element of each piece
+  std::vector<std::uint32_t> word_slots;  ///< (chunks * W) slot, within its chunk, of each word's first element
 
   std::size_t message_words() const { return slots + words; }
   std::size_t chunk_length() const { return words * bits_per_word; }

@@ -20,9 +20,9 @@ struct LayoutRef {
   std::size_t length;
   int chunks;
   Grouping grouping;
-  std::size_t words;                    ///< W = ⌈⌈length/32⌉ / chunks⌉
-  std::size_t slots;                    ///< S: most slots of a chunk
-  std::vector<std::size_t> slot;        ///< (length) each element's slot, counted from its chunk's first
+  std::size_t words;              ///< W = ⌈⌈length/32⌉ / chunks⌉
+  std::size_t slots;              ///< S: most slots of a chunk
+  std::vector<std::size_t> slot;  ///< (length) each element's slot, counted from its chunk's first
 
   LayoutRef(std::size_t length, int chunks, Grouping grouping, std::size_t block = 0,
             const std::vector<std::size_t>& tensor_offsets = {})

@@ -25,7 +25,8 @@ KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
 template <class T, class Exec>
 Vector<Exec, T> on_device(const Exec&, const char* label, const std::vector<T>& table) {
   Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, table.size());
-  Kokkos::deep_copy(copy, Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(table.data(), table.size()));
+  Kokkos::deep_copy(copy,
+                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(table.data(), table.size()));
   return copy;
 }
 
@@ -188,8 +189,7 @@ void SignCompressor<Exec>::average_chunk(const Exec& exec, int chunk, int sender
 }
 
 template <class Exec>
-void SignCompressor<Exec>::decompress_all(const Exec& exec, const Words& messages,
-                                          const Vector<Exec, float>& x) const {
+void SignCompressor<Exec>::decompress_all(const Exec& exec, const Words& messages, const Vector<Exec, float>& x) const {
   const Region region("OneBit::compress::decompress");
   const std::size_t slots = m_layout.slots, words = m_layout.words, message_words = m_layout.message_words();
   const WordTable<Exec> table{m_layout.length, words, slots, m_slot_begins, m_word_slots};

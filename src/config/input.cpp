@@ -83,15 +83,15 @@ const std::string& scalar(const RawValue& raw, const std::string& path, const st
 /// Collects the keys of one section.
 class Declare {
 public:
-  Declare(std::vector<Section>& sections, const std::string& name, const std::string& meaning)
-      : m_sections(sections) {
+  Declare(std::vector<Section>& sections, const std::string& name, const std::string& meaning) : m_sections(sections) {
     sections.push_back({name, meaning, {}});
   }
 
   template <class Int>
   void integer(const std::string& name, Int& value, std::int64_t low, std::int64_t high, const std::string& meaning) {
     const std::string range = range_text(std::to_string(low), std::to_string(high), high >= unbounded);
-    add(name, "integer", range, meaning,
+    add(
+        name, "integer", range, meaning,
         [&value, low, high, range, path = path(name)](const RawValue& raw) {
           value = static_cast<Int>(to_integer(raw, path, low, high, range));
         },
@@ -101,9 +101,11 @@ public:
   /// \param low_allowed false for a range that leaves out its lower end
   void real(const std::string& name, double& value, double low, double high, const std::string& meaning,
             bool low_allowed = true) {
-    const std::string range = std::isinf(high) ? (low_allowed ? "≥ " : "> ") + shortest(low)
-                                               : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
-    add(name, "real", range, meaning,
+    const std::string range = std::isinf(high)
+                                  ? (low_allowed ? "≥ " : "> ") + shortest(low)
+                                  : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
+    add(
+        name, "real", range, meaning,
         [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "number");
           char* end = nullptr;
@@ -125,7 +127,8 @@ public:
   }
 
   void flag(const std::string& name, bool& value, const std::string& meaning) {
-    add(name, "boolean", "true or false", meaning,
+    add(
+        name, "boolean", "true or false", meaning,
         [&value, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "boolean");
           if (text != "true" && text != "false")
@@ -137,13 +140,15 @@ public:
   }
 
   void text(const std::string& name, std::string& value, const std::string& meaning) {
-    add(name, "text", "", meaning,
+    add(
+        name, "text", "", meaning,
         [&value, path = path(name)](const RawValue& raw) { value = printable(scalar(raw, path, "text"), raw, path); },
         [&value] { return quoted(value); });
   }
 
   void list(const std::string& name, std::vector<std::string>& value, const std::string& meaning) {
-    add(name, "list of text", "at least one", meaning,
+    add(
+        name, "list of text", "at least one", meaning,
         [&value, path = path(name)](const RawValue& raw) {
           if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
           for (const std::string& item : raw.items)
@@ -156,7 +161,8 @@ public:
 
   void word(const std::string& name, std::string& value, const std::vector<std::string>& words,
             const std::string& meaning) {
-    add(name, "word", join(words, ", "), meaning,
+    add(
+        name, "word", join(words, ", "), meaning,
         [&value, words, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "word");
           if (std::find(words.begin(), words.end(), text) == words.end()) throw unknown_word(raw, path, text, words);
@@ -167,7 +173,8 @@ public:
 
   template <class Enum>
   void choice(const std::string& name, Enum& value, const Words<Enum>& words, const std::string& meaning) {
-    add(name, "word", join(names(words), ", "), meaning,
+    add(
+        name, "word", join(names(words), ", "), meaning,
         [&value, words, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "word");
           const auto found = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.first == text; });
@@ -180,7 +187,8 @@ public:
   void number_or_word(const std::string& name, NumberOrWord& value, std::int64_t low,
                       const std::vector<std::string>& words, const std::string& meaning) {
     const std::string range = join(words, ", ") + " or an integer ≥ " + std::to_string(low);
-    add(name, "integer or word", range, meaning,
+    add(
+        name, "integer or word", range, meaning,
         [&value, low, words, range, path = path(name)](const RawValue& raw) {
           const std::string& text = scalar(raw, path, "integer or word");
           if (std::find(words.begin(), words.end(), text) != words.end())
@@ -248,9 +256,7 @@ const std::vector<std::string>& algorithm_names() {
   return all;
 }
 
-bool has_warmup(const std::string& algorithm) {
-  return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit";
-}
+bool has_warmup(const std::string& algorithm) { return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit"; }
 
 std::string to_string(Backend backend) { return name_of(backend_words, backend); }
 std::string to_string(WorkloadKind kind) { return name_of(workload_words, kind); }
@@ -274,8 +280,9 @@ std::vector<Section> keys(Input& in) {
              "taken inside `run.output`; empty writes none.");
     key.real("progress_interval_s", in.run.progress_interval_s, 0, infinity,
              "Least time between two progress lines, in seconds; 0 prints none.");
-    key.integer("check_replicas_every", in.run.check_replicas_every, 0, unbounded,
-                "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+    key.integer(
+        "check_replicas_every", in.run.check_replicas_every, 0, unbounded,
+        "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -304,8 +311,7 @@ std::vector<Section> keys(Input& in) {
     key.real("clip", in.optimizer.clip, 0, infinity,
              "Greatest global gradient norm, of the averaged gradient in dense phases and of the root mean square over "
              "ranks in compressed ones; 0 does not clip.");
-    key.choice("on_nonfinite", in.optimizer.on_nonfinite,
-               {{"abort", OnNonfinite::abort}, {"skip", OnNonfinite::skip}},
+    key.choice("on_nonfinite", in.optimizer.on_nonfinite, {{"abort", OnNonfinite::abort}, {"skip", OnNonfinite::skip}},
                "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
   }
   {
@@ -382,7 +388,8 @@ std::vector<Section> keys(Input& in) {
                 {"sentencepiece", Tokenizer::sentencepiece}},
                "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
                "`sentencepiece`: subwords, trained on the training text on first use.");
-    key.integer("vocabulary", in.data.vocabulary, 300, 16777216, "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
+    key.integer("vocabulary", in.data.vocabulary, 300, 16777216,
+                "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
     key.text("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
     key.real("validation_fraction", in.data.validation_fraction, 0, 0.9,
              "Share of the text, at its end, that is kept for validation.", false);
@@ -410,8 +417,8 @@ std::string Input::where(const std::string& path) const {
 }
 
 void apply_preset(Input& in) {
-  const Preset& preset = *std::find_if(std::begin(presets), std::end(presets),
-                                       [&](const Preset& p) { return in.model.preset == p.name; });
+  const Preset& preset =
+      *std::find_if(std::begin(presets), std::end(presets), [&](const Preset& p) { return in.model.preset == p.name; });
   const auto fill = [](int& value, int from_preset) {
     if (value == 0) value = from_preset;
   };
@@ -451,8 +458,9 @@ void check(const Input& in, int ranks) {
                std::to_string(in.model.heads) + " heads do not divide hidden width " + std::to_string(in.model.hidden),
                "choose model.heads so that it divides model.hidden");
       if (in.model.sequence > in.model.positions)
-        refuse("model.sequence", "a sample of " + std::to_string(in.model.sequence) + " tokens has more than " +
-                                     std::to_string(in.model.positions) + " positions",
+        refuse("model.sequence",
+               "a sample of " + std::to_string(in.model.sequence) + " tokens has more than " +
+                   std::to_string(in.model.positions) + " positions",
                "lower model.sequence or raise model.positions");
       break;
     case WorkloadKind::replay:
@@ -480,12 +488,14 @@ std::string documentation() {
   std::ostringstream text;
   text << "# Input\n\n"
           "<!-- Generated by `onebit list --input-keys`; a test fails when it is not current. -->\n\n"
-          "A run is described by one YAML file of sections and keys. Every key has a default. Unknown keys, wrong types\n"
+          "A run is described by one YAML file of sections and keys. Every key has a default. Unknown keys, wrong "
+          "types\n"
           "and impossible combinations are refused with file, line and column. `--set section.key=value` overrides a\n"
           "key on the command line, and the complete input, defaults included, is written to `input.resolved.yaml`\n"
           "beside the results.\n";
   for (const Section& section : keys(defaults)) {
-    text << "\n## " << section.name << "\n\n" << section.meaning << "\n\n"
+    text << "\n## " << section.name << "\n\n"
+         << section.meaning << "\n\n"
          << "| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
     for (const Key& key : section.keys)
       text << "| `" << key.name << "` | " << key.type << " | `" << key.print() << "` | " << key.allowed << " | "

@@ -57,8 +57,9 @@ std::string read_files(const std::vector<std::string>& files, bool must_be_utf8)
   for (const std::string& file : files) {
     const std::uintmax_t size = checked_size(file);
     if (size > most - total) {
-      throw InputError(file, "the corpus up to here has " + std::to_string(total) + " + " + std::to_string(size) +
-                                 " bytes; with its tokens, this machine's memory holds " + std::to_string(most),
+      throw InputError(file,
+                       "the corpus up to here has " + std::to_string(total) + " + " + std::to_string(size) +
+                           " bytes; with its tokens, this machine's memory holds " + std::to_string(most),
                        "use fewer or smaller files");
     }
     sizes.push_back(static_cast<std::size_t>(size));
@@ -75,9 +76,10 @@ std::string read_files(const std::vector<std::string>& files, bool must_be_utf8)
                        "check the permissions of the file");
     }
     if (!stream.read(text.data() + offset, static_cast<std::streamsize>(sizes[i]))) {
-      throw InputError(files[i], "could be read only up to byte " + std::to_string(stream.gcount()) + " of " +
-                                     std::to_string(sizes[i]),
-                       "check that nothing writes to the file and that its file system works");
+      throw InputError(
+          files[i],
+          "could be read only up to byte " + std::to_string(stream.gcount()) + " of " + std::to_string(sizes[i]),
+          "check that nothing writes to the file and that its file system works");
     }
     if (must_be_utf8) {
       const std::size_t valid = utf8_prefix(std::string_view(text).substr(offset, sizes[i]));

@@ -24,8 +24,9 @@ std::size_t window_tokens(Objective objective, std::size_t sequence) {
 
 void check_length(const Corpus& corpus, const char* part, const std::vector<int>& tokens, std::size_t needed) {
   if (tokens.size() >= needed) return;
-  throw InputError(corpus.name(), std::string("its ") + part + " part has " + std::to_string(tokens.size()) +
-                                      " tokens, but one sample needs " + std::to_string(needed),
+  throw InputError(corpus.name(),
+                   std::string("its ") + part + " part has " + std::to_string(tokens.size()) +
+                       " tokens, but one sample needs " + std::to_string(needed),
                    "give more text, or set a shorter sequence or another validation fraction");
 }
 
@@ -73,9 +74,10 @@ void mask(const Corpus& corpus, std::uint64_t key, std::size_t masked, std::vect
 
 int predictions(Objective objective, int batch, int sequence) {
   if (std::int64_t{batch} * sequence > std::numeric_limits<int>::max()) {
-    throw InputError("batch", std::to_string(batch) + " samples of " + std::to_string(sequence) +
-                                  " tokens are more than 2^31 - 1 tokens",
-                     "set a smaller batch and accumulate gradients over several");
+    throw InputError(
+        "batch",
+        std::to_string(batch) + " samples of " + std::to_string(sequence) + " tokens are more than 2^31 - 1 tokens",
+        "set a smaller batch and accumulate gradients over several");
   }
   return objective == Objective::causal ? batch * sequence : batch * static_cast<int>(masked_tokens(sequence));
 }

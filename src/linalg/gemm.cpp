@@ -60,7 +60,8 @@ cublasHandle_t cublas(const Kokkos::Cuda& exec) {
   static const cublasHandle_t handle = [] {
     cublasHandle_t created = nullptr;
     if (cublasCreate(&created) != CUBLAS_STATUS_SUCCESS)
-      throw RunError("cuBLAS", "cublasCreate failed", "check that the GPU has free memory and the driver is new enough");
+      throw RunError("cuBLAS", "cublasCreate failed",
+                     "check that the GPU has free memory and the driver is new enough");
     return created;
   }();
   cublasSetStream(handle, exec.cuda_stream());
@@ -88,12 +89,11 @@ void gemm_grid_cuda(const Kokkos::Cuda& exec, int outer, int inner, Transpose op
   const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   for (int o = 0; o < outer; ++o) {
     const auto call = [&](auto strided_batched) {
-      return strided_batched(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha,
-                             b.data + o * b.outer_stride, static_cast<int>(b.row_stride),
-                             static_cast<long long>(b.inner_stride), a.data + o * a.outer_stride,
-                             static_cast<int>(a.row_stride), static_cast<long long>(a.inner_stride), &beta,
-                             c.data + o * c.outer_stride, static_cast<int>(c.row_stride),
-                             static_cast<long long>(c.inner_stride), inner);
+      return strided_batched(
+          cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data + o * b.outer_stride,
+          static_cast<int>(b.row_stride), static_cast<long long>(b.inner_stride), a.data + o * a.outer_stride,
+          static_cast<int>(a.row_stride), static_cast<long long>(a.inner_stride), &beta, c.data + o * c.outer_stride,
+          static_cast<int>(c.row_stride), static_cast<long long>(c.inner_stride), inner);
     };
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if constexpr (std::is_same_v<Real, float>)
@@ -118,8 +118,8 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
     const int edge = tile_edge(m, n);
     const int rows = (m + edge - 1) / edge, columns = (n + edge - 1) / edge;
     Kokkos::parallel_for(
-        "OneBit::linalg::gemm",
-        Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, rows * columns), [=](int tile) {
+        "OneBit::linalg::gemm", Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, rows * columns),
+        [=](int tile) {
           const int i = tile % rows * edge, j = tile / rows * edge;
           const Rows<const Real> a_tile{a.data + (op_a == Transpose::yes ? i : i * a.row_stride), a.row_stride};
           const Rows<const Real> b_tile{b.data + (op_b == Transpose::yes ? j * b.row_stride : j), b.row_stride};
@@ -154,10 +154,10 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
   }
 }
 
-#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                            \
-  template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>,             \
-                                 Rows<const Real>, Real, Rows<Real>);                                                  \
-  template void gemm_grid<Exec, Real>(const Exec&, int, int, Transpose, Transpose, int, int, int, Real,                \
+#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
+  template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \
+                                 Rows<const Real>, Real, Rows<Real>);                                      \
+  template void gemm_grid<Exec, Real>(const Exec&, int, int, Transpose, Transpose, int, int, int, Real,    \
                                       MatrixGrid<const Real>, MatrixGrid<const Real>, Real, MatrixGrid<Real>);
 #define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)

@@ -47,9 +47,9 @@ KOKKOS_FORCEINLINE_FUNCTION Real exp(Real x) {
   const Real shifted = x * Real(1.4426950408889634) + shift;
   const Real n = shifted - shift;
   const Real r = (x - n * Constants::ln2_high) - n * Constants::ln2_low;
-  constexpr double inverse_factorial[] = {1.,           1.,          1. / 2,         1. / 6,        1. / 24,
-                                          1. / 120,     1. / 720,    1. / 5040,      1. / 40320,    1. / 362880,
-                                          1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
+  constexpr double inverse_factorial[] = {
+      1.,        1.,         1. / 2,      1. / 6,       1. / 24,       1. / 120,       1. / 720,
+      1. / 5040, 1. / 40320, 1. / 362880, 1. / 3628800, 1. / 39916800, 1. / 479001600, 1. / 6227020800};
   Real series = Real(inverse_factorial[Constants::degree]);
   for (int k = Constants::degree - 1; k >= 0; --k) series = series * r + Real(inverse_factorial[k]);
   Bits bits;

@@ -66,8 +66,7 @@ void Attention<Exec, Real>::softmax_backward(const Exec& exec, ConstMatrix conte
         const int row = sample * T + query, first = head * D;
         // Σ_j (dropped probability)(gradient at it), which equals Σ_d (context)(gradient at it): Dao et al. 2022,
         // "FlashAttention", appendix B.2.
-        const Real product =
-            team.sum(D, [&](int d) { return context(row, first + d) * d_context(row, first + d); });
+        const Real product = team.sum(D, [&](int d) { return context(row, first + d) * d_context(row, first + d); });
         team.for_each(T, dropout.row(sample, query, head, T), [&](int j, Real factor) {
           const Real probability = probabilities(r, j);
           d_scores(r, j) = probability * (factor * d_scores(r, j) - product);

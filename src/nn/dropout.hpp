@@ -76,16 +76,18 @@ public:
   /// \param site        place in the model, below 65536
   /// \param sequence    T, positions of a sample, at most 65536
   Dropout(Real probability, const DropoutKey& key, int site, int sequence)
-      : m_key(stream_key(key.seed, Stream::dropout)), m_step(key.step), m_first_sample(key.first_sample),
+      : m_key(stream_key(key.seed, Stream::dropout)),
+        m_step(key.step),
+        m_first_sample(key.first_sample),
         m_threshold(std::min<std::uint32_t>(static_cast<std::uint32_t>(probability * 65536 + Real(0.5)), 65535)),
-        m_scale(Real(65536) / static_cast<Real>(65536 - m_threshold)), m_site(site), m_sequence(sequence) {}
+        m_scale(Real(65536) / static_cast<Real>(65536 - m_threshold)),
+        m_site(site),
+        m_sequence(sequence) {}
 
   KOKKOS_FORCEINLINE_FUNCTION bool active() const { return m_threshold > 0; }
 
   /// The mask of row r of (B*T).
-  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int r) const {
-    return row(r / m_sequence, r % m_sequence, 0, 0);
-  }
+  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int r) const { return row(r / m_sequence, r % m_sequence, 0, 0); }
 
   /// The mask of (sample, position) in a matrix that has `length` elements for each of some groups: attention draws
   /// over (query position; head, key position).

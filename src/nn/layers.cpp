@@ -22,8 +22,8 @@ linalg::Rows<typename View::value_type> rows_of(const View& matrix) {
 
 template <class Exec, class Real>
 void Layers<Exec, Real>::dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output) {
-  gemm<Exec, Real>(exec, Transpose::no, Transpose::yes, output.extent_int(0), output.extent_int(1),
-                   input.extent_int(1), Real(1), rows_of(input), rows_of(weight), Real(0), rows_of(output));
+  gemm<Exec, Real>(exec, Transpose::no, Transpose::yes, output.extent_int(0), output.extent_int(1), input.extent_int(1),
+                   Real(1), rows_of(input), rows_of(weight), Real(0), rows_of(output));
 }
 
 template <class Exec, class Real>
@@ -76,8 +76,7 @@ void Layers<Exec, Real>::add_bias_backward(const Exec& exec, ConstMatrix d_outpu
         const int begin = block * rows_per_block<Exec>;
         const int end = begin + rows_per_block<Exec> < rows ? begin + rows_per_block<Exec> : rows;
         team.for_each(columns, [&](int j) { sums(block, j) = d_output(begin, j); });
-        for (int r = begin + 1; r < end; ++r)
-          team.for_each(columns, [&](int j) { sums(block, j) += d_output(r, j); });
+        for (int r = begin + 1; r < end; ++r) team.for_each(columns, [&](int j) { sums(block, j) += d_output(r, j); });
       });
   add_partial_sums(exec, sums, d_bias, scale);
 }

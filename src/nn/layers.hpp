@@ -20,7 +20,7 @@ namespace onebit::nn {
 /// reciprocal_std(r) = 1 / √(variance of row r + epsilon).
 template <class Exec, class Real>
 struct LayerNorm {
-  VectorRef<Exec, const Real> weight, bias;    ///< (C)
+  VectorRef<Exec, const Real> weight, bias;  ///< (C)
   Real epsilon;
   MatrixRef<Exec, Real> input, output;         ///< (N, C)
   VectorRef<Exec, Real> mean, reciprocal_std;  ///< (N)
@@ -53,8 +53,8 @@ struct Layers {
   static void dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output);
 
   /// d_input (N, in) ← scale · d_output (N, out) · weight, or += that.
-  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add,
-                                   Matrix d_input, Real scale = 1);
+  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add, Matrix d_input,
+                                   Real scale = 1);
 
   /// d_weight (out, in) += scale · d_outputᵀ · input.
   static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Matrix d_weight,

@@ -39,8 +39,8 @@ Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int s
   const std::uint32_t call = group * calls_per_group + j / 128 * 16 + j % 16;
   const std::uint32_t place = static_cast<std::uint32_t>(site << 16 | position);
   const std::uint32_t global_sample = static_cast<std::uint32_t>(key.first_sample + sample);
-  const Philox4 random = philox(stream_key(key.seed, Stream::dropout), std::uint64_t{place} << 32 | call,
-                                key.step << 32 | global_sample);
+  const Philox4 random =
+      philox(stream_key(key.seed, Stream::dropout), std::uint64_t{place} << 32 | call, key.step << 32 | global_sample);
   const int h = j / 16 % 8;
   const std::uint32_t decision = h < 4 ? random.word[h] & 0xFFFFu : random.word[h - 4] >> 16;
   return decision < threshold ? Real(0) : Real(65536) / Real(65536 - threshold);
@@ -102,8 +102,7 @@ Real gelu_derivative_ref(Real u) {
 }
 
 template <class Real>
-Array<Real> layer_norm_ref(const Array<Real>& input, const Array<Real>& weight, const Array<Real>& bias,
-                           Real epsilon) {
+Array<Real> layer_norm_ref(const Array<Real>& input, const Array<Real>& weight, const Array<Real>& bias, Real epsilon) {
   Array<Real> output(input.rows, input.columns);
   const int C = input.columns;
   for (int r = 0; r < input.rows; ++r) {
@@ -219,15 +218,14 @@ Array<Real> embed_ref(int sequence, const std::vector<int>& tokens, const Array<
                       const Array<Real>& position, const Array<Real>& type) {
   Array<Real> output(static_cast<int>(tokens.size()), word.columns);
   for (int r = 0; r < output.rows; ++r)
-    for (int j = 0; j < output.columns; ++j)
-      output(r, j) = word(tokens[r], j) + position(r % sequence, j) + type(j);
+    for (int j = 0; j < output.columns; ++j) output(r, j) = word(tokens[r], j) + position(r % sequence, j) + type(j);
   return output;
 }
 
 /// d_word and d_position += their gradients.
 template <class Real>
-void embed_backward_ref(int sequence, const std::vector<int>& tokens, const Array<Real>& d_output,
-                        Array<Real>& d_word, Array<Real>& d_position) {
+void embed_backward_ref(int sequence, const std::vector<int>& tokens, const Array<Real>& d_output, Array<Real>& d_word,
+                        Array<Real>& d_position) {
   for (int r = 0; r < d_output.rows; ++r)
     for (int j = 0; j < d_output.columns; ++j) {
       d_word(tokens[r], j) += d_output(r, j);

@@ -33,10 +33,10 @@ const Shape& checked(const Shape& shape) {
   check(shape.layers > 0 && shape.hidden > 0 && shape.heads > 0 && shape.feed_forward > 0 && shape.vocabulary > 0 &&
             shape.positions > 0,
         "layers, hidden, heads, feed_forward, vocabulary and positions must be positive", "set all of them");
-  check(shape.hidden % shape.heads == 0,
-        "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) +
-            ")",
-        "choose a number of heads that divides hidden");
+  check(
+      shape.hidden % shape.heads == 0,
+      "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) + ")",
+      "choose a number of heads that divides hidden");
   return shape;
 }
 
@@ -127,10 +127,14 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
 template <class Exec, class Real>
 Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch, int sequence, int predictions,
                                      Real dropout)
-    : m_shape(shape), m_offsets(shape),
+    : m_shape(shape),
+      m_offsets(shape),
       m_attention{batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt},
-      m_rows(batch * sequence), m_predictions(predictions), m_dropout(dropout),
-      m_epsilon(shape.architecture == Architecture::bert ? Real(1e-12) : Real(1e-5)), m_loss_sum(predictions) {
+      m_rows(batch * sequence),
+      m_predictions(predictions),
+      m_dropout(dropout),
+      m_epsilon(shape.architecture == Architecture::bert ? Real(1e-12) : Real(1e-5)),
+      m_loss_sum(predictions) {
   check(batch > 0 && sequence > 0, "a batch has no tokens", "ask for at least one sample of one token");
   check(sequence <= shape.positions,
         "a sequence of " + std::to_string(sequence) + " tokens is longer than the " + std::to_string(shape.positions) +
@@ -243,15 +247,16 @@ double Transformer<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const 
 }
 
 template <class Exec, class Real>
-double Transformer<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x,
-                                        const Tokens<Exec>& tokens, const DropoutKey& key) {
+double Transformer<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
+                                        const DropoutKey& key) {
   return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient);
 }
 
 /// Σ losses, in double and in a fixed order.
 template <class Exec, class Real>
 double sum_losses(const Exec& exec, const OrderedSum<Exec>& sum, VectorRef<Exec, const Real> losses) {
-  return sum(exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
+  return sum(
+      exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
 }
 
 template <class Exec, class Real>
@@ -268,8 +273,8 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
   const LayerNorm<Exec, Real> first = norm(x, 0);
-  Kernels::embed(exec, T, tokens.input, weight(m_offsets.word, V, H),
-                 weight(m_offsets.position, m_shape.positions, H), bias(m_offsets.type, bert ? H : 0), first.input);
+  Kernels::embed(exec, T, tokens.input, weight(m_offsets.word, V, H), weight(m_offsets.position, m_shape.positions, H),
+                 bias(m_offsets.type, bert ? H : 0), first.input);
   if (!bert) Kernels::drop_out(exec, embedding_dropout(), first.input);
   Kernels::layer_norm(exec, first);
   if (bert) Kernels::drop_out(exec, embedding_dropout(), first.output);

@@ -13,7 +13,8 @@ namespace {
 /// The numbers of one update, as the kernels take them.
 struct Update {
   float beta1, beta2, epsilon, weight_decay, lr;
-  float gradient_factor;                         ///< of clipping
+  float one_minus_beta1, one_minus_beta2;          ///< rounded once: 1 − 0.999f is wrong in its fifth digit
+  float gradient_factor;                           ///< of clipping
   float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
 
   /// x − γ (m / (√v + η) + λ x)
@@ -30,6 +31,8 @@ Update make_update(const config::Input& input, const StepContext& context, long 
   Update update{};
   update.beta1 = static_cast<float>(in.beta1);
   update.beta2 = static_cast<float>(in.beta2);
+  update.one_minus_beta1 = static_cast<float>(1.0 - in.beta1);
+  update.one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
   update.epsilon = static_cast<float>(in.epsilon);
   update.weight_decay = static_cast<float>(in.weight_decay);
   update.lr = static_cast<float>(context.lr);
@@ -75,9 +78,8 @@ compress::Scale make_scale(const config::Input& input) {
 template <class Exec>
 double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
   return std::sqrt(sum(
-      exec, "OneBit::optim::l2_norm", KOKKOS_LAMBDA(std::size_t i) {
-        return static_cast<double>(vector(i)) * static_cast<double>(vector(i));
-      }));
+      exec, "OneBit::optim::l2_norm",
+      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); }));
 }
 
 }  // namespace
@@ -116,8 +118,8 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
   m_variance_l1 = m_sum(
       exec, "OneBit::optim::adam", KOKKOS_LAMBDA(std::size_t i) {
         const float gradient = update.gradient_factor * g(i);
-        m(i) = update.beta1 * m(i) + (1.0f - update.beta1) * gradient;
-        v(i) = update.beta2 * v(i) + (1.0f - update.beta2) * gradient * gradient;
+        m(i) = update.beta1 * m(i) + update.one_minus_beta1 * gradient;
+        v(i) = update.beta2 * v(i) + update.one_minus_beta2 * gradient * gradient;
         x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u);
         return v(i);
       });
@@ -154,7 +156,7 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   const auto decays = m_decays;
   for_each(
       exec, "OneBit::optim::local_momentum", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
-        m(i) = update.beta1 * m(i) + (1.0f - update.beta1) * (update.gradient_factor * g(i));
+        m(i) = update.beta1 * m(i) + update.one_minus_beta1 * (update.gradient_factor * g(i));
       });
   fence(exec, "OneBit::optim::local_momentum");
   times.add(Phase::compress, watch.seconds());
@@ -166,9 +168,8 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
 
   watch.restart();
   for_each(
-      exec, "OneBit::optim::frozen_update", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
-        x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u);
-      });
+      exec, "OneBit::optim::frozen_update", m.extent(0),
+      KOKKOS_LAMBDA(std::size_t i) { x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u); });
   fence(exec, "OneBit::optim::frozen_update");
   times.add(Phase::update, watch.seconds());
 

@@ -25,19 +25,19 @@ struct Setup {
 
 /// What changes from step to step.
 struct StepContext {
-  long step = 1;                 ///< t, from 1
-  double lr = 0;                 ///< γ of this step
-  double mean_square_norm = 0;   ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
+  long step = 1;                ///< t, from 1
+  double lr = 0;                ///< γ of this step
+  double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
 };
 
 /// What a step tells steps.csv; a NaN is an empty cell.
 struct StepState {
-  bool compressed = false;       ///< this step's exchange carried compressed vectors
-  double variance_l1 = 0;        ///< ‖v‖₁
-  double variance_ratio = 0;     ///< r_t, NaN while t ≤ Δ
-  double worker_residual_l2 = 0; ///< ‖δ_i‖₂ of this rank
-  double server_residual_l2 = 0; ///< ‖δ̄_k‖₂ of this rank
-  long frozen_at = 0;            ///< T_w once it is known, else 0
+  bool compressed = false;        ///< this step's exchange carried compressed vectors
+  double variance_l1 = 0;         ///< ‖v‖₁
+  double variance_ratio = 0;      ///< r_t, NaN while t ≤ Δ
+  double worker_residual_l2 = 0;  ///< ‖δ_i‖₂ of this rank
+  double server_residual_l2 = 0;  ///< ‖δ̄_k‖₂ of this rank
+  long frozen_at = 0;             ///< T_w once it is known, else 0
 };
 
 /// One algorithm with its state (momentum, variance, residuals).

@@ -27,7 +27,7 @@ std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
   std::uint64_t sum = 0;
   Kokkos::parallel_reduce(
       "OneBit::train::hash", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, values.extent(0)),
-      KOKKOS_LAMBDA(std::size_t i, std::uint64_t& partial) {
+      KOKKOS_LAMBDA(std::size_t i, std::uint64_t & partial) {
         std::uint32_t bits;
         const float value = values(i);
         memcpy(&bits, &value, sizeof bits);
@@ -54,8 +54,8 @@ void check_replicas(const Exec& exec, const Communicator& communicator, const Ve
                           "all run the same binary");
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                          \
-  template std::uint64_t hash(const Exec&, const Vector<Exec, float>&);   \
+#define ONEBIT_INSTANTIATE(Exec)                                        \
+  template std::uint64_t hash(const Exec&, const Vector<Exec, float>&); \
   template void check_replicas(const Exec&, const Communicator&, const Vector<Exec, float>&, long);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

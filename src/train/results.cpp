@@ -23,9 +23,10 @@ double dense_bytes(std::size_t parameters, int ranks) {
 Results::Results(const Communicator& communicator, const std::string& directory)
     : m_communicator(communicator), m_directory(directory), m_final_validation_loss(nothing) {
   if (communicator.rank() > 0) return;
-  std::vector<std::string> columns = {"step", "phase", "loss", "validation_loss", "lr", "gradient_l2", "variance_l1",
-                                      "variance_ratio", "worker_residual_l2", "server_residual_l2", "skipped",
-                                      "bytes_sent", "step_s"};
+  std::vector<std::string> columns = {
+      "step",        "phase",       "loss",           "validation_loss",    "lr",
+      "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",
+      "skipped",     "bytes_sent",  "step_s"};
   for (const char* name : phase_names) columns.push_back(std::string(name) + "_s");
   m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", columns);
 }
@@ -48,10 +49,19 @@ void Results::add(const StepRecord& record) {
   if (!m_steps) return;
 
   const optim::StepState& state = record.state;
-  std::vector<report::Cell> cells = {record.step, phase_name[state.compressed], record.loss, record.validation_loss,
-                                     record.lr, record.gradient_norm, state.variance_l1, state.variance_ratio,
-                                     state.worker_residual_l2, state.server_residual_l2, int{record.skipped},
-                                     record.bytes, record.seconds};
+  std::vector<report::Cell> cells = {record.step,
+                                     phase_name[state.compressed],
+                                     record.loss,
+                                     record.validation_loss,
+                                     record.lr,
+                                     record.gradient_norm,
+                                     state.variance_l1,
+                                     state.variance_ratio,
+                                     state.worker_residual_l2,
+                                     state.server_residual_l2,
+                                     int{record.skipped},
+                                     record.bytes,
+                                     record.seconds};
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     cells.emplace_back(record.times[static_cast<Phase>(phase)]);
   m_steps->row(cells);
@@ -150,9 +160,9 @@ void Results::write_profile() {
       const std::string name = measures[i].name;
       if (name == "total") mean_total = sum;
       if (name == "communication") mean_communication = sum;
-      rows.push_back({phase_name[compressed], name, sums.steps, least, sum / ranks, greatest,
-                      mean_total > 0 && name == "communication" ? report::Cell(mean_communication / mean_total)
-                                                                : report::Cell()});
+      rows.push_back(
+          {phase_name[compressed], name, sums.steps, least, sum / ranks, greatest,
+           mean_total > 0 && name == "communication" ? report::Cell(mean_communication / mean_total) : report::Cell()});
     }
   }
   m_communicator.collectively([&] {

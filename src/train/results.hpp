@@ -23,12 +23,12 @@ struct StepRecord {
   double loss;             ///< mean over ranks
   double validation_loss;  ///< NaN where this step did not validate
   double lr;
-  double gradient_norm;    ///< √((1/n) Σ ‖g_i‖²)
-  double tokens;           ///< of this step over all ranks
-  bool skipped;            ///< a non-finite gradient was left out
+  double gradient_norm;  ///< √((1/n) Σ ‖g_i‖²)
+  double tokens;         ///< of this step over all ranks
+  bool skipped;          ///< a non-finite gradient was left out
   optim::StepState state;
-  std::uint64_t bytes;     ///< that this rank handed over in this step
-  double seconds;          ///< of the whole step, without validation
+  std::uint64_t bytes;  ///< that this rank handed over in this step
+  double seconds;       ///< of the whole step, without validation
   PhaseTimes times;
 };
 
@@ -63,7 +63,7 @@ private:
   const Communicator& m_communicator;
   std::string m_directory;
   std::unique_ptr<report::CsvFile> m_steps, m_profile;  ///< on rank 0
-  std::array<PhaseSums, 2> m_sums;  ///< [compressed]
+  std::array<PhaseSums, 2> m_sums;                      ///< [compressed]
   StepRecord m_last{};
   double m_final_validation_loss;
   double m_tokens = 0, m_seconds = 0;

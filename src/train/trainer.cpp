@@ -104,8 +104,9 @@ std::string nonfinite_tensor(const Exec& exec, const TensorTable& tensors, const
   for (const Tensor& tensor : tensors.tensors()) {
     const std::size_t offset = tensor.offset;
     const double sum = OrderedSum<Exec>(tensor.size())(
-        exec, "OneBit::train::nonfinite_tensor",
-        KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(g(offset + i)) * static_cast<double>(g(offset + i)); });
+        exec, "OneBit::train::nonfinite_tensor", KOKKOS_LAMBDA(std::size_t i) {
+          return static_cast<double>(g(offset + i)) * static_cast<double>(g(offset + i));
+        });
     if (!std::isfinite(sum)) return tensor.name;
   }
   return "";
@@ -142,8 +143,8 @@ template <class Exec>
   const auto first = std::find(all.begin(), all.end(), 1.0);
   const int rank = first != all.end() ? static_cast<int>(first - all.begin()) : 0;
   const std::string place = "rank " + std::to_string(rank) + ", step " + std::to_string(step);
-  const std::string what = tensor.empty() ? "the loss is not finite"
-                                          : "the gradient of tensor '" + tensor + "' is not finite";
+  const std::string what =
+      tensor.empty() ? "the loss is not finite" : "the gradient of tensor '" + tensor + "' is not finite";
   throw AgreedError(ExitStatus::failed_run,
                     communicator.broadcast(place + ": " + what, rank) +
                         "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or warmup.steps, set "
@@ -244,9 +245,8 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
     workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
-    transport = located(input.where("comm.transport"), [&] {
-      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator);
-    });
+    transport = located(input.where("comm.transport"),
+                        [&] { return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator); });
   });
   const TensorTable& tensors = workload->tensors();
   Vector<Exec, float> x, g;

@@ -25,8 +25,8 @@ public:
 private:
   TensorTable m_tensors;
   std::uint64_t m_key;
-  int m_batch;        ///< samples of one step over all ranks
-  int m_samples;      ///< of this rank
+  int m_batch;    ///< samples of one step over all ranks
+  int m_samples;  ///< of this rank
   int m_first_sample;
   float m_noise;
   float m_log_condition;

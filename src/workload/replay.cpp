@@ -15,12 +15,14 @@ void check_gradients(const ArrayReader& file, const config::Input& input, Share 
   if (shape.size() != 3 || shape[2] == 0)
     throw InputError(path, "dataset 'gradients' has not the shape (steps, ranks, parameters)", "write it so");
   if (shape[1] != static_cast<std::size_t>(share.ranks))
-    throw InputError(path, "dataset 'gradients' is for " + std::to_string(shape[1]) + " ranks, but " +
-                               std::to_string(share.ranks) + " run",
+    throw InputError(path,
+                     "dataset 'gradients' is for " + std::to_string(shape[1]) + " ranks, but " +
+                         std::to_string(share.ranks) + " run",
                      "run with " + std::to_string(shape[1]) + " ranks");
   if (shape[0] < static_cast<std::size_t>(input.train.steps))
-    throw InputError(path, "dataset 'gradients' holds " + std::to_string(shape[0]) + " steps, but train.steps is " +
-                               std::to_string(input.train.steps),
+    throw InputError(path,
+                     "dataset 'gradients' holds " + std::to_string(shape[0]) + " steps, but train.steps is " +
+                         std::to_string(input.train.steps),
                      "lower train.steps");
   const bool starts = file.has("initial");
   if (starts && file.shape("initial") != std::vector<std::size_t>{shape[2]})
@@ -72,8 +74,7 @@ Replay<Exec>::Replay(const config::Input& input, Share share)
 template <class Exec>
 void Replay<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
   Kokkos::deep_copy(m_host, 0.0f);
-  if (m_file.has("initial"))
-    located(m_place, [&] { m_file.read("initial", {0}, {m_host.extent(0)}, m_host.data()); });
+  if (m_file.has("initial")) located(m_place, [&] { m_file.read("initial", {0}, {m_host.extent(0)}, m_host.data()); });
   Kokkos::deep_copy(exec, x, m_host);
   fence(exec, "OneBit::workload::replay");
 }

@@ -21,7 +21,9 @@ public:
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times) override;
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
-  double tokens_per_step() const override { return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence; }
+  double tokens_per_step() const override {
+    return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence;
+  }
 
 private:
   void to_device(const Exec& exec);

@@ -22,10 +22,10 @@ namespace {
 /// What this process asked of MPI since the last reset.
 struct MpiCalls {
   int all_to_all = 0, all_gather = 0, allreduce = 0;
-  int other = 0;               ///< any other call that moves data or waits for other ranks
-  std::uint64_t bytes = 0;     ///< handed to all_to_all and all_gather for other ranks
-  std::uint64_t reduced = 0;   ///< bytes of the vectors given to allreduce
-  int largest_count = 0;       ///< of any call
+  int other = 0;              ///< any other call that moves data or waits for other ranks
+  std::uint64_t bytes = 0;    ///< handed to all_to_all and all_gather for other ranks
+  std::uint64_t reduced = 0;  ///< bytes of the vectors given to allreduce
+  int largest_count = 0;      ///< of any call
 };
 MpiCalls mpi_calls;
 
@@ -100,8 +100,7 @@ ONEBIT_COUNT(MPI_Send, (const void* data, int count, MPI_Datatype type, int to, 
 ONEBIT_COUNT(MPI_Isend,
              (const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request),
              (data, count, type, to, tag, comm, request))
-ONEBIT_COUNT(MPI_Recv,
-             (void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status),
+ONEBIT_COUNT(MPI_Recv, (void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status* status),
              (data, count, type, from, tag, comm, status))
 ONEBIT_COUNT(MPI_Irecv,
              (void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request),

@@ -62,8 +62,13 @@ Values compress(Values& c, const std::vector<std::size_t>& groups, bool l1) {
 class Reference {
 public:
   Reference(const config::Input& input, const TensorTable& tensors, int ranks)
-      : m_input(input), m_tensors(tensors), m_ranks(ranks), m_worker(ranks, Values(tensors.size())),
-        m_server(tensors.size()), m(tensors.size()), v(tensors.size()) {
+      : m_input(input),
+        m_tensors(tensors),
+        m_ranks(ranks),
+        m_worker(ranks, Values(tensors.size())),
+        m_server(tensors.size()),
+        m(tensors.size()),
+        v(tensors.size()) {
     const std::size_t words = (tensors.size() + 31) / 32, chunk = (words + ranks - 1) / ranks * 32;
     const auto& group = input.compression.group;
     std::size_t next = 0, last_chunk = 0, last_part = 0;
@@ -104,8 +109,7 @@ public:
     } else {
       std::vector<Values> local(m_ranks, m);
       for (int rank = 0; rank < m_ranks; ++rank)
-        for (std::size_t i = 0; i < d; ++i)
-          local[rank][i] = in.beta1 * m[i] + (1 - in.beta1) * factor * g[rank][i];
+        for (std::size_t i = 0; i < d; ++i) local[rank][i] = in.beta1 * m[i] + (1 - in.beta1) * factor * g[rank][i];
       m = in.algorithm == "onebit_adam" ? compressed_average(local) : average(local);
     }
     const double corrected = static_cast<double>(frozen ? t_w : t);
@@ -164,12 +168,10 @@ void compare(const config::Input& input) {
   const Exec exec;
   const TensorTable tensors = make_tensors();
   const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
-  const auto algorithm =
-      optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
   Reference reference(input, tensors, world.size());
   const std::size_t d = tensors.size();
-  const Vector<Exec, float> x =
-      test::to_device<Exec>(std::vector<float>(reference.x.begin(), reference.x.end()));
+  const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(reference.x.begin(), reference.x.end()));
   PhaseTimes times;
   for (int t = 1; t <= steps; ++t) {
     const Values mine = gradient(tensors, world.rank(), t);

@@ -23,7 +23,8 @@ template <class Exec>
 std::vector<int> calls_of_for_each(std::size_t length, std::size_t margin) {
   const Exec exec;
   const Vector<Exec, int> calls("OneBit::test::calls", length + margin);
-  for_each(exec, "OneBit::test::for_each", length, KOKKOS_LAMBDA(std::size_t i) { calls(i) += 1; });
+  for_each(
+      exec, "OneBit::test::for_each", length, KOKKOS_LAMBDA(std::size_t i) { calls(i) += 1; });
   fence(exec, "OneBit::test::for_each");
   return test::to_host(calls);
 }
@@ -63,7 +64,8 @@ template <class Exec, class Term>
 double ordered_sum(const std::vector<Term>& terms) {
   const auto terms_device = test::to_device<Exec>(terms);
   const OrderedSum<Exec> sum(terms.size());
-  return sum(Exec(), "OneBit::test::ordered_sum", KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
+  return sum(
+      Exec(), "OneBit::test::ordered_sum", KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
 }
 
 /// Words of philox with key `key` and counters (i, ~i), four for each i.
@@ -82,8 +84,8 @@ std::vector<std::uint32_t> philox_words(std::uint64_t key, std::size_t count) {
 
 namespace {
 
-constexpr std::size_t lengths[] = {0,    1,    2,    31,   32,          33,          63,       1000,
-                                   1023, 1024, 1025, 2048, 31 * 1024u, 32 * 1024u, 33 * 1024u + 5, (1u << 20) + 7};
+constexpr std::size_t lengths[] = {
+    0, 1, 2, 31, 32, 33, 63, 1000, 1023, 1024, 1025, 2048, 31 * 1024u, 32 * 1024u, 33 * 1024u + 5, (1u << 20) + 7};
 
 template <class Exec>
 class Parallel : public ::testing::Test {};

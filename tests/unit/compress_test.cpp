@@ -239,8 +239,7 @@ TYPED_TEST(Sign, padding_bits_are_sent_as_zero_and_not_read) {
     const SignCompressor<TypeParam> compressor(cut.layout(), Scale::l1);
     const Layout& layout = compressor.layout();
     std::vector<float> residual(cut.length, 0.0f);
-    const auto messages =
-        compress_on(compressor, 0, cut.chunks, test::random_values(cut.length, 4), residual);
+    const auto messages = compress_on(compressor, 0, cut.chunks, test::random_values(cut.length, 4), residual);
     auto dirty = messages;
     std::size_t padding = 0, dirtied = 0;
     for (int chunk = 0; chunk < cut.chunks; ++chunk) {

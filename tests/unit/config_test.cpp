@@ -84,8 +84,8 @@ TEST(Keys, defaults_read_back_the_same) {
   for (const Section& section : keys(input))
     for (const Key& key : section.keys) {
       if (key.path() == "train.steps") continue;
-      const Input read = parsed(minimal + (key.section == "train" ? "  " + key.name + ": " + key.print() + "\n"
-                                                                  : one_key(key, key.print())));
+      const Input read = parsed(
+          minimal + (key.section == "train" ? "  " + key.name + ": " + key.print() + "\n" : one_key(key, key.print())));
       EXPECT_EQ(values(read), defaults) << key.path();
       EXPECT_EQ(read.given.count(key.path()), 1u) << key.path();
     }
@@ -147,8 +147,8 @@ TEST(Keys, numbers_are_taken_up_to_the_ends_of_their_range) {
         expect_not_taken(key, key.type == "integer" ? std::to_string(static_cast<long>(range.high) + 1)
                                                     : decimal(range.high * 1.001));
       }
-      for (const char* wrong : {"x", "1x", "''", "nan", ".inf", "-.inf", "1e999", "1,5", "[1]", "[]", "{a: 1}", "~",
-                                "true"})
+      for (const char* wrong :
+           {"x", "1x", "''", "nan", ".inf", "-.inf", "1e999", "1,5", "[1]", "[]", "{a: 1}", "~", "true"})
         expect_not_taken(key, wrong);
       if (key.type == "integer")
         for (const char* wrong : {"1.5", "1e1", "0x10", "99999999999999999999"}) expect_not_taken(key, wrong);

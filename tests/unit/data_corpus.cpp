@@ -41,7 +41,8 @@ TEST_F(DataCorpus, bytes_round_trip_over_all_byte_values) {
 }
 
 TEST_F(DataCorpus, characters_have_a_token_for_each_byte_that_occurs_and_no_other) {
-  const std::string file = write("text", std::string("b\xff") + "a b\xff" + "c");  // 'c' only in the part that validates
+  const std::string file =
+      write("text", std::string("b\xff") + "a b\xff" + "c");  // 'c' only in the part that validates
   for (const bool has_mask : {false, true}) {
     const Corpus corpus({{file}, TokenizerKind::characters, has_mask, 0, "", 0.1});
     EXPECT_EQ(corpus.vocabulary(), 5 + has_mask);
@@ -143,8 +144,11 @@ TEST_F(DataCorpus, names_the_byte_that_is_not_utf_8) {
   };
   for (const auto& [text, offset] : cases) {
     const std::string bad = write("bad", text);
-    expect_input_error([&] { sentencepiece({good, bad, good}); }, bad,
-                       {"not UTF-8 at byte offset " + std::to_string(offset) + "\n"});
+    expect_input_error(
+        [&] {
+          sentencepiece({good, bad, good});
+        },
+        bad, {"not UTF-8 at byte offset " + std::to_string(offset) + "\n"});
     EXPECT_NO_THROW(bytes({good, bad, good}));
   }
   // A character divided between two files is whole in neither.

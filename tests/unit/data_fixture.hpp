@@ -24,7 +24,7 @@ namespace onebit::data {
 
 /// Lines of made-up words, frequent ones being short, with some characters of two, three and four bytes.
 inline std::string generated_text(std::size_t lines, std::uint64_t seed = 1) {
-  constexpr std::array<const char*, 16> syllables = {"ba", "den", "ki", "lo", "mer", "na", "or",  "pel",
+  constexpr std::array<const char*, 16> syllables = {"ba", "den", "ki", "lo", "mer", "na", "or", "pel",
                                                      "ra", "sto", "ti", "un", "vé",  "wü", "的", "🙂"};
   std::string text;
   for (std::size_t line = 0; line < lines; ++line) {

@@ -20,7 +20,11 @@ protected:
   /// A corpus of bytes: `train` and then `validation`.
   Corpus corpus(const std::string& train, const std::string& validation) const {
     const double size = static_cast<double>(train.size() + validation.size());
-    return Corpus({{write("text", train + validation)}, TokenizerKind::bytes, true, 0, "",
+    return Corpus({{write("text", train + validation)},
+                   TokenizerKind::bytes,
+                   true,
+                   0,
+                   "",
                    static_cast<double>(validation.size()) / size});
   }
 };

@@ -43,15 +43,15 @@ protected:
 
 TEST_F(DataTokenizer, round_trips_text_it_was_not_trained_on) {
   const auto tokenizer = make(generated_text(600, 1));
-  const std::vector<std::string> texts = {
-      "", "a", " ", "\n", "  two  spaces \n\n  lines ", "tab\tcr\r\nnul" + std::string(1, '\0') + "end",
-      "\xEF\xBB\xBFmark", "的🙂é", generated_text(50, 2), std::string(20000, 'x'),
-      // No space in sight where a long word must be cut: not inside a character.
-      [] {
-        std::string text = "a";
-        for (int i = 0; i < 3000; ++i) text += "的🙂";
-        return text;
-      }()};
+  const std::vector<std::string> texts = {"", "a", " ", "\n", "  two  spaces \n\n  lines ",
+                                          "tab\tcr\r\nnul" + std::string(1, '\0') + "end", "\xEF\xBB\xBFmark",
+                                          "的🙂é", generated_text(50, 2), std::string(20000, 'x'),
+                                          // No space in sight where a long word must be cut: not inside a character.
+                                          [] {
+                                            std::string text = "a";
+                                            for (int i = 0; i < 3000; ++i) text += "的🙂";
+                                            return text;
+                                          }()};
   for (const std::string& text : texts) EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
@@ -157,8 +157,9 @@ TEST_F(DataTokenizer, says_which_model_is_damaged) {
   const std::string text = generated_text(600);
   make(text);
   const std::string file = cached(".model").at(0), model = content(file);
-  std::vector<std::string> damaged = {"", "garbage", model.substr(0, 10), model.substr(0, model.size() / 2),
-                                      model.substr(0, model.size() - 1), model + "x"};
+  std::vector<std::string> damaged = {
+      "",         "garbage", model.substr(0, 10), model.substr(0, model.size() / 2), model.substr(0, model.size() - 1),
+      model + "x"};
   for (const std::size_t place : {std::size_t{3}, std::size_t{30}, model.size() / 2, model.size() - 1}) {
     damaged.push_back(model);
     damaged.back()[place] ^= 1;

@@ -118,8 +118,18 @@ void expect_product(const Product& p, bool as_grid) {
 /// A product of single matrices whose rows lie `gap` elements further apart than they are long.
 Product single(Transpose op_a, Transpose op_b, int m, int n, int k, double alpha, double beta, int gap) {
   const auto stride = [=](int columns) { return Operand{static_cast<std::size_t>(columns + gap), 0, 0}; };
-  return {1, 1, op_a, op_b, m, n, k, alpha, beta, stride(op_a == Transpose::yes ? m : k),
-          stride(op_b == Transpose::yes ? k : n), stride(n)};
+  return {1,
+          1,
+          op_a,
+          op_b,
+          m,
+          n,
+          k,
+          alpha,
+          beta,
+          stride(op_a == Transpose::yes ? m : k),
+          stride(op_b == Transpose::yes ? k : n),
+          stride(n)};
 }
 
 template <class Exec>
@@ -129,18 +139,15 @@ TYPED_TEST_SUITE(Gemm, test::Backends, test::BackendNames);
 TYPED_TEST(Gemm, equals_plain_loops) {
   constexpr struct {
     int m, n, k;
-  } shapes[] = {{1, 1, 1},    {1, 7, 3},     {5, 1, 9},     {3, 2, 1},    {16, 16, 16},
-                {17, 31, 33}, {63, 65, 64},  {65, 129, 40}, {70, 3, 200}, {2, 300, 65}};
-  constexpr struct {
-    double alpha, beta;
-  } factors[] = {{1, 0}, {1, 1}, {-0.5, 2}, {0, 0.25}, {0, 0}};
+  } shapes[] = {{1, 1, 1},    {1, 7, 3},    {5, 1, 9},     {3, 2, 1},    {16, 16, 16},
+                {17, 31, 33}, {63, 65, 64}, {65, 129, 40}, {70, 3, 200}, {2, 300, 65}};
+  constexpr struct { double alpha, beta; } factors[] = {{1, 0}, {1, 1}, {-0.5, 2}, {0, 0.25}, {0, 0}};
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes)
       for (const auto& shape : shapes)
         for (const auto& factor : factors)
           for (const int gap : {0, 5}) {
-            const Product product =
-                single(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
+            const Product product = single(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
             expect_product<TypeParam, float>(product, false);
             expect_product<TypeParam, double>(product, false);
           }
@@ -148,9 +155,7 @@ TYPED_TEST(Gemm, equals_plain_loops) {
 
 // On the host C is cut into square tiles of 64 to 512: shapes that give each size, with ragged tiles at both ends.
 TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
-  constexpr struct {
-    int m, n;
-  } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
+  constexpr struct { int m, n; } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes)
       for (const auto& shape : shapes)
@@ -225,8 +230,7 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
   const std::string backend = BackendName<TypeParam>::value;
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes) {
-      const std::string name =
-          backend + (op_a == Transpose::yes ? "_T" : "_N") + (op_b == Transpose::yes ? "T" : "N");
+      const std::string name = backend + (op_a == Transpose::yes ? "_T" : "_N") + (op_b == Transpose::yes ? "T" : "N");
       test::print_bits("float_" + name, large_result<TypeParam, float>(op_a, op_b));
       test::print_bits("double_" + name, large_result<TypeParam, double>(op_a, op_b));
     }

@@ -277,17 +277,20 @@ struct NormCase {
   static constexpr double epsilon = 1e-5;
 
   NormCase(const Extents& e, Real probability_)
-      : branch(random_array<Real>(e.rows, e.columns, 1)), residual(random_array<Real>(e.rows, e.columns, 2, 1, 3)),
-        bias(random_array<Real>(1, e.columns, 3)), weight(random_array<Real>(1, e.columns, 4, 0.3, 1)),
-        norm_bias(random_array<Real>(1, e.columns, 5)), d_output(random_array<Real>(e.rows, e.columns, 6)),
-        d_residual(random_array<Real>(e.rows, e.columns, 7)), probability(probability_), rows(e.rows),
+      : branch(random_array<Real>(e.rows, e.columns, 1)),
+        residual(random_array<Real>(e.rows, e.columns, 2, 1, 3)),
+        bias(random_array<Real>(1, e.columns, 3)),
+        weight(random_array<Real>(1, e.columns, 4, 0.3, 1)),
+        norm_bias(random_array<Real>(1, e.columns, 5)),
+        d_output(random_array<Real>(e.rows, e.columns, 6)),
+        d_residual(random_array<Real>(e.rows, e.columns, 7)),
+        probability(probability_),
+        rows(e.rows),
         columns(e.columns) {}
 
   Dropout<Real> dropout() const { return {probability, key, 3, rows}; }
   /// Factors, and z, by the reference.
-  Array<double> factors() const {
-    return in_double(dropout_factors_ref<Real>(probability, key, 3, 1, rows, columns));
-  }
+  Array<double> factors() const { return in_double(dropout_factors_ref<Real>(probability, key, 3, 1, rows, columns)); }
   Array<double> sum() const {
     Array<double> z = in_double(residual);
     const Array<double> factor = factors();
@@ -305,7 +308,7 @@ struct NormCase {
     const DeviceArray<Exec, Real> mean(1, rows), reciprocal_std(1, rows), dy(d_output), dz(d_residual);
     const DeviceArray<Exec, Real> d_branch(rows, columns), dw(weight), dnb(norm_bias), db(bias);
     const DeviceArray<Exec, Real> scratch(3 * row_block_count<Exec>(rows), columns);
-    const LayerNorm<Exec, Real> norm{w.vector(),  nb.vector(),   Real(epsilon),          z.matrix(),
+    const LayerNorm<Exec, Real> norm{w.vector(), nb.vector(),   Real(epsilon),          z.matrix(),
                                      y.matrix(), mean.vector(), reciprocal_std.vector()};
     Kernels::residual_layer_norm(exec, r.matrix(), b.vector(), dropout(), norm);
     const auto branch_gradient = dropout().active() ? d_branch.matrix() : dz.matrix();
@@ -333,8 +336,7 @@ TYPED_TEST(Layer, residual_layer_norm_equals_reference) {
           Array<double> d_input, d_weight = weight, d_norm_bias = in_double(norm.norm_bias),
                                  d_bias = in_double(norm.bias);
           layer_norm_backward_ref(z, weight, norm.epsilon, in_double(norm.d_output), d_input, d_weight, d_norm_bias);
-          for (std::size_t i = 0; add && i < d_input.values.size(); ++i)
-            d_input.values[i] += norm.d_residual.values[i];
+          for (std::size_t i = 0; add && i < d_input.values.size(); ++i) d_input.values[i] += norm.d_residual.values[i];
           Array<double> d_branch = d_input;
           for (std::size_t i = 0; i < d_branch.values.size(); ++i) d_branch.values[i] *= factors.values[i];
           add_bias_backward_ref(d_branch, d_bias);
@@ -370,8 +372,7 @@ TYPED_TEST(Layer, layer_norm_equals_reference) {
   const auto values = random_array(50, 40, 1), weight = random_array(1, 40, 2), bias = random_array(1, 40, 3);
   const DeviceArray<TypeParam, double> x(values), y(50, 40), w(weight), b(bias), mean(1, 50), reciprocal_std(1, 50);
   Layers<TypeParam, double>::layer_norm(
-      this->exec,
-      {w.vector(), b.vector(), 1e-12, x.matrix(), y.matrix(), mean.vector(), reciprocal_std.vector()});
+      this->exec, {w.vector(), b.vector(), 1e-12, x.matrix(), y.matrix(), mean.vector(), reciprocal_std.vector()});
   EXPECT_LE(relative_error(y.array(), layer_norm_ref(values, weight, bias, 1e-12)), rounding<double>);
   EXPECT_EQ(x.array().values, values.values);
 }
@@ -391,9 +392,9 @@ TYPED_TEST(Layer, embeddings_equal_reference) {
       const auto input = test::to_device<TypeParam>(tokens);
       const DeviceArray<TypeParam, Real> w(word), p(position), t(type), y(rows, columns), dy(d_output);
       Kernels::embed(this->exec, sequence, input, w.matrix(), p.matrix(), t.vector(), y.matrix());
-      EXPECT_LE(relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position),
-                                                    in_double(type))),
-                rounding<Real>);
+      EXPECT_LE(
+          relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position), in_double(type))),
+          rounding<Real>);
       Kernels::embed(this->exec, sequence, input, w.matrix(), p.matrix(), {}, y.matrix());
       EXPECT_LE(relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position),
                                                     Array<double>(1, columns))),
@@ -510,7 +511,12 @@ struct AttentionCase {
   Array<Real> qkv, d_context;
 
   AttentionCase(int batch_, int heads_, int sequence_, int width_, bool causal_, Real probability_)
-      : batch(batch_), heads(heads_), sequence(sequence_), width(width_), causal(causal_), probability(probability_),
+      : batch(batch_),
+        heads(heads_),
+        sequence(sequence_),
+        width(width_),
+        causal(causal_),
+        probability(probability_),
         qkv(random_array<Real>(batch * sequence, 3 * heads * width, 1)),
         d_context(random_array<Real>(batch * sequence, heads * width, 2)) {}
 
@@ -549,19 +555,19 @@ TYPED_TEST(Layer, attention_equals_reference) {
     for (const auto& shape : shapes)
       for (const bool causal : {false, true})
         for (const Real probability : {Real(0), Real(0.3)}) {
-          SCOPED_TRACE(::testing::Message() << "T " << shape.sequence << " causal " << causal << " dropout "
-                                            << probability);
+          SCOPED_TRACE(::testing::Message()
+                       << "T " << shape.sequence << " causal " << causal << " dropout " << probability);
           const AttentionCase<TypeParam, Real> attention(shape.batch, shape.heads, shape.sequence, shape.width, causal,
                                                          probability);
           const auto found = attention.run(this->exec);
           const Array<double> qkv = in_double(attention.qkv), factors = attention.factors();
-          EXPECT_LE(relative_error(found.context, attention_ref(qkv, shape.batch, shape.heads, shape.sequence, causal,
-                                                                factors)),
+          EXPECT_LE(relative_error(found.context,
+                                   attention_ref(qkv, shape.batch, shape.heads, shape.sequence, causal, factors)),
                     rounding<Real>);
-          EXPECT_LE(relative_error(found.d_qkv,
-                                   attention_backward_ref(qkv, shape.batch, shape.heads, shape.sequence, causal,
-                                                          factors, in_double(attention.d_context))),
-                    rounding<Real> * 3);
+          EXPECT_LE(
+              relative_error(found.d_qkv, attention_backward_ref(qkv, shape.batch, shape.heads, shape.sequence, causal,
+                                                                 factors, in_double(attention.d_context))),
+              rounding<Real> * 3);
         }
   });
 }

@@ -23,7 +23,9 @@ struct Batch {
 
   /// \param per_sample predicted rows of each sample
   Batch(const Shape& shape, int samples_, int sequence_, int per_sample)
-      : samples(samples_), sequence(sequence_), input(test::random_integers(samples * sequence, shape.vocabulary, 1)),
+      : samples(samples_),
+        sequence(sequence_),
+        input(test::random_integers(samples * sequence, shape.vocabulary, 1)),
         target(test::random_integers(samples * per_sample, shape.vocabulary, 2)) {
     for (int b = 0; b < samples; ++b)
       for (const int t : test::random_choice(per_sample, sequence, 3 + b)) predicted.push_back(b * sequence + t);
@@ -70,7 +72,8 @@ template <class Exec, class Real>
 class Model {
 public:
   Model(const Shape& shape, const Batch& batch, Real dropout)
-      : m_size(tensor_table(shape).size()), m_tokens(batch.tokens<Exec>()),
+      : m_size(tensor_table(shape).size()),
+        m_tokens(batch.tokens<Exec>()),
         m_model(m_exec, shape, batch.samples, batch.sequence, static_cast<int>(batch.predicted.size()), dropout) {}
 
   double loss(const std::vector<Real>& x) { return m_model.loss(m_exec, test::to_device<Exec>(x), m_tokens); }
@@ -109,8 +112,7 @@ TEST(Shape, parameter_count_of_gpt_2_is_that_of_the_published_model) {
 
 TEST(Shape, weight_decay_skips_vectors_alone) {
   for (const Shape& shape : {bert, gpt})
-    for (const Tensor& tensor : tensors_of(shape))
-      EXPECT_EQ(tensor.decays, tensor.shape.size() == 2) << tensor.name;
+    for (const Tensor& tensor : tensors_of(shape)) EXPECT_EQ(tensor.decays, tensor.shape.size() == 2) << tensor.name;
 }
 
 TEST(Shape, that_makes_no_model_is_refused) {
@@ -324,8 +326,8 @@ TYPED_TEST(TransformerTest, bits_do_not_depend_on_threads) {
     Model<TypeParam, float> model(shape, batch, 0.1f);
     const std::vector<float> x = parameters<TypeParam, float>(shape);
     const auto result = model.gradient(x);
-    const std::string name = std::string(BackendName<TypeParam>::value) +
-                             (shape.architecture == Architecture::bert ? "_bert" : "_gpt");
+    const std::string name =
+        std::string(BackendName<TypeParam>::value) + (shape.architecture == Architecture::bert ? "_bert" : "_gpt");
     test::print_bits("parameters_" + name, x);
     test::print_bits("loss_" + name, std::vector<double>{result.loss, model.loss(x)});
     test::print_bits("gradient_" + name, result.gradient);
