@@ -156,22 +156,22 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
   return values;
 }
 
-void write_array(const std::string& path, const std::string& dataset, const std::vector<float>& values) {
+void write_arrays(const std::string& path, const std::vector<NamedArray>& arrays) {
   silence_library();
   const std::string partial = path + ".partial";
-  bool written = false;
-  {
-    Id file(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  Id file(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+  bool written = file.valid();
+  for (const auto& [name, values] : arrays) {
+    if (!written) break;
     const hsize_t extent = values.size();
     const Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
-    if (file.valid()) {
-      Id data(H5Dcreate2(file, dataset.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-              H5Dclose);
-      written = data.valid() && H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0 &&
-                H5Fflush(file, H5F_SCOPE_LOCAL) >= 0;
-      written = data.close() && written;
-      written = file.close() && written;
-    }
+    Id data(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+    written = data.valid() && H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0;
+    written = data.close() && written;
+  }
+  if (file.valid()) {
+    written = written && H5Fflush(file, H5F_SCOPE_LOCAL) >= 0;
+    written = file.close() && written;
   }
   if (!written || std::rename(partial.c_str(), path.c_str()) != 0) {
     std::remove(partial.c_str());

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace onebit {
@@ -37,8 +38,11 @@ private:
   std::unique_ptr<Handle> m_file;
 };
 
-/// Writes one rank-1 float dataset to a new file: under a temporary name, renamed when it is complete.
+/// Name and elements of a rank-1 float dataset.
+using NamedArray = std::pair<std::string, std::vector<float>>;
+
+/// Writes datasets to a new file: under a temporary name, renamed when it is complete.
 /// \throws RunError
-void write_array(const std::string& path, const std::string& dataset, const std::vector<float>& values);
+void write_arrays(const std::string& path, const std::vector<NamedArray>& arrays);
 
 }  // namespace onebit

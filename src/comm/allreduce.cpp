@@ -22,9 +22,10 @@ void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vect
 
 template <class Exec>
 CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout,
-                                               compress::Scale scale)
+                                               compress::Scale scale, bool error_feedback)
     : m_transport(transport),
       m_rank(rank),
+      m_error_feedback(error_feedback),
       m_compressor(layout, scale),
       m_worker_residual("OneBit::comm::worker_residual", layout.length),
       m_server_residual("OneBit::comm::server_residual", layout.chunk_length()),
@@ -43,6 +44,10 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     times.add(phase, watch.restart());
   };
 
+  if (!m_error_feedback) {
+    Kokkos::deep_copy(exec, m_worker_residual, 0.0f);
+    Kokkos::deep_copy(exec, m_server_residual, 0.0f);
+  }
   m_compressor.compress(exec, 0, ranks, x, m_worker_residual, m_send);
   end_of(Phase::compress);
   const bool alone = ranks == 1;

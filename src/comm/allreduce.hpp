@@ -24,7 +24,9 @@ template <class Exec>
 class CompressedAllreduce {
 public:
   /// \param layout of the vectors, with as many chunks as there are ranks
-  CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout, compress::Scale scale);
+  /// \param error_feedback false drops both residuals: δ_i = δ̄_k = 0 in every call
+  CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout, compress::Scale scale,
+                      bool error_feedback = true);
 
   /// \param x (length) this rank's vector, then the average
   void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times);
@@ -38,6 +40,7 @@ private:
 
   Transport<Exec>& m_transport;
   int m_rank;
+  bool m_error_feedback;
   compress::SignCompressor<Exec> m_compressor;
   Vector<Exec, float> m_worker_residual, m_server_residual, m_mean;
   Words m_send, m_received, m_recompressed;

@@ -252,7 +252,10 @@ private:
 }  // namespace
 
 const std::vector<std::string>& algorithm_names() {
-  static const std::vector<std::string> all = {"adam", "onebit_adam", "onebit_adam_32bit"};
+  static const std::vector<std::string> all = {
+      "adam",       "onebit_adam",   "onebit_adam_32bit", "adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance",
+      "sgd",        "momentum_sgd",  "double_squeeze",    "ef_momentum_sgd", "local_sgd",          "local_momentum_sgd",
+      "onebit_sgd", "zero_one_adam", "onebit_lamb",       "onebit_lion"};
   return all;
 }
 
@@ -276,8 +279,8 @@ std::vector<Section> keys(Input& in) {
              "Directory for the CSV files and the resolved input; made if missing. A file of an earlier run there is "
              "replaced only when the new one is complete.");
     key.text("dump_parameters", in.run.dump_parameters,
-             "HDF5 file for the final parameters, dataset `parameters` of shape (parameters); a relative name is "
-             "taken inside `run.output`; empty writes none.");
+             "HDF5 file for the final state: dataset `parameters` of shape (parameters), and `momentum` and `variance` "
+             "where the algorithm has them; a relative name is taken inside `run.output`; empty writes none.");
     key.real("progress_interval_s", in.run.progress_interval_s, 0, infinity,
              "Least time between two progress lines, in seconds; 0 prints none.");
     key.integer(
@@ -308,6 +311,11 @@ std::vector<Section> keys(Input& in) {
     key.flag("bias_correction", in.optimizer.bias_correction,
              "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. "
              "For `onebit_adam` both corrections stay at T_w's value in the compression phase.");
+    key.integer("local_steps", in.optimizer.local_steps, 1, unbounded,
+                "τ: steps between two averages of the parameters for `local_sgd`, `local_momentum_sgd` and "
+                "`adam_lazy_variance` (which averages its variance then too).");
+    key.integer("variance_bits", in.optimizer.variance_bits, 1, 16,
+                "Bits of an element of the variance that `adam_nbit_variance` sends.");
     key.real("clip", in.optimizer.clip, 0, infinity,
              "Greatest global gradient norm, of the averaged gradient in dense phases and of the root mean square over "
              "ranks in compressed ones; 0 does not clip.");
@@ -339,15 +347,36 @@ std::vector<Section> keys(Input& in) {
                "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, "
                "`paper` asks r ≥ threshold, which holds from the start while v still grows from zero.");
     key.real("threshold", in.warmup.threshold, 0, 1, "How near to 1 the ratio must be.", false);
+    key.text(
+        "from", in.warmup.from,
+        "File that an earlier run of the same model left with `run.dump_parameters`: its variance is what this run "
+        "starts with, so `steps` may be 0, no phase of Adam at all. Empty starts at 0.");
   }
   {
-    Declare key(sections, "compression", "The 1-bit compressor.");
-    key.choice("scale", in.compression.scale, {{"l1", Scale::l1}, {"l2", Scale::l2}},
-               "Magnitude of a group of N elements: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N (DeepSpeed).");
+    Declare key(sections, "compression", "The compressor of every algorithm that has a compressed allreduce.");
+    key.choice("compressor", in.compression.compressor,
+               {{"sign", Compressor::sign},
+                {"sign_ternary", Compressor::sign_ternary},
+                {"column", Compressor::column},
+                {"nbit", Compressor::nbit}},
+               "`sign`: one bit and a scale for each group; `sign_ternary`: exact zeros stay zero, two bits; `column`: "
+               "one bit and two values for each column of a matrix (1-bit SGD); `nbit`: `bits` bits.");
+    key.choice(
+        "scale", in.compression.scale, {{"l1", Scale::l1}, {"l2", Scale::l2}},
+        "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
+        "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
     key.number_or_word("group", in.compression.group, 32, {"vector", "chunk", "tensor"},
                        "What shares one scale: this rank's whole vector and each server's chunk (`vector`), each "
                        "destination chunk (`chunk`), each named tensor split at chunk borders (`tensor`), or blocks of "
-                       "this many elements, counted from each chunk's start.");
+                       "this many elements, counted from each chunk's start. `column` has groups of its own.");
+    key.integer("bits", in.compression.bits, 2, 16, "Bits of an element for the compressor `nbit`.");
+    key.choice("reconstruction", in.compression.reconstruction,
+               {{"mean", Reconstruction::mean}, {"range", Reconstruction::range}},
+               "The two values of a column for the compressor `column`: `mean` of its negative and of its other "
+               "elements, or a quarter and three quarters of the way from its least to its greatest (`range`).");
+    key.flag("error_feedback", in.compression.error_feedback,
+             "Add to each vector what its last compression lost, on both sides; `false` drops the residuals, which is "
+             "an experiment on why they are there.");
   }
   {
     Declare key(sections, "comm", "Communication.");
@@ -445,6 +474,9 @@ void check(const Input& in, int ranks) {
   if (has_warmup(in.optimizer.algorithm) && in.warmup.steps.word.empty() && in.warmup.steps.number > in.train.steps)
     refuse("warmup.steps", "the variance would be frozen after the run's last step",
            "lower warmup.steps to at most train.steps (" + std::to_string(in.train.steps) + "), or use algorithm adam");
+  if (!in.warmup.from.empty() && in.optimizer.algorithm != "adam" && !has_warmup(in.optimizer.algorithm))
+    refuse("warmup.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
+           "leave out warmup.from, or use algorithm onebit_adam");
   if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
     refuse("compression.group",
            "compression.group is " + std::to_string(in.compression.group.number) +

@@ -17,7 +17,9 @@ enum class Architecture { bert, gpt };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
 enum class Criterion { two_sided, paper };
+enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
+enum class Reconstruction { mean, range };
 enum class Transport { automatic, host, device };
 enum class OnNonfinite { abort, skip };
 
@@ -56,6 +58,8 @@ struct Input {
     double epsilon = 1e-8;
     double weight_decay = 0.0;
     bool bias_correction = false;
+    int local_steps = 4;
+    int variance_bits = 8;
     double clip = 0.0;
     OnNonfinite on_nonfinite = OnNonfinite::abort;
   } optimizer;
@@ -70,10 +74,15 @@ struct Input {
     NumberOrWord steps{"auto", 0};
     Criterion criterion = Criterion::two_sided;
     double threshold = 0.96;
+    std::string from;
   } warmup;
   struct {
+    Compressor compressor = Compressor::sign;
     Scale scale = Scale::l1;
     NumberOrWord group{"vector", 0};
+    int bits = 4;
+    Reconstruction reconstruction = Reconstruction::mean;
+    bool error_feedback = true;
   } compression;
   struct {
     Transport transport = Transport::automatic;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "base/error.hpp"
+#include "base/hdf5.hpp"
 
 namespace onebit::optim {
 namespace {
@@ -36,7 +38,7 @@ Update make_update(const config::Input& input, const StepContext& context, long 
   update.epsilon = static_cast<float>(in.epsilon);
   update.weight_decay = static_cast<float>(in.weight_decay);
   update.lr = static_cast<float>(context.lr);
-  update.gradient_factor = in.clip > 0 && norm > in.clip ? static_cast<float>(in.clip / norm) : 1.0f;
+  update.gradient_factor = clip_factor(input, norm);
   const auto correction = [&](double beta) {
     return in.bias_correction && corrected_step > 0
                ? static_cast<float>(1.0 / (1.0 - std::pow(beta, static_cast<double>(corrected_step))))
@@ -47,39 +49,21 @@ Update make_update(const config::Input& input, const StepContext& context, long 
   return update;
 }
 
+/// Reads dataset `variance` of an earlier run of the same model.
 template <class Exec>
-Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors) {
-  Vector<Exec, std::uint32_t> bits("OneBit::optim::decays", (tensors.size() + 31) / 32);
-  const auto host = Kokkos::create_mirror_view(bits);
-  for (const Tensor& tensor : tensors.tensors())
-    if (tensor.decays)
-      for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
-        host(i / 32) |= std::uint32_t{1} << (i % 32);
-  Kokkos::deep_copy(bits, host);
-  return bits;
-}
-
-compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, int ranks) {
-  const config::NumberOrWord& group = input.compression.group;
-  const compress::Grouping grouping = group.word == "vector"   ? compress::Grouping::vector
-                                      : group.word == "chunk"  ? compress::Grouping::chunk
-                                      : group.word == "tensor" ? compress::Grouping::tensor
-                                                               : compress::Grouping::block;
-  std::vector<std::size_t> offsets;
-  for (const Tensor& tensor : tensors.tensors()) offsets.push_back(tensor.offset);
-  return {tensors.size(), ranks, grouping, static_cast<std::size_t>(group.number), offsets};
-}
-
-compress::Scale make_scale(const config::Input& input) {
-  return input.compression.scale == config::Scale::l1 ? compress::Scale::l1 : compress::Scale::l2;
-}
-
-/// ‖vector‖₂
-template <class Exec>
-double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
-  return std::sqrt(sum(
-      exec, "OneBit::optim::l2_norm",
-      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); }));
+void read_variance(const std::string& path, const Vector<Exec, float>& variance) {
+  const ArrayReader file(path);
+  const std::vector<std::size_t> shape = {variance.extent(0)};
+  if (!file.has("variance") || file.shape("variance") != shape)
+    throw InputError(path, "there is no variance of " + std::to_string(shape[0]) + " parameters in it",
+                     "name a file that a run of the same model with adam or onebit_adam left with run.dump_parameters");
+  const auto host = Kokkos::create_mirror_view(variance);
+  file.read("variance", {0}, shape, host.data());
+  for (std::size_t i = 0; i < shape[0]; ++i)
+    if (!(host(i) >= 0 && std::isfinite(host(i))))
+      throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
+                       "write it again with run.dump_parameters");
+  Kokkos::deep_copy(variance, host);
 }
 
 }  // namespace
@@ -92,7 +76,11 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_sum(setup.tensors.size()),
       m_momentum("OneBit::optim::momentum", setup.tensors.size()),
       m_variance("OneBit::optim::variance", setup.tensors.size()),
-      m_decays(decay_bits<Exec>(setup.tensors)) {}
+      m_decays(decay_bits<Exec>(setup.tensors)) {
+  const std::string& from = setup.input.warmup.from;
+  if (from.empty()) return;
+  located(setup.input.where("warmup.from"), [&] { read_variance<Exec>(from, m_variance); });
+}
 
 template <class Exec>
 StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -120,7 +108,7 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
         const float gradient = update.gradient_factor * g(i);
         m(i) = update.beta1 * m(i) + update.one_minus_beta1 * gradient;
         v(i) = update.beta2 * v(i) + update.one_minus_beta2 * gradient * gradient;
-        x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u);
+        x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i));
         return v(i);
       });
   times.add(Phase::update, watch.seconds());
@@ -133,7 +121,6 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
   }
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = m_monitor.ratio();
-  state.worker_residual_l2 = state.server_residual_l2 = std::numeric_limits<double>::quiet_NaN();
   state.frozen_at = m_frozen_at;
   return state;
 }
@@ -144,10 +131,7 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   const Region region("OneBit::optim::frozen_step");
   Stopwatch watch;
   const bool compressed = m_second_phase == SecondPhase::compressed_momentum;
-  if (compressed && !m_compressed_allreduce)
-    m_compressed_allreduce.emplace(m_setup.transport, m_setup.rank,
-                                   make_layout(m_setup.input, m_setup.tensors, m_setup.ranks),
-                                   make_scale(m_setup.input));
+  if (compressed && !m_compressed_allreduce) m_compressed_allreduce.emplace(make_compressed_allreduce(m_setup));
 
   const Update update =
       make_update(m_setup.input, context, std::min(context.step, m_frozen_at), std::sqrt(context.mean_square_norm));
@@ -169,22 +153,15 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   watch.restart();
   for_each(
       exec, "OneBit::optim::frozen_update", m.extent(0),
-      KOKKOS_LAMBDA(std::size_t i) { x(i) = update.apply(x(i), m(i), v(i), decays(i / 32) >> (i % 32) & 1u); });
+      KOKKOS_LAMBDA(std::size_t i) { x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i)); });
   fence(exec, "OneBit::optim::frozen_update");
   times.add(Phase::update, watch.seconds());
 
   StepState state;
-  state.compressed = compressed;
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = 1;
   state.frozen_at = m_frozen_at;
-  state.worker_residual_l2 = state.server_residual_l2 = std::numeric_limits<double>::quiet_NaN();
-  if (compressed) {
-    const auto& worker = m_compressed_allreduce->worker_residual();
-    const auto& server = m_compressed_allreduce->server_residual();
-    state.worker_residual_l2 = l2_norm(exec, m_sum, worker);
-    state.server_residual_l2 = l2_norm(exec, OrderedSum<Exec>(server.extent(0)), server);
-  }
+  if (compressed) report_residuals(exec, m_sum, *m_compressed_allreduce, state);
   return state;
 }
 

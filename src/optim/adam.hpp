@@ -5,9 +5,7 @@
 
 #include <optional>
 
-#include "base/parallel.hpp"
-#include "comm/allreduce.hpp"
-#include "optim/algorithm.hpp"
+#include "optim/parts.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace onebit::optim {
@@ -26,6 +24,10 @@ public:
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
+
+  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override {
+    return {{"momentum", m_momentum}, {"variance", m_variance}};
+  }
 
   /// The two phases' steps. Public only because a device lambda may not stand in a private member function.
   StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,

@@ -3,8 +3,11 @@
 /// What a training algorithm is: it turns each rank's gradient into the same update of the parameters on every rank.
 /// docs/algorithms.md says what each one computes.
 
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
@@ -30,14 +33,18 @@ struct StepContext {
   double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
 };
 
-/// What a step tells steps.csv; a NaN is an empty cell.
+/// "No such number": an empty cell of steps.csv.
+inline constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
+
+/// What a step tells steps.csv, and whether the ranks may differ after it.
 struct StepState {
-  bool compressed = false;        ///< this step's exchange carried compressed vectors
-  double variance_l1 = 0;         ///< ‖v‖₁
-  double variance_ratio = 0;      ///< r_t, NaN while t ≤ Δ
-  double worker_residual_l2 = 0;  ///< ‖δ_i‖₂ of this rank
-  double server_residual_l2 = 0;  ///< ‖δ̄_k‖₂ of this rank
-  long frozen_at = 0;             ///< T_w once it is known, else 0
+  bool compressed = false;               ///< this step's exchange carried compressed vectors
+  bool synchronised = true;              ///< x is the same bits on every rank
+  double variance_l1 = no_value;         ///< ‖v‖₁
+  double variance_ratio = no_value;      ///< r_t, from t > Δ on
+  double worker_residual_l2 = no_value;  ///< ‖δ_i‖₂ of this rank
+  double server_residual_l2 = no_value;  ///< ‖δ̄_k‖₂ of this rank
+  long frozen_at = 0;                    ///< T_w once it is known, else 0
 };
 
 /// One algorithm with its state (momentum, variance, residuals).
@@ -47,10 +54,14 @@ public:
   virtual ~Algorithm() = default;
 
   /// One update. Collective.
-  /// \param x (d) parameters, the same bits on every rank before and after
+  /// \param x (d) parameters, the same bits on every rank before the first step, and after each one whose
+  ///          StepState says so; the last step (train.steps) always does
   /// \param g (d) gradient of this rank's mean loss; overwritten
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;
+
+  /// Vectors of length d that a later run may start from, by the names they have in files: `momentum`, `variance`.
+  virtual std::vector<std::pair<std::string, Vector<Exec, float>>> state() const { return {}; }
 };
 
 /// Makes the algorithm that `optimizer.algorithm` names.

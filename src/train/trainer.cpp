@@ -168,6 +168,15 @@ int ranks_of_a_gpu(const Communicator& communicator) {
   return (communicator.local_size() + gpus - 1) / gpus;
 }
 
+template <class Exec>
+std::vector<float> to_host(const Vector<Exec, float>& values) {
+  std::vector<float> copy(values.extent(0));
+  Kokkos::deep_copy(
+      Kokkos::View<float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), copy.size()),
+      values);
+  return copy;
+}
+
 std::string hexadecimal(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
@@ -298,7 +307,7 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
     record.validation_loss = validates ? validate(exec, communicator, *workload, x, deferred) : nothing;
     const int check_every = input.run.check_replicas_every;
-    if (ranks > 1 && check_every > 0 && (step % check_every == 0 || step == input.train.steps))
+    if (ranks > 1 && check_every > 0 && state.synchronised && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);
     deferred([&] { results->add(record); });
     progress(record, results->tokens_per_second());
@@ -311,11 +320,9 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
     if (input.run.dump_parameters.empty()) return;
-    std::vector<float> parameters(tensors.size());
-    Kokkos::deep_copy(Kokkos::View<float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                          parameters.data(), parameters.size()),
-                      x);
-    write_array(dump_file(input).string(), "parameters", parameters);
+    std::vector<NamedArray> arrays = {{"parameters", to_host<Exec>(x)}};
+    for (const auto& [name, values] : algorithm->state()) arrays.emplace_back(name, to_host<Exec>(values));
+    write_arrays(dump_file(input).string(), arrays);
   });
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
 }

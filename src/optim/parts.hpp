@@ -1,0 +1,38 @@
+#pragma once
+/// \file parts.hpp
+/// Parts that several algorithms are made of: the compressed allreduce that the input asks for, clipping, weight decay
+/// by tensor, norms.
+
+#include "base/parallel.hpp"
+#include "comm/allreduce.hpp"
+#include "optim/algorithm.hpp"
+
+namespace onebit::optim {
+
+/// CA with the compressor, groups and error feedback of the section `compression`; residuals are 0.
+template <class Exec>
+comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
+
+/// What `optimizer.clip` multiplies gradients of this norm by.
+inline float clip_factor(const config::Input& input, double norm) {
+  const double clip = input.optimizer.clip;
+  return clip > 0 && norm > clip ? static_cast<float>(clip / norm) : 1.0f;
+}
+
+/// (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i.
+template <class Exec>
+Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors);
+
+KOKKOS_INLINE_FUNCTION bool bit(const std::uint32_t* words, std::size_t i) { return words[i / 32] >> (i % 32) & 1u; }
+
+/// ‖vector‖₂. \param sum made for this length
+template <class Exec>
+double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector);
+
+/// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state`, and says that this step's exchange was compressed.
+/// \param sum made for the length of a vector
+template <class Exec>
+void report_residuals(const Exec& exec, const OrderedSum<Exec>& sum, const comm::CompressedAllreduce<Exec>& allreduce,
+                      StepState& state);
+
+}  // namespace onebit::optim
