@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "bench/collective.hpp"
 #include "config/input.hpp"
 #include "train/trainer.hpp"
 
@@ -86,13 +87,15 @@ void check_backend(const config::Input& input) {
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
 }
 
-void run_training(const Communicator& world, const config::Input& input) {
+/// Starts Kokkos and calls `work` with an instance of the backend that the input names.
+template <class Work>
+void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
   world.collectively([&] { check_backend(input); });
   const int gpus = gpu_count();
   const bool serial = input.run.backend == config::Backend::serial;
   const KokkosSession kokkos(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
 #define ONEBIT_DISPATCH(Exec) \
-  if (config::to_string(input.run.backend) == BackendName<Exec>::value) return train::train(Exec(), input, world);
+  if (config::to_string(input.run.backend) == BackendName<Exec>::value) return work(Exec());
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
 }
 
@@ -116,14 +119,18 @@ int main(int argc, char** argv) {
   std::string path;
   std::vector<std::string> overrides;
   bool input_keys = false;
-  const auto input_command = [&](const char* name, const char* meaning) {
-    CLI::App* const command = app.add_subcommand(name, meaning);
+  const auto input_command = [&](CLI::App& parent, const char* name, const char* meaning) {
+    CLI::App* const command = parent.add_subcommand(name, meaning);
     command->add_option("INPUT", path, "YAML file (docs/input.md)")->required();
     command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
     return command;
   };
-  const CLI::App* const train_command = input_command("train", "train; CSV files into run.output");
-  const CLI::App* const validate_command = input_command("validate", "check an input, print it resolved, run nothing");
+  const CLI::App* const train_command = input_command(app, "train", "train; CSV files into run.output");
+  const CLI::App* const validate_command = input_command(app, "validate", "check an input, print it resolved, run nothing");
+  CLI::App* const bench_command = app.add_subcommand("bench", "measure, without training");
+  bench_command->require_subcommand(1);
+  const CLI::App* const collective_command = input_command(
+      *bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
   list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
   try {
@@ -139,7 +146,15 @@ int main(int argc, char** argv) {
 
   ExitStatus status = ExitStatus::success;
   try {
-    if (*train_command) run_training(world, read_input(world, path, overrides));
+    if (*train_command || *collective_command) {
+      const config::Input input = read_input(world, path, overrides);
+      on_backend(world, input, [&](const auto& exec) {
+        if (*train_command)
+          train::train(exec, input, world);
+        else
+          bench::collective(exec, input, world);
+      });
+    }
     if (*validate_command) {
       const config::Input input = read_input(world, path, overrides);
       world.collectively([&] { config::check(input, world.size()); });

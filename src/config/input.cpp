@@ -159,6 +159,20 @@ public:
         [&value] { return "[" + join(value, ", ", quoted) + "]"; });
   }
 
+  void words(const std::string& name, std::vector<std::string>& value, const std::vector<std::string>& allowed,
+             const std::string& meaning) {
+    add(
+        name, "list of words", join(allowed, ", "), meaning,
+        [&value, allowed, path = path(name)](const RawValue& raw) {
+          if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
+          for (const std::string& item : raw.items)
+            if (std::find(allowed.begin(), allowed.end(), item) == allowed.end())
+              throw unknown_word(raw, path, item, allowed);
+          value = raw.items;
+        },
+        [&value] { return "[" + join(value, ", ") + "]"; });
+  }
+
   void word(const std::string& name, std::string& value, const std::vector<std::string>& words,
             const std::string& meaning) {
     add(
@@ -443,6 +457,18 @@ std::vector<Section> keys(Input& in) {
     key.text("file", in.replay.file,
              "HDF5 file with dataset `gradients` (steps, ranks, parameters), float or double; optionally `initial` "
              "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
+  }
+  {
+    Declare key(sections, "bench", "`onebit bench collective`: averages over ranks, checked and timed.");
+    key.words("collectives", in.bench.collectives,
+              {"mpi_allreduce", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed"},
+              "What is timed: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
+              "the MPI library's collectives and by pairwise messages (`comm.exchange`).");
+    key.integer("smallest", in.bench.smallest, 1, unbounded, "Elements of the shortest vector.");
+    key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
+    key.integer("factor", in.bench.factor, 2, unbounded, "From one length to the next.");
+    key.integer("warmup", in.bench.warmup, 0, unbounded, "Repetitions that are not timed, after the checked one.");
+    key.integer("repetitions", in.bench.repetitions, 1, unbounded, "Repetitions that are timed.");
   }
   return sections;
 }

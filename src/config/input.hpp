@@ -120,6 +120,15 @@ struct Input {
   struct {
     std::string file;
   } replay;
+  struct {
+    std::vector<std::string> collectives{"mpi_allreduce", "pairwise_allreduce", "mpi_compressed",
+                                         "pairwise_compressed"};
+    int smallest = 1024;
+    int largest = 1 << 22;
+    int factor = 4;
+    int warmup = 2;
+    int repetitions = 10;
+  } bench;
 
   /// "file:line:column" of each key that was given, by its dotted path.
   std::map<std::string, std::string> given;

@@ -1,0 +1,248 @@
+/// \file collective.cpp
+/// See collective.hpp. Rates are those of nccl-tests: algbw = bytes / time, busbw = algbw · 2 (n−1)/n, which the links'
+/// bandwidth bounds for a dense average whatever the number of ranks. They are given for the logical bytes (4 d) and for
+/// those that really left a rank.
+
+#include "bench/collective.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/parallel.hpp"
+#include "comm/allreduce.hpp"
+#include "comm/reference.hpp"
+#include "report/csv.hpp"
+
+namespace onebit::bench {
+namespace {
+
+/// Rank i's element j: small integers, whose sum is exact in any order.
+KOKKOS_INLINE_FUNCTION float element(int rank, std::size_t j) {
+  return static_cast<float>((j * 7 + static_cast<std::size_t>(rank) * 13 + j / 1000) % 33) - 16.0f;
+}
+
+/// One average to be timed: what it does, and what it must give for the vectors of `element`.
+template <class Exec>
+struct Average {
+  std::function<void(const Vector<Exec, float>&, PhaseTimes&)> run;
+  std::function<std::vector<float>()> oracle;
+  comm::Transport<Exec>* transport;
+};
+
+std::vector<float> dense_oracle(std::size_t length, int ranks) {
+  std::vector<float> mean(length);
+  for (std::size_t j = 0; j < length; ++j) {
+    float sum = 0;
+    for (int rank = 0; rank < ranks; ++rank) sum += element(rank, j);
+    mean[j] = sum / static_cast<float>(ranks);
+  }
+  return mean;
+}
+
+std::vector<float> compressed_oracle(std::size_t length, int ranks) {
+  std::vector<std::vector<float>> vectors(ranks, std::vector<float>(length));
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t j = 0; j < length; ++j) vectors[rank][j] = element(rank, j);
+  return comm::CompressedAllreduceRef(compress::LayoutRef(length, ranks, compress::Grouping::vector),
+                                      compress::Options())(vectors);
+}
+
+/// Makes the average that a word of `bench.collectives` names, for vectors of `length`.
+template <class Exec>
+class Averages {
+public:
+  Averages(const Exec& exec, const config::Input& input, const Communicator& communicator)
+      : m_exec(exec), m_communicator(communicator) {
+    const auto kind = input.comm.transport == config::Transport::host     ? comm::TransportKind::host
+                      : input.comm.transport == config::Transport::device ? comm::TransportKind::device
+                                                                          : comm::TransportKind::automatic;
+    constexpr std::size_t largest = std::numeric_limits<int>::max();
+    m_collective = comm::make_transport<Exec>(kind, communicator, largest);
+    m_pairwise = comm::make_transport<Exec>(kind, communicator, largest,
+                                            {static_cast<std::size_t>(input.comm.message_bytes)});
+  }
+
+  Average<Exec> operator()(const std::string& name, std::size_t length) {
+    const int rank = m_communicator.rank(), ranks = m_communicator.size();
+    const bool pairwise = name.rfind("pairwise_", 0) == 0;
+    comm::Transport<Exec>* const transport = pairwise ? m_pairwise.get() : m_collective.get();
+    if (name == "mpi_allreduce" || name == "pairwise_allreduce")
+      return {[=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) {
+                comm::average(this_exec, *transport, ranks, x, times);
+              },
+              [=] { return dense_oracle(length, ranks); }, transport};
+    const compress::Layout layout(length, ranks, compress::Grouping::vector);
+    const auto allreduce =
+        std::make_shared<comm::CompressedAllreduce<Exec>>(*transport, rank, layout, compress::Options());
+    return {[=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(this_exec, x, times); },
+            [=] { return compressed_oracle(length, ranks); }, transport};
+  }
+
+private:
+  Exec m_exec;
+  const Communicator& m_communicator;
+  std::unique_ptr<comm::Transport<Exec>> m_collective, m_pairwise;
+};
+
+template <class Exec>
+void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
+  for_each(
+      exec, "OneBit::bench::fill", x.extent(0), KOKKOS_LAMBDA(std::size_t j) { x(j) = element(rank, j); });
+  fence(exec, "OneBit::bench::fill");
+}
+
+/// Elements that differ from the oracle, over all ranks.
+template <class Exec>
+double wrong_elements(const Communicator& communicator, const Vector<Exec, float>& x, const std::vector<float>& right) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
+  double wrong = 0;
+  for (std::size_t j = 0; j < right.size(); ++j) wrong += host(j) != right[j];
+  communicator.sum(&wrong, 1);
+  return wrong;
+}
+
+/// The value below which a share of the sorted values lies.
+double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
+}
+
+/// What was measured of one average of one length. Times in seconds.
+struct Measurement {
+  double min, mean, max;          ///< over ranks, of each rank's mean over the repetitions
+  double median, percentile_99;   ///< over repetitions, of the slowest rank's time
+  double wire_bytes;              ///< that a rank hands over for others, the most of any rank
+  PhaseTimes phases;              ///< means over the repetitions, slowest rank
+};
+
+template <class Exec>
+Measurement measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
+                    const Average<Exec>& average, const Vector<Exec, float>& x) {
+  const int ranks = communicator.size(), repetitions = input.bench.repetitions;
+  std::vector<double> mine;
+  PhaseTimes times, unused;
+  std::uint64_t bytes = 0;
+  for (int repetition = -input.bench.warmup; repetition < repetitions; ++repetition) {
+    fill(exec, communicator.rank(), x);
+    communicator.barrier();
+    const std::uint64_t before = average.transport->traffic().total();
+    const Stopwatch watch;
+    average.run(x, repetition < 0 ? unused : times);
+    if (repetition >= 0) mine.push_back(watch.seconds());
+    bytes = average.transport->traffic().total() - before;
+  }
+  mine.push_back(static_cast<double>(bytes));
+  for (std::size_t phase = 0; phase < phase_names.size(); ++phase) mine.push_back(times[static_cast<Phase>(phase)]);
+
+  const int columns = static_cast<int>(mine.size());
+  const std::vector<double> all = communicator.gather(mine.data(), columns);
+  const auto value = [&](int rank, std::size_t column) { return all[static_cast<std::size_t>(rank) * columns + column]; };
+  Measurement result{};
+  result.min = std::numeric_limits<double>::infinity();
+  std::vector<double> slowest(repetitions);
+  for (int rank = 0; rank < ranks; ++rank) {
+    double sum = 0;
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+      sum += value(rank, repetition);
+      slowest[repetition] = std::max(slowest[repetition], value(rank, repetition));
+    }
+    const double mean = sum / repetitions;
+    result.min = std::min(result.min, mean);
+    result.max = std::max(result.max, mean);
+    result.mean += mean / ranks;
+    result.wire_bytes = std::max(result.wire_bytes, value(rank, repetitions));
+  }
+  std::sort(slowest.begin(), slowest.end());
+  result.median = quantile(slowest, 0.5);
+  result.percentile_99 = quantile(slowest, 0.99);
+  for (std::size_t phase = 0; phase < phase_names.size(); ++phase) {
+    double most = 0;
+    for (int rank = 0; rank < ranks; ++rank) most = std::max(most, value(rank, repetitions + 1 + phase));
+    result.phases.add(static_cast<Phase>(phase), most / repetitions);
+  }
+  return result;
+}
+
+const std::vector<std::string> columns = {
+    "collective",     "parameters",  "logical_bytes", "wire_bytes",  "ranks",
+    "hosts",          "repetitions", "wrong",         "min_s",       "mean_s",
+    "max_s",          "p50_s",       "p99_s",         "algbw_B_per_s", "busbw_B_per_s",
+    "busbw_wire_B_per_s", "allreduce_s", "compress_s", "all_to_all_s", "average_s",
+    "all_gather_s",   "decompress_s", "network"};
+
+}  // namespace
+
+template <class Exec>
+void collective(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  const int rank = communicator.rank(), ranks = communicator.size();
+  const double share = 1.0 / communicator.local_size();
+  double hosts = share;
+  communicator.sum(&hosts, 1);
+  const char* const network = std::getenv("ONEBIT_NETWORK");
+  std::unique_ptr<report::CsvFile> file;
+  communicator.collectively([&] {
+    if (rank > 0) return;
+    std::error_code error;
+    std::filesystem::create_directories(input.run.output, error);
+    try {
+      file = std::make_unique<report::CsvFile>(input.run.output + "/collective.csv", columns);
+    } catch (const std::exception&) {
+      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
+                       "name a directory that you may write, with free space");
+    }
+  });
+  if (rank == 0) {
+    std::printf("# %d ranks on %.0f hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
+                BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
+    if (network != nullptr) std::printf("# %s\n", network);
+    std::printf("#%12s  %-22s %12s %7s %10s %10s %10s %10s  %9s %9s %9s\n", "parameters", "collective", "wire bytes",
+                "#wrong", "min ms", "avg ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
+  }
+
+  Averages<Exec> make(exec, input, communicator);
+  for (std::int64_t length = input.bench.smallest; length <= input.bench.largest; length *= input.bench.factor) {
+    const std::size_t d = static_cast<std::size_t>(length);
+    Vector<Exec, float> x;
+    communicator.collectively([&] { x = make_uninitialized<Exec, float>("OneBit::bench::vector", d); });
+    for (const std::string& name : input.bench.collectives) {
+      Average<Exec> average;
+      communicator.collectively([&] { average = make(name, d); });
+      PhaseTimes first;
+      fill(exec, rank, x);
+      average.run(x, first);
+      const double wrong = wrong_elements(communicator, x, average.oracle());
+      if (wrong > 0)
+        throw AgreedError(ExitStatus::failed_run, name + " of " + std::to_string(d) + " parameters: " +
+                                                      std::to_string(static_cast<long>(wrong)) +
+                                                      " elements are wrong, so it is not timed\n  remedy: report it "
+                                                      "with the MPI library's version and this input");
+      const Measurement m = measure(exec, input, communicator, average, x);
+      if (rank > 0) continue;
+      const double logical = 4.0 * static_cast<double>(d), bus = 2.0 * (ranks - 1) / ranks;
+      const double algbw = logical / m.mean;
+      std::printf("%13zu  %-22s %12.0f %7.0f %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, name.c_str(),
+                  m.wire_bytes, wrong, 1e3 * m.min, 1e3 * m.mean, 1e3 * m.max, 1e3 * m.percentile_99, algbw / 1e6,
+                  algbw * bus / 1e6, m.wire_bytes / m.mean / 1e6);
+      std::fflush(stdout);
+      file->row({name, static_cast<std::uint64_t>(d), logical, m.wire_bytes, ranks, hosts, input.bench.repetitions,
+                 wrong, m.min, m.mean, m.max, m.median, m.percentile_99, algbw, algbw * bus, m.wire_bytes / m.mean,
+                 m.phases[Phase::allreduce], m.phases[Phase::compress], m.phases[Phase::all_to_all],
+                 m.phases[Phase::average], m.phases[Phase::all_gather], m.phases[Phase::update],
+                 network != nullptr ? network : ""});
+    }
+  }
+  communicator.collectively([&] {
+    if (file) file->finish();
+  });
+  if (rank == 0) std::printf("# bandwidths in MB/s; results are in %s\n", input.run.output.c_str());
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template void collective(const Exec&, const config::Input&, const Communicator&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::bench
