@@ -1,7 +1,7 @@
 #pragma once
 /// \file parallel.hpp
 /// Two patterns over flat buffers whose results depend on nothing but the length: not on the thread count, nor on
-/// how a scheduler cuts the range. `for_each` applies a function, `ordered_sums` adds in a fixed tree.
+/// how a scheduler cuts the range. `for_each` applies a function, `reduce_pieces` adds in a fixed tree or finds maxima.
 
 #include <cstddef>
 
@@ -9,7 +9,7 @@
 
 namespace onebit {
 
-/// Elements of one piece: the unit of work of `for_each` on the host and the leaf of the tree of `ordered_sums`.
+/// Elements of one piece: the unit of work of `for_each` on the host and the leaf of the tree of `OrderedSum`.
 inline constexpr std::size_t piece_length = 1024;
 /// Interleaved partial sums of one piece: element i of a piece is added to lane i % lane_count.
 inline constexpr int lane_count = 32;
@@ -36,33 +36,63 @@ void for_each(const Exec& exec, const char* label, std::size_t length, const F& 
   }
 }
 
-/// sums(p) = Σ f(i) over i in [begins(p), begins(p+1)) for each piece p: lane i % 32 (counted from the piece's begin)
-/// adds its terms one after the other in f's type, then the lanes are added in double by halving (16, 8, 4, 2, 1).
-/// f may write element i of anything; it is called once for each i.
+/// What `reduce_pieces` joins terms with: their sum, 0 for none.
+struct Sum {
+  template <class T>
+  using Reducer = Kokkos::Sum<T>;
+  template <class T>
+  KOKKOS_FUNCTION static T identity() {
+    return 0;
+  }
+  template <class T>
+  KOKKOS_FUNCTION static void join(T& result, T term) {
+    result += term;
+  }
+};
+
+/// What `reduce_pieces` joins terms with: the greatest, the type's lowest finite number for none. NaN is passed over.
+struct Maximum {
+  template <class T>
+  using Reducer = Kokkos::Max<T>;
+  template <class T>
+  KOKKOS_FUNCTION static T identity() {
+    return Kokkos::reduction_identity<T>::max();
+  }
+  template <class T>
+  KOKKOS_FUNCTION static void join(T& result, T term) {
+    result = result < term ? term : result;
+  }
+};
+
+/// results(p) = Σ f(i), or max f(i), over i in [begins(p), begins(p+1)) for each piece p: lane i % 32 (counted from the
+/// piece's begin) joins its terms one after the other in f's type, then the lanes are joined in double by halving
+/// (16, 8, 4, 2, 1). f may write element i of anything; it is called once for each i.
 ///
-/// \param begins (pieces + 1) first elements; where f returns float, at most `piece_length` apart for its precision
-/// \param sums   (pieces)
-template <class Exec, class Begins, class F>
-void piece_sums(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& sums,
-                const F& f) {
-  const int pieces = static_cast<int>(sums.extent(0));
+/// \tparam Join   `Sum` or `Maximum`
+/// \param begins  (pieces + 1) first elements; where floats are added, at most `piece_length` apart for their precision
+/// \param results (pieces)
+template <class Join, class Exec, class Begins, class F>
+void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& results,
+                   const F& f) {
+  const int pieces = static_cast<int>(results.extent(0));
   if (pieces == 0) return;
   if constexpr (is_host<Exec>) {
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, pieces), [=](int piece) {
       using Term = decltype(f(std::size_t{0}));
       const std::size_t begin = begins(piece), end = begins(piece + 1);
-      Term lanes[lane_count] = {};
+      Term lanes[lane_count];
+      for (int lane = 0; lane < lane_count; ++lane) lanes[lane] = Join::template identity<Term>();
       std::size_t i = begin;
       for (; i + lane_count <= end; i += lane_count) {
 #pragma GCC ivdep
-        for (int lane = 0; lane < lane_count; ++lane) lanes[lane] += f(i + lane);
+        for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], f(i + lane));
       }
-      for (int lane = 0; i < end; ++i, ++lane) lanes[lane] += f(i);
+      for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], f(i));
       double tree[lane_count];
       for (int lane = 0; lane < lane_count; ++lane) tree[lane] = lanes[lane];
       for (int half = lane_count / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; ++lane) tree[lane] += tree[lane + half];
-      sums(piece) = tree[0];
+        for (int lane = 0; lane < half; ++lane) Join::join(tree[lane], tree[lane + half]);
+      results(piece) = tree[0];
     });
   } else {
     // One warp a piece: lane l of the warp is lane l of the definition, and its halving is done by lane 0's warp.
@@ -76,19 +106,27 @@ void piece_sums(const Exec& exec, const char* label, const Begins& begins, const
             if (piece >= pieces) return;
             const std::size_t begin = begins(piece), end = begins(piece + 1);
             double total = 0;
-            // The shuffle tree of a 32-wide vector reduction adds by halving, like the host's.
+            // The shuffle tree of a 32-wide vector reduction joins by halving, like the host's.
             Kokkos::parallel_reduce(
                 Kokkos::ThreadVectorRange(team, lane_count),
-                [&](int lane, double& sum) {
-                  decltype(f(std::size_t{0})) mine = 0;
-                  for (std::size_t i = begin + lane; i < end; i += lane_count) mine += f(i);
-                  sum += mine;
+                [&](int lane, double& result) {
+                  using Term = decltype(f(std::size_t{0}));
+                  Term mine = Join::template identity<Term>();
+                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, f(i));
+                  Join::join(result, static_cast<double>(mine));
                 },
-                total);
-            Kokkos::single(Kokkos::PerThread(team), [&]() { sums(piece) = total; });
+                typename Join::template Reducer<double>(total));
+            Kokkos::single(Kokkos::PerThread(team), [&]() { results(piece) = total; });
           });
         });
   }
+}
+
+/// `reduce_pieces` with sums.
+template <class Exec, class Begins, class F>
+void piece_sums(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& sums,
+                const F& f) {
+  reduce_pieces<Sum>(exec, label, begins, sums, f);
 }
 
 /// Begins of the pieces of [0, length), for `piece_sums`: a function object, so that nothing is stored.

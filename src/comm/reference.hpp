@@ -12,32 +12,38 @@ namespace onebit::comm {
 /// n ranks with their residuals.
 class CompressedAllreduceRef {
 public:
-  CompressedAllreduceRef(const compress::LayoutRef& layout, compress::Scale scale) : m_layout(layout), m_scale(scale) {
+  CompressedAllreduceRef(const compress::LayoutRef& layout, const compress::Options& options,
+                         bool error_feedback = true)
+      : m_layout(layout), m_options(options), m_error_feedback(error_feedback) {
     for (int rank = 0; rank < layout.chunks; ++rank) {
       worker_residuals.emplace_back(layout.length, 0.0f);
-      server_residuals.emplace_back(layout.begin(rank + 1) - layout.begin(rank), 0.0f);
+      server_residuals.emplace_back(layout.begins[rank + 1] - layout.begins[rank], 0.0f);
     }
   }
 
   /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
   std::vector<float> operator()(const std::vector<std::vector<float>>& x) {
     const int ranks = m_layout.chunks;
-    const std::size_t block = m_layout.message_words();
+    const std::size_t block = compress::message_words_ref(m_layout, m_options);
+    if (!m_error_feedback)
+      for (auto* const residuals : {&worker_residuals, &server_residuals})
+        for (std::vector<float>& residual : *residuals) residual.assign(residual.size(), 0.0f);
+
     std::vector<std::vector<std::uint32_t>> sent;
     for (int rank = 0; rank < ranks; ++rank)
-      sent.push_back(compress::compress_ref(m_layout, m_scale, 0, ranks, x[rank], worker_residuals[rank]));
+      sent.push_back(compress::compress_ref(m_layout, m_options, 0, ranks, x[rank], worker_residuals[rank]));
 
     std::vector<std::uint32_t> gathered;
     for (int server = 0; server < ranks; ++server) {
       std::vector<std::uint32_t> received;
       for (int rank = 0; rank < ranks; ++rank)
         received.insert(received.end(), sent[rank].begin() + server * block, sent[rank].begin() + (server + 1) * block);
-      const std::vector<float> mean = compress::average_ref(m_layout, server, ranks, received);
+      const std::vector<float> mean = compress::average_ref(m_layout, m_options, server, ranks, received);
       const std::vector<std::uint32_t> message =
-          compress::compress_ref(m_layout, m_scale, server, 1, mean, server_residuals[server]);
+          compress::compress_ref(m_layout, m_options, server, 1, mean, server_residuals[server]);
       gathered.insert(gathered.end(), message.begin(), message.end());
     }
-    return compress::decompress_ref(m_layout, gathered);
+    return compress::decompress_ref(m_layout, m_options, gathered);
   }
 
   std::vector<std::vector<float>> worker_residuals;  ///< (ranks) δ_i of (length)
@@ -45,7 +51,8 @@ public:
 
 private:
   compress::LayoutRef m_layout;
-  compress::Scale m_scale;
+  compress::Options m_options;
+  bool m_error_feedback;
 };
 
 }  // namespace onebit::comm

@@ -8,26 +8,60 @@
 namespace onebit::optim {
 namespace {
 
+/// First element of each column: what leads into one output, a row of the (out, in) tensors here. A vector is one.
+std::vector<std::size_t> column_begins(const TensorTable& tensors) {
+  std::vector<std::size_t> begins;
+  for (const Tensor& tensor : tensors.tensors()) {
+    const std::size_t length = tensor.shape.size() < 2 ? tensor.size() : tensor.shape.back();
+    for (std::size_t at = 0; at < tensor.size(); at += length) begins.push_back(tensor.offset + at);
+  }
+  return begins;
+}
+
 compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, int ranks) {
+  using compress::Grouping;
+  if (input.compression.compressor == config::Compressor::column)
+    return {tensors.size(), ranks, Grouping::column, 0, column_begins(tensors)};
   const config::NumberOrWord& group = input.compression.group;
-  const compress::Grouping grouping = group.word == "vector"   ? compress::Grouping::vector
-                                      : group.word == "chunk"  ? compress::Grouping::chunk
-                                      : group.word == "tensor" ? compress::Grouping::tensor
-                                                               : compress::Grouping::block;
+  const Grouping grouping = group.word == "vector"   ? Grouping::vector
+                            : group.word == "chunk"  ? Grouping::chunk
+                            : group.word == "tensor" ? Grouping::tensor
+                                                     : Grouping::block;
   std::vector<std::size_t> offsets;
   for (const Tensor& tensor : tensors.tensors()) offsets.push_back(tensor.offset);
   return {tensors.size(), ranks, grouping, static_cast<std::size_t>(group.number), offsets};
 }
 
-compress::Scale make_scale(const config::Input& input) {
-  return input.compression.scale == config::Scale::l1 ? compress::Scale::l1 : compress::Scale::l2;
+compress::Options make_options(const config::Input& input) {
+  using compress::Kind;
+  const auto& in = input.compression;
+  compress::Options options;
+  switch (in.compressor) {
+    case config::Compressor::sign:
+      options.kind = Kind::sign;
+      break;
+    case config::Compressor::sign_ternary:
+      options.kind = Kind::sign_ternary;
+      break;
+    case config::Compressor::column:
+      options.kind = Kind::column;
+      break;
+    case config::Compressor::nbit:
+      options.kind = Kind::nbit;
+      break;
+  }
+  options.scale = in.scale == config::Scale::l1 ? compress::Scale::l1 : compress::Scale::l2;
+  options.bits = static_cast<int>(in.bits);
+  options.reconstruction = in.reconstruction == config::Reconstruction::mean ? compress::Reconstruction::mean
+                                                                             : compress::Reconstruction::range;
+  return options;
 }
 
 }  // namespace
 
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
-  return {setup.transport, setup.rank, make_layout(setup.input, setup.tensors, setup.ranks), make_scale(setup.input),
+  return {setup.transport, setup.rank, make_layout(setup.input, setup.tensors, setup.ranks), make_options(setup.input),
           setup.input.compression.error_feedback};
 }
 

@@ -123,6 +123,8 @@ namespace onebit::comm {
 namespace {
 
 using compress::Grouping;
+using compress::Kind;
+using compress::Options;
 using compress::Scale;
 using test::Cut;
 
@@ -140,12 +142,13 @@ std::vector<float> vector_of(int rank, int round, std::size_t length) {
 }
 
 template <class Exec>
-void expect_simulation(const Communicator& world, const Cut& cut, Scale scale, int rounds) {
-  SCOPED_TRACE(::testing::Message() << cut << " l2 " << (scale == Scale::l2));
+void expect_simulation(const Communicator& world, const Cut& cut, const Options& options, int rounds,
+                       bool error_feedback = true) {
+  SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " error feedback " << error_feedback);
   const Exec exec{};
   const auto transport = make_transport<Exec>(TransportKind::automatic, world);
-  CompressedAllreduce<Exec> allreduce(*transport, world.rank(), cut.layout(), scale);
-  CompressedAllreduceRef simulation(cut.reference(), scale);
+  CompressedAllreduce<Exec> allreduce(*transport, world.rank(), cut.layout(), options, error_feedback);
+  CompressedAllreduceRef simulation(cut.reference(), options, error_feedback);
   PhaseTimes times;
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
@@ -175,7 +178,61 @@ TYPED_TEST_SUITE(Collectives, test::Backends, test::BackendNames);
 TYPED_TEST(Collectives, compressed_allreduce_equals_simulation) {
   for (const std::size_t length : test::small_lengths)
     for (const Cut& cut : test::cuts(length, this->world.size()))
-      for (const Scale scale : {Scale::l1, Scale::l2}) expect_simulation<TypeParam>(this->world, cut, scale, 3);
+      for (const Scale scale : {Scale::l1, Scale::l2})
+        expect_simulation<TypeParam>(this->world, cut, {Kind::sign, scale}, 3);
+}
+
+TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_each_compressor) {
+  for (const Options& options : test::compressors()) {
+    if (options.kind == Kind::sign) continue;
+    for (const std::size_t length : {0, 33, 1000})
+      for (const Cut& cut : test::cuts(length, this->world.size()))
+        expect_simulation<TypeParam>(this->world, cut, options, 2);
+  }
+}
+
+TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
+  for (const Options& options : test::compressors())
+    for (const Cut& cut : test::cuts(1000, this->world.size())) {
+      expect_simulation<TypeParam>(this->world, cut, options, 2, false);
+
+      // Nothing is carried over: the same vectors give the same average again, as from residuals of 0.
+      SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
+      const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+      CompressedAllreduce<TypeParam> without(*transport, this->world.rank(), cut.layout(), options, false);
+      CompressedAllreduce<TypeParam> fresh(*transport, this->world.rank(), cut.layout(), options);
+      PhaseTimes times;
+      const auto average_by = [&](CompressedAllreduce<TypeParam>& allreduce) {
+        const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, cut.length));
+        allreduce(this->exec, x, times);
+        return test::to_host(x);
+      };
+      const std::vector<float> first = average_by(without);
+      EXPECT_TRUE(test::same_bits(average_by(without), first));
+      EXPECT_TRUE(test::same_bits(average_by(fresh), first));
+    }
+}
+
+TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {
+  for (const Options& options : test::compressors()) {
+    if (options.kind != Kind::sign_ternary && options.kind != Kind::nbit) continue;
+    for (const Cut& cut : test::cuts(1000, this->world.size())) {
+      SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
+      const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), options);
+      PhaseTimes times;
+      std::size_t wrong = 0;
+      for (int round = 0; round < 3; ++round) {
+        std::vector<float> x = vector_of(this->world.rank(), round, cut.length);
+        for (std::size_t j = 0; j < cut.length; j += 3) x[j] = 0;
+        const auto averaged = test::to_device<TypeParam>(x);
+        allreduce(this->exec, averaged, times);
+        x = test::to_host(averaged);
+        for (std::size_t j = 0; j < cut.length; j += 3) wrong += x[j] != 0;
+      }
+      EXPECT_EQ(wrong, 0u);
+    }
+  }
 }
 
 TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_a_large_vector) {
@@ -184,10 +241,13 @@ TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_a_large_vecto
   const int rounds = ranks > 4 ? 1 : 2;
   const std::size_t length = test::large_length;
   const auto tensors = test::ragged_offsets(length);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, Scale::l1, rounds);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::chunk}, Scale::l2, 1);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::tensor, 0, tensors}, Scale::l1, rounds);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::block, 4096}, Scale::l2, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::sign}, rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::chunk}, {Kind::sign, Scale::l2}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::tensor, 0, tensors}, {Kind::sign}, rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::block, 4096}, {Kind::sign, Scale::l2}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::sign_ternary}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::column, 0, tensors}, {Kind::column}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::nbit}, 1);
 }
 
 TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
@@ -196,7 +256,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
     for (const Cut& cut : test::cuts(length, ranks)) {
       SCOPED_TRACE(::testing::Message() << cut);
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), Scale::l1);
+      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), {Kind::sign});
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
       PhaseTimes times;
       for (int call = 1; call <= 3; ++call) {
@@ -238,10 +298,35 @@ TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
     EXPECT_EQ(mpi_calls.reduced, length * 4);
 
     CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(),
-                                             compress::Layout(length, ranks, Grouping::vector), Scale::l1);
+                                             compress::Layout(length, ranks, Grouping::vector), {Kind::sign});
     allreduce(this->exec, x, times);
     const std::uint64_t compressed = transport->traffic().total() - dense;
     EXPECT_GE(static_cast<double>(dense) / static_cast<double>(compressed), 31.0);
+  }
+}
+
+TYPED_TEST(Collectives, volume_of_each_compressor) {
+  const int ranks = this->world.size();
+  // In each chunk 100 words of elements, or 32 columns of 100 elements.
+  const std::size_t length = 3200 * static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> columns;
+  for (std::size_t begin = 0; begin < length; begin += 100) columns.push_back(begin);
+  for (const Options& options : test::compressors()) {
+    SCOPED_TRACE(test::name_of(options));
+    const bool column = options.kind == Kind::column;
+    const compress::Layout layout(length, ranks, column ? Grouping::column : Grouping::vector, 0, columns);
+    const std::uint64_t bits = options.kind == Kind::nbit ? options.bits : options.kind == Kind::sign_ternary ? 2 : 1;
+    const std::uint64_t message = column ? 32 * 2 * 4 + 3200 / 8 : 4 + 3200 * bits / 8;
+
+    const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
+    CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), layout, options);
+    const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
+    PhaseTimes times;
+    mpi_calls = {};
+    allreduce(this->exec, x, times);
+    EXPECT_EQ(transport->traffic().all_to_all, (ranks - 1) * message);
+    EXPECT_EQ(transport->traffic().all_gather, (ranks - 1) * message);
+    EXPECT_EQ(transport->traffic().total(), mpi_calls.bytes);
   }
 }
 

@@ -1,6 +1,7 @@
 /// \file base_test.cpp
 /// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors and phase times.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -117,6 +118,38 @@ TYPED_TEST(Parallel, piece_sums_equal_reference) {
   EXPECT_TRUE(test::same_bits(from_floats, float_sums));
   EXPECT_EQ(calls, std::vector<int>(floats.size(), 1));
   EXPECT_TRUE(test::same_bits(sums_of_pieces<TypeParam>(begins, doubles).first, double_sums));
+}
+
+/// max f(i) of each piece by reduce_pieces.
+template <class Exec, class Term>
+std::vector<double> maxima_of_pieces(const std::vector<std::size_t>& begins, const std::vector<Term>& terms) {
+  const Exec exec;
+  const auto begins_device = test::to_device<Exec>(begins);
+  const auto terms_device = test::to_device<Exec>(terms);
+  const Vector<Exec, double> maxima("OneBit::test::maxima", begins.size() - 1);
+  reduce_pieces<Maximum>(
+      exec, "OneBit::test::maxima", KOKKOS_LAMBDA(std::size_t piece) { return begins_device(piece); }, maxima,
+      KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
+  fence(exec, "OneBit::test::maxima");
+  return test::to_host(maxima);
+}
+
+TYPED_TEST(Parallel, maxima_of_pieces) {
+  std::vector<std::size_t> begins = {0};
+  for (const std::size_t length : {0, 1, 31, 32, 33, 0, 1000, 64, 1024, 7, 100000, 5})
+    begins.push_back(begins.back() + length);
+  std::vector<float> floats = test::random_values(begins.back(), 3);
+  for (std::size_t i = 0; i < floats.size(); ++i)
+    if (i % 100 < 50) floats[i] = -1.0f - std::fabs(floats[i]);  // pieces of negative numbers alone, too
+  const std::vector<double> doubles(floats.begin(), floats.end());
+  const auto from_floats = maxima_of_pieces<TypeParam>(begins, floats);
+  const auto from_doubles = maxima_of_pieces<TypeParam>(begins, doubles);
+  for (std::size_t piece = 0; piece + 1 < begins.size(); ++piece) {
+    const auto begin = floats.begin() + begins[piece], end = floats.begin() + begins[piece + 1];
+    EXPECT_EQ(from_floats[piece], begin == end ? std::numeric_limits<float>::lowest() : *std::max_element(begin, end));
+    EXPECT_EQ(from_doubles[piece],
+              begin == end ? std::numeric_limits<double>::lowest() : *std::max_element(begin, end));
+  }
 }
 
 TYPED_TEST(Parallel, ordered_sum_equals_reference) {

@@ -1,6 +1,6 @@
 /// \file compress_test.cpp
-/// The cut of a vector, and the 1-bit compressor: its kernels equal compress/reference.hpp bit for bit on every backend
-/// of the build, and so each other; with other thread counts they are run again by CTest.
+/// The cut of a vector, and the compressors: their kernels equal compress/reference.hpp bit for bit on every backend of
+/// the build, and so each other; with other thread counts they are run again by CTest.
 
 #include <cmath>
 #include <limits>
@@ -8,8 +8,8 @@
 #include "../cuts.hpp"
 #include "../support.hpp"
 #include "base/parallel.hpp"
+#include "compress/compressor.hpp"
 #include "compress/reference.hpp"
-#include "compress/sign.hpp"
 
 namespace onebit::compress {
 namespace {
@@ -23,15 +23,37 @@ std::vector<Cut> large_cuts() {
   return {{large_length, 3, Grouping::vector},
           {large_length, 3, Grouping::tensor, 0, test::ragged_offsets(large_length)},
           {large_length, 7, Grouping::chunk},
-          {large_length, 8, Grouping::block, 96}};
+          {large_length, 8, Grouping::block, 96},
+          {large_length, 5, Grouping::column, 0, test::ragged_offsets(large_length)}};
 }
 
+/// All cuts.
 template <class F>
 void for_each_cut(const F& f) {
   for (const std::size_t length : test::small_lengths)
     for (int chunks = 1; chunks <= 8; ++chunks)
       for (const Cut& cut : test::cuts(length, chunks)) f(cut);
   for (const Cut& cut : large_cuts()) f(cut);
+}
+
+/// Each compressor on cuts: `sign` on all of them, the others on fewer lengths and chunks.
+template <class F>
+void for_each_case(const F& f) {
+  for (const Options& options : test::compressors()) {
+    const auto run = [&](const Cut& cut) {
+      SCOPED_TRACE(::testing::Message() << test::name_of(options) << " " << cut);
+      f(options, cut);
+    };
+    if (options.kind == Kind::sign) {
+      for_each_cut(run);
+      continue;
+    }
+    for (const std::size_t length : {0, 1, 33, 5000})
+      for (const int chunks : {1, 3, 8})
+        for (const Cut& cut : test::cuts(length, chunks)) run(cut);
+    run({large_length, 3, Grouping::vector});
+    run({large_length, 5, Grouping::column, 0, test::ragged_offsets(large_length)});
+  }
 }
 
 TEST(Layout, tables_cover_the_vector) {
@@ -41,10 +63,10 @@ TEST(Layout, tables_cover_the_vector) {
     const LayoutRef reference = cut.reference();
     ASSERT_EQ(layout.words, reference.words);
     ASSERT_EQ(layout.slots, reference.slots);
-    EXPECT_EQ(layout.message_words(), reference.message_words());
     EXPECT_GE(layout.chunk_length() * cut.chunks, cut.length);
-    EXPECT_EQ(layout.chunk_begin(0), 0u);
-    EXPECT_EQ(layout.chunk_begin(cut.chunks), cut.length);
+    ASSERT_EQ(layout.chunk_begins, reference.begins);
+    EXPECT_EQ(layout.chunk_begins.front(), 0u);
+    EXPECT_EQ(layout.chunk_begins.back(), cut.length);
 
     ASSERT_EQ(layout.slot_begins.size(), cut.chunks * layout.slots + 1);
     ASSERT_EQ(layout.slot_pieces.size(), layout.slot_begins.size());
@@ -56,13 +78,12 @@ TEST(Layout, tables_cover_the_vector) {
 
     std::size_t covered = 0, wrong_slots = 0, wrong_words = 0;
     for (int chunk = 0; chunk < cut.chunks; ++chunk) {
-      ASSERT_EQ(layout.chunk_begin(chunk), reference.begin(chunk));
       for (std::size_t slot = 0; slot < layout.slots; ++slot) {
         const std::size_t index = chunk * layout.slots + slot;
         const std::size_t begin = layout.slot_begins[index], end = layout.slot_begins[index + 1];
         // Consecutive, inside the chunk, and each element in the slot of the definition.
         ASSERT_EQ(begin, covered);
-        ASSERT_LE(end, layout.chunk_begin(chunk + 1));
+        ASSERT_LE(end, layout.chunk_begins[chunk + 1]);
         for (std::size_t j = begin; j < end; ++j) wrong_slots += reference.slot[j] != slot;
         covered = end;
 
@@ -74,11 +95,11 @@ TEST(Layout, tables_cover_the_vector) {
         }
         ASSERT_EQ(piece_begin, end);
       }
-      ASSERT_EQ(covered, layout.chunk_begin(chunk + 1));
+      ASSERT_EQ(covered, layout.chunk_begins[chunk + 1]);
       for (std::size_t word = 0; word < layout.words; ++word) {
-        const std::size_t first = layout.chunk_begin(chunk) + word * bits_per_word;
+        const std::size_t first = layout.chunk_begins[chunk] + word * bits_per_word;
         const std::uint32_t slot = layout.word_slots[chunk * layout.words + word];
-        wrong_words += first < layout.chunk_begin(chunk + 1) ? slot != reference.slot[first] : slot >= layout.slots;
+        wrong_words += first < layout.chunk_begins[chunk + 1] ? slot != reference.slot[first] : slot >= layout.slots;
       }
     }
     EXPECT_EQ(covered, cut.length);
@@ -99,12 +120,31 @@ TEST(Layout, slots_by_grouping) {
   EXPECT_EQ(Layout(100, 3, Grouping::block, 32).slot_begins, (Table{0, 32, 64, 96, 100, 100, 100}));
 }
 
+TEST(Layout, chunks_of_columns) {
+  using Table = std::vector<std::size_t>;
+  const auto begins = [](std::size_t length, int chunks, const Table& columns) {
+    const Layout layout(length, chunks, Grouping::column, 0, columns);
+    EXPECT_EQ(layout.chunk_begins, LayoutRef(length, chunks, Grouping::column, 0, columns).begins);
+    return layout.chunk_begins;
+  };
+  // The shares end at 50: a border nearby, and of two at the same distance the lower.
+  EXPECT_EQ(begins(100, 2, {0, 10, 48, 70}), (Table{0, 48, 100}));
+  EXPECT_EQ(begins(100, 2, {0, 45, 55}), (Table{0, 45, 100}));
+  EXPECT_EQ(begins(8 * 40, 4, {0, 40, 80, 120, 160, 200, 240, 280}), (Table{0, 80, 160, 240, 320}));
+  // A column is never split, so others may stay without elements.
+  EXPECT_EQ(begins(100, 4, {0}), (Table{0, 0, 0, 100, 100}));
+  EXPECT_EQ(begins(100, 3, {0, 1, 99}), (Table{0, 1, 99, 100}));
+  // W is that of the longest chunk.
+  EXPECT_EQ(Layout(100, 3, Grouping::column, 0, {0, 1, 99}).words, 4u);
+  EXPECT_EQ(Layout(100, 2, Grouping::column, 0, {0, 10, 48, 70}).slots, 2u);
+}
+
 // The reference itself, on numbers that can be checked by hand.
 TEST(Reference, scales_by_grouping) {
   const std::vector<float> x = {1, -2, 3, -4, 0, -0.0f};
   const auto scales = [&](const LayoutRef& layout, Scale scale) {
     std::vector<float> residual(x.size(), 0.0f), result(layout.slots);
-    const auto messages = compress_ref(layout, scale, 0, 1, x, residual);
+    const auto messages = compress_ref(layout, {Kind::sign, scale}, 0, 1, x, residual);
     std::memcpy(result.data(), messages.data(), layout.slots * sizeof(float));
     EXPECT_EQ(messages.back(), 0b110101u);
     return result;
@@ -116,7 +156,7 @@ TEST(Reference, scales_by_grouping) {
 
   std::vector<float> residual = {0.5f, 0, 0, 0, 0, 0};
   const LayoutRef layout(6, 1, Grouping::tensor, 0, {0, 2});
-  compress_ref(layout, Scale::l1, 0, 1, x, residual);
+  compress_ref(layout, {Kind::sign}, 0, 1, x, residual);
   EXPECT_EQ(residual, (Scales{-0.25f, -0.25f, 1.25f, -2.25f, -1.75f, -1.75f}));
 }
 
@@ -128,13 +168,13 @@ std::vector<float> padded(std::vector<float> values, std::size_t length, float g
 
 /// Compresses with the kernels, in buffers that are followed by NaN, and brings messages and residual back.
 template <class Exec>
-std::vector<std::uint32_t> compress_on(const SignCompressor<Exec>& compressor, int first_chunk, int chunks,
+std::vector<std::uint32_t> compress_on(const Compressor<Exec>& compressor, int first_chunk, int chunks,
                                        const std::vector<float>& x, std::vector<float>& residual) {
   const Exec exec;
   const std::size_t length = residual.size(), room = length + 64;
   const auto x_device = test::to_device<Exec>(padded(x, room, not_a_number));
   const auto residual_device = test::to_device<Exec>(padded(residual, room, not_a_number));
-  const Vector<Exec, std::uint32_t> messages("OneBit::test::messages", chunks * compressor.layout().message_words());
+  const Vector<Exec, std::uint32_t> messages("OneBit::test::messages", chunks * compressor.message_words());
   Kokkos::deep_copy(messages, 0xdeadbeefu);
   compressor.compress(exec, first_chunk, chunks, x_device, residual_device, messages);
   fence(exec, "OneBit::test::compress");
@@ -145,11 +185,11 @@ std::vector<std::uint32_t> compress_on(const SignCompressor<Exec>& compressor, i
 }
 
 template <class Exec>
-std::vector<float> average_on(const SignCompressor<Exec>& compressor, int chunk, int senders,
+std::vector<float> average_on(const Compressor<Exec>& compressor, int chunk, int senders,
                               const std::vector<std::uint32_t>& messages) {
   const Exec exec;
   const Layout& layout = compressor.layout();
-  const std::size_t length = layout.chunk_begin(chunk + 1) - layout.chunk_begin(chunk);
+  const std::size_t length = layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk];
   const auto mean = test::to_device<Exec>(std::vector<float>(layout.chunk_length() + 64, not_a_number));
   compressor.average_chunk(exec, chunk, senders, test::to_device<Exec>(messages), mean);
   fence(exec, "OneBit::test::average");
@@ -160,7 +200,7 @@ std::vector<float> average_on(const SignCompressor<Exec>& compressor, int chunk,
 }
 
 template <class Exec>
-std::vector<float> decompress_on(const SignCompressor<Exec>& compressor, const std::vector<std::uint32_t>& messages) {
+std::vector<float> decompress_on(const Compressor<Exec>& compressor, const std::vector<std::uint32_t>& messages) {
   const Exec exec;
   const std::size_t length = compressor.layout().length;
   const auto x = test::to_device<Exec>(std::vector<float>(length + 64, not_a_number));
@@ -172,160 +212,289 @@ std::vector<float> decompress_on(const SignCompressor<Exec>& compressor, const s
   return result;
 }
 
-/// Sets the sign bits of padding, which nobody may read.
-void set_padding_bits(const Layout& layout, int chunk, std::uint32_t* message) {
-  const std::size_t length = layout.chunk_begin(chunk + 1) - layout.chunk_begin(chunk);
+/// Sets the bits of padding, which nobody may read.
+void set_padding_bits(const Layout& layout, const Options& options, int chunk, std::uint32_t* message) {
+  const std::size_t length = layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk];
+  const std::size_t planes = plane_count_ref(options), scales = layout.slots * scale_count_ref(options);
   for (std::size_t j = length; j < layout.chunk_length(); ++j)
-    message[layout.slots + j / bits_per_word] |= 1u << j % bits_per_word;
+    for (std::size_t plane = 0; plane < planes; ++plane)
+      message[scales + j / bits_per_word * planes + plane] |= 1u << j % bits_per_word;
+}
+
+template <class Exec>
+class Codecs : public ::testing::Test {};
+TYPED_TEST_SUITE(Codecs, test::Backends, test::BackendNames);
+
+TYPED_TEST(Codecs, worker_equals_reference) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    const LayoutRef reference = cut.reference();
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    ASSERT_EQ(compressor->message_words(), message_words_ref(reference, options));
+    std::vector<float> residual(cut.length, 0.0f), residual_ref = residual;
+    // The second round compresses what the first one left over.
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<float> x = test::random_values(cut.length, round);
+      const auto messages = compress_on(*compressor, 0, cut.chunks, x, residual);
+      ASSERT_TRUE(test::same_bits(messages, compress_ref(reference, options, 0, cut.chunks, x, residual_ref)));
+      ASSERT_TRUE(test::same_bits(residual, residual_ref));
+      ASSERT_TRUE(test::same_bits(decompress_on(*compressor, messages), decompress_ref(reference, options, messages)));
+    }
+  });
+}
+
+TYPED_TEST(Codecs, server_equals_reference) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    const LayoutRef reference = cut.reference();
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const std::size_t block = compressor->message_words();
+    for (int server = 0; server < cut.chunks; ++server) {
+      // Any words are codes; the scales are those of the senders.
+      std::vector<std::uint32_t> received(cut.chunks * block);
+      for (std::size_t word = 0; word < received.size(); ++word)
+        received[word] = philox(stream_key(server, Stream::noise), word, 0).word[0];
+      for (int sender = 0; sender < cut.chunks; ++sender) {
+        const auto scales = test::random_values(reference.slots * scale_count_ref(options), 20 + sender);
+        std::memcpy(received.data() + sender * block, scales.data(), scales.size() * sizeof(float));
+      }
+      const std::vector<float> mean_ref = average_ref(reference, options, server, cut.chunks, received);
+      for (int sender = 0; sender < cut.chunks; ++sender)
+        set_padding_bits(compressor->layout(), options, server, received.data() + sender * block);
+      const std::vector<float> mean = average_on(*compressor, server, cut.chunks, received);
+      ASSERT_TRUE(test::same_bits(mean, mean_ref));
+
+      std::vector<float> residual = test::random_values(mean.size(), 30 + server), residual_ref = residual;
+      const auto message = compress_on(*compressor, server, 1, mean, residual);
+      ASSERT_TRUE(test::same_bits(message, compress_ref(reference, options, server, 1, mean, residual_ref)));
+      ASSERT_TRUE(test::same_bits(residual, residual_ref));
+    }
+  });
+}
+
+TYPED_TEST(Codecs, padding_bits_are_sent_as_zero_and_not_read) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    if (cut.length > 5000) return;
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const Layout& layout = compressor->layout();
+    std::vector<float> residual(cut.length, 0.0f);
+    const auto messages = compress_on(*compressor, 0, cut.chunks, test::random_values(cut.length, 4), residual);
+    auto dirty = messages;
+    std::size_t padding = 0, dirtied = 0;
+    for (int chunk = 0; chunk < cut.chunks; ++chunk) {
+      padding += layout.chunk_length() - (layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk]);
+      set_padding_bits(layout, options, chunk, dirty.data() + chunk * compressor->message_words());
+    }
+    for (std::size_t word = 0; word < messages.size(); ++word)
+      for (std::uint32_t bits = messages[word] ^ dirty[word]; bits != 0; bits &= bits - 1) ++dirtied;
+    EXPECT_EQ(dirtied, padding * static_cast<std::size_t>(plane_count_ref(options)));
+    EXPECT_TRUE(test::same_bits(decompress_on(*compressor, dirty), decompress_on(*compressor, messages)));
+  });
+}
+
+TYPED_TEST(Codecs, loses_nothing) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const std::vector<float> x = test::random_values(cut.length, 5), old = test::random_values(cut.length, 6);
+    std::vector<float> residual = old;
+    const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, cut.chunks, x, residual));
+    // Two roundings, of c = x + old and of c − C(c), half a unit in the last place each.
+    std::size_t wrong = 0;
+    for (std::size_t j = 0; j < cut.length; ++j) {
+      const double c = static_cast<double>(x[j]) + old[j], kept = static_cast<double>(sent[j]) + residual[j];
+      wrong += !(std::fabs(kept - c) <= 0x1p-24 * (std::fabs(c) + std::fabs(residual[j])) * 1.001);
+    }
+    EXPECT_EQ(wrong, 0u);
+  });
+}
+
+TYPED_TEST(Codecs, nan_stays_in_its_group) {
+  for (const Options& options : test::compressors()) {
+    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::block, 32), options);
+    std::vector<float> x(96, 2.0f), residual(96, 0.0f);
+    x[40] = not_a_number;
+    const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 1, x, residual));
+    for (std::size_t j = 0; j < 96; ++j)
+      EXPECT_EQ(std::isnan(sent[j]), j / 32 == 1) << test::name_of(options) << " element " << j;
+  }
+}
+
+TYPED_TEST(Codecs, infinity_is_seen_in_its_group) {
+  for (const Options& options : test::compressors()) {
+    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::block, 32), options);
+    std::vector<float> x(96, 2.0f), residual(96, 0.0f);
+    x[40] = std::numeric_limits<float>::infinity();
+    const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 1, x, residual));
+    for (std::size_t j = 0; j < 96; ++j)
+      EXPECT_EQ(std::isfinite(sent[j]), j / 32 != 1) << test::name_of(options) << " element " << j;
+  }
+}
+
+TYPED_TEST(Codecs, bits_do_not_depend_on_threads) {
+  const std::string backend = BackendName<TypeParam>::value;
+  for (const Options& options : test::compressors()) {
+    int number = 0;
+    for (const Cut& cut : large_cuts()) {
+      if (options.kind != Kind::sign && number == 2) break;
+      const std::string name = test::name_of(options) + "_cut_" + std::to_string(number++) + "_" + backend;
+      const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+      std::vector<float> residual = test::random_values(cut.length, 7);
+      const auto messages = compress_on(*compressor, 0, cut.chunks, test::random_values(cut.length, 8), residual);
+      test::print_bits("messages_" + name, messages);
+      test::print_bits("residual_" + name, residual);
+      test::print_bits("decompressed_" + name, decompress_on(*compressor, messages));
+      const auto block = compressor->message_words();
+      test::print_bits("mean_" + name, average_on(*compressor, 1, 1, {messages.begin() + block, messages.end()}));
+    }
+  }
+}
+
+/// The first floats of a message.
+std::vector<float> scales_of(const std::vector<std::uint32_t>& message, std::size_t count) {
+  std::vector<float> scales(count);
+  std::memcpy(scales.data(), message.data(), count * sizeof(float));
+  return scales;
 }
 
 template <class Exec>
 class Sign : public ::testing::Test {};
 TYPED_TEST_SUITE(Sign, test::Backends, test::BackendNames);
 
-TYPED_TEST(Sign, worker_equals_reference) {
-  for (const Scale scale : {Scale::l1, Scale::l2})
-    for_each_cut([&](const Cut& cut) {
-      SCOPED_TRACE(::testing::Message() << cut << " l2 " << (scale == Scale::l2));
-      const LayoutRef reference = cut.reference();
-      const SignCompressor<TypeParam> compressor(cut.layout(), scale);
-      std::vector<float> residual(cut.length, 0.0f), residual_ref = residual;
-      // The second round compresses what the first one left over.
-      for (int round = 0; round < 2; ++round) {
-        const std::vector<float> x = test::random_values(cut.length, round);
-        const auto messages = compress_on(compressor, 0, cut.chunks, x, residual);
-        ASSERT_TRUE(test::same_bits(messages, compress_ref(reference, scale, 0, cut.chunks, x, residual_ref)));
-        ASSERT_TRUE(test::same_bits(residual, residual_ref));
-        ASSERT_TRUE(test::same_bits(decompress_on(compressor, messages), decompress_ref(reference, messages)));
-      }
-    });
-}
-
-TYPED_TEST(Sign, server_equals_reference) {
-  for (const Scale scale : {Scale::l1, Scale::l2})
-    for_each_cut([&](const Cut& cut) {
-      SCOPED_TRACE(::testing::Message() << cut << " l2 " << (scale == Scale::l2));
-      const LayoutRef reference = cut.reference();
-      const SignCompressor<TypeParam> compressor(cut.layout(), scale);
-      const std::size_t block = reference.message_words();
-
-      for (int server = 0; server < cut.chunks; ++server) {
-        // Any words are signs; the scales are those of the senders.
-        std::vector<std::uint32_t> received(cut.chunks * block);
-        for (std::size_t word = 0; word < received.size(); ++word)
-          received[word] = philox(stream_key(server, Stream::noise), word, 0).word[0];
-        for (int sender = 0; sender < cut.chunks; ++sender) {
-          const std::vector<float> scales = test::random_values(reference.slots, 20 + sender);
-          std::memcpy(received.data() + sender * block, scales.data(), scales.size() * sizeof(float));
-        }
-        const std::vector<float> mean_ref = average_ref(reference, server, cut.chunks, received);
-        for (int sender = 0; sender < cut.chunks; ++sender)
-          set_padding_bits(compressor.layout(), server, received.data() + sender * block);
-        const std::vector<float> mean = average_on(compressor, server, cut.chunks, received);
-        ASSERT_TRUE(test::same_bits(mean, mean_ref));
-
-        std::vector<float> residual = test::random_values(mean.size(), 30 + server), residual_ref = residual;
-        const auto message = compress_on(compressor, server, 1, mean, residual);
-        ASSERT_TRUE(test::same_bits(message, compress_ref(reference, scale, server, 1, mean, residual_ref)));
-        ASSERT_TRUE(test::same_bits(residual, residual_ref));
-      }
-    });
-}
-
-TYPED_TEST(Sign, padding_bits_are_sent_as_zero_and_not_read) {
-  for_each_cut([](const Cut& cut) {
-    if (cut.length > 1000) return;
-    SCOPED_TRACE(::testing::Message() << cut);
-    const SignCompressor<TypeParam> compressor(cut.layout(), Scale::l1);
-    const Layout& layout = compressor.layout();
-    std::vector<float> residual(cut.length, 0.0f);
-    const auto messages = compress_on(compressor, 0, cut.chunks, test::random_values(cut.length, 4), residual);
-    auto dirty = messages;
-    std::size_t padding = 0, dirtied = 0;
-    for (int chunk = 0; chunk < cut.chunks; ++chunk) {
-      padding += layout.chunk_length() - (layout.chunk_begin(chunk + 1) - layout.chunk_begin(chunk));
-      set_padding_bits(layout, chunk, dirty.data() + chunk * layout.message_words());
-    }
-    for (std::size_t word = 0; word < messages.size(); ++word)
-      for (std::uint32_t bits = messages[word] ^ dirty[word]; bits != 0; bits &= bits - 1) ++dirtied;
-    EXPECT_EQ(dirtied, padding);
-    EXPECT_TRUE(test::same_bits(decompress_on(compressor, dirty), decompress_on(compressor, messages)));
-  });
-}
-
-TYPED_TEST(Sign, loses_nothing) {
-  for (const Scale scale : {Scale::l1, Scale::l2})
-    for_each_cut([&](const Cut& cut) {
-      SCOPED_TRACE(::testing::Message() << cut << " l2 " << (scale == Scale::l2));
-      const SignCompressor<TypeParam> compressor(cut.layout(), scale);
-      const std::vector<float> x = test::random_values(cut.length, 5), old = test::random_values(cut.length, 6);
-      std::vector<float> residual = old;
-      const auto sent = decompress_on(compressor, compress_on(compressor, 0, cut.chunks, x, residual));
-      // Two roundings, of c = x + old and of c − C(c), half a unit in the last place each.
-      std::size_t wrong = 0;
-      for (std::size_t j = 0; j < cut.length; ++j) {
-        const double c = static_cast<double>(x[j]) + old[j], kept = static_cast<double>(sent[j]) + residual[j];
-        wrong += !(std::fabs(kept - c) <= 0x1p-24 * (std::fabs(c) + std::fabs(residual[j])) * 1.001);
-      }
-      EXPECT_EQ(wrong, 0u);
-    });
-}
-
 TYPED_TEST(Sign, message_is_scales_and_then_sign_words) {
   // 70 elements in blocks of 32, one rank: 3 scales and 3 words.
-  const SignCompressor<TypeParam> compressor(Layout(70, 1, Grouping::block, 32), Scale::l1);
+  const auto compressor = make_compressor<TypeParam>(Layout(70, 1, Grouping::block, 32), {Kind::sign});
   for (std::size_t positive = 0; positive < 70; ++positive) {
     std::vector<float> x(70), residual(70, 0.0f);
     for (std::size_t j = 0; j < 70; ++j) x[j] = (j == positive ? 1.0f : -1.0f) * static_cast<float>(1 + j / 32);
-    const auto message = compress_on(compressor, 0, 1, x, residual);
+    const auto message = compress_on(*compressor, 0, 1, x, residual);
     ASSERT_EQ(message.size(), 6u);
-    std::vector<float> scales(3);
-    std::memcpy(scales.data(), message.data(), 3 * sizeof(float));
-    EXPECT_EQ(scales, (std::vector<float>{1, 2, 3}));
+    EXPECT_EQ(scales_of(message, 3), (std::vector<float>{1, 2, 3}));
     for (std::size_t word = 0; word < 3; ++word)
       EXPECT_EQ(message[3 + word], positive / 32 == word ? 1u << positive % 32 : 0u) << "positive " << positive;
   }
 }
 
 TYPED_TEST(Sign, zeros_of_both_signs_become_positive) {
-  const SignCompressor<TypeParam> compressor(Layout(64, 1, Grouping::vector), Scale::l1);
+  const auto compressor = make_compressor<TypeParam>(Layout(64, 1, Grouping::vector), {Kind::sign});
   std::vector<float> x(64, 0.0f), residual(64, 0.0f);
   for (std::size_t j = 0; j < 64; j += 2) x[j] = -0.0f;
   for (std::size_t j = 0; j < 64; j += 3) residual[j] = -0.0f;
   x[63] = -64.0f;
-  const auto sent = decompress_on(compressor, compress_on(compressor, 0, 1, x, residual));
+  const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 1, x, residual));
   for (std::size_t j = 0; j < 63; ++j) EXPECT_EQ(sent[j], 1.0f) << "element " << j;
   EXPECT_EQ(sent[63], -1.0f);
 
   // A group of zeros has scale +0, and so does one without elements.
   std::vector<float> zeros(64, -0.0f), nothing(64, -0.0f);
-  const auto message = compress_on(compressor, 0, 1, zeros, nothing);
+  const auto message = compress_on(*compressor, 0, 1, zeros, nothing);
   EXPECT_EQ(message, (std::vector<std::uint32_t>{0u, ~0u, ~0u}));
 }
 
-TYPED_TEST(Sign, nan_stays_in_its_group) {
-  const SignCompressor<TypeParam> compressor(Layout(96, 1, Grouping::block, 32), Scale::l1);
-  std::vector<float> x(96, 2.0f), residual(96, 0.0f);
-  x[40] = not_a_number;
-  const auto sent = decompress_on(compressor, compress_on(compressor, 0, 1, x, residual));
-  for (std::size_t j = 0; j < 96; ++j) EXPECT_EQ(std::isnan(sent[j]), j / 32 == 1) << "element " << j;
+template <class Exec>
+class OtherCodecs : public ::testing::Test {};
+TYPED_TEST_SUITE(OtherCodecs, test::Backends, test::BackendNames);
+
+TYPED_TEST(OtherCodecs, ternary_by_hand) {
+  std::vector<float> x(32, 0.0f), residual(32, 0.0f);
+  x[1] = 1;
+  x[2] = -2;
+  x[3] = -0.0f;
+  x[31] = 6;
+  for (const Scale scale : {Scale::l1, Scale::l2}) {
+    const auto compressor = make_compressor<TypeParam>(Layout(32, 1, Grouping::vector), {Kind::sign_ternary, scale});
+    // (1 + 2 + 6) / 3, √((1 + 4 + 36) / 3); the non-zero ones; the positive ones.
+    const float s = scale == Scale::l1 ? 3.0f : static_cast<float>(std::sqrt(41.0 / 3.0));
+    std::vector<float> rest = residual;
+    const auto message = compress_on(*compressor, 0, 1, x, rest);
+    EXPECT_EQ(message[1], 0x80000006u);
+    EXPECT_EQ(message[2], 0x80000002u);
+    std::vector<float> expected(32, 0.0f);
+    expected[1] = expected[31] = s;
+    expected[2] = -s;
+    EXPECT_EQ(decompress_on(*compressor, message), expected);
+  }
 }
 
-TYPED_TEST(Sign, bits_do_not_depend_on_threads) {
-  const std::string backend = BackendName<TypeParam>::value;
-  int number = 0;
-  for (const Scale scale : {Scale::l1, Scale::l2})
-    for (const Cut& cut : large_cuts()) {
-      const std::string name = "cut_" + std::to_string(number++) + "_" + backend;
-      const SignCompressor<TypeParam> compressor(cut.layout(), scale);
-      std::vector<float> residual = test::random_values(cut.length, 7);
-      const auto messages = compress_on(compressor, 0, cut.chunks, test::random_values(cut.length, 8), residual);
-      test::print_bits("messages_" + name, messages);
-      test::print_bits("residual_" + name, residual);
-      test::print_bits("decompressed_" + name, decompress_on(compressor, messages));
-      const auto block = compressor.layout().message_words();
-      test::print_bits("mean_" + name, average_on(compressor, 1, 1, {messages.begin() + block, messages.end()}));
+TYPED_TEST(OtherCodecs, column_by_hand) {
+  // Columns of 4, 3 and 1 elements, of mixed sign, all negative, and zero.
+  const Layout layout(8, 1, Grouping::column, 0, {0, 4, 7});
+  const std::vector<float> x = {-1, 3, -5, 7, -1, -3, -2, 0};
+  std::vector<float> residual(8, 0.0f);
+  Options options{Kind::column};
+  const auto mean = make_compressor<TypeParam>(layout, options);
+  auto message = compress_on(*mean, 0, 1, x, residual);
+  EXPECT_EQ(scales_of(message, 6), (std::vector<float>{-3, 5, -2, 0, 0, 0}));
+  EXPECT_EQ(message.back(), 0b10001010u);
+  EXPECT_EQ(decompress_on(*mean, message), (std::vector<float>{-3, 5, -3, 5, -2, -2, -2, 0}));
+  EXPECT_EQ(residual, (std::vector<float>{2, -2, -2, 2, 1, -1, 0, 0}));
+
+  // −5 + 12/4, −5 + 3·12/4; −3 + 2/4, −3 + 3·2/4.
+  options.reconstruction = Reconstruction::range;
+  const auto range = make_compressor<TypeParam>(layout, options);
+  residual.assign(8, 0.0f);
+  message = compress_on(*range, 0, 1, x, residual);
+  EXPECT_EQ(scales_of(message, 6), (std::vector<float>{-2, 4, -2.5f, -1.5f, 0, 0}));
+  EXPECT_EQ(message.back(), 0b10001010u);
+  EXPECT_EQ(decompress_on(*range, message), (std::vector<float>{-2, 4, -2, 4, -2.5f, -2.5f, -2.5f, 0}));
+}
+
+TYPED_TEST(OtherCodecs, nbit_by_hand) {
+  // 3 bits: s = 3, a step is 1 for M = 3; halves go to the even step.
+  const std::vector<float> x = {-3, -2, -1, -0.5f, -0.0f, 0, 0.5f, 1.5f, 2.5f, 2.51f, 3};
+  const std::vector<float> expected = {-3, -2, -1, 0, 0, 0, 0, 2, 2, 3, 3};
+  Options options{Kind::nbit};
+  options.bits = 3;
+  const auto compressor = make_compressor<TypeParam>(Layout(x.size(), 1, Grouping::vector), options);
+  std::vector<float> residual(x.size(), 0.0f);
+  const auto message = compress_on(*compressor, 0, 1, x, residual);
+  ASSERT_EQ(message.size(), 4u);
+  EXPECT_EQ(scales_of(message, 1), std::vector<float>{3});
+  for (std::size_t j = 0; j < x.size(); ++j) {
+    const std::uint32_t code = (message[1] >> j & 1u) | (message[2] >> j & 1u) << 1 | (message[3] >> j & 1u) << 2;
+    EXPECT_EQ(static_cast<float>(code) - 3, expected[j]) << "element " << j;
+  }
+  EXPECT_EQ(decompress_on(*compressor, message), expected);
+}
+
+TYPED_TEST(OtherCodecs, nbit_is_within_half_a_step) {
+  for (const int bits : {2, 4, 8, 16}) {
+    Options options{Kind::nbit};
+    options.bits = bits;
+    const std::size_t length = 5000;
+    const auto compressor = make_compressor<TypeParam>(Layout(length, 3, Grouping::vector), options);
+    const std::vector<float> x = test::random_values(length, 9);
+    float greatest = 0;
+    for (const float value : x) greatest = std::max(greatest, std::fabs(value));
+    std::vector<float> residual(length, 0.0f);
+    const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 3, x, residual));
+    // Half a step and the rounding of a value to float.
+    const double most = greatest * (0.5 / ((1 << (bits - 1)) - 1) + 0x1p-24) * 1.001;
+    for (std::size_t j = 0; j < length; ++j)
+      EXPECT_LE(std::fabs(static_cast<double>(sent[j]) - x[j]), most) << bits << " bits, element " << j;
+    // The greatest element is on the grid.
+    const auto at = std::find_if(x.begin(), x.end(), [&](float value) { return std::fabs(value) == greatest; });
+    EXPECT_EQ(sent[at - x.begin()], *at);
+  }
+}
+
+TYPED_TEST(OtherCodecs, zeros_stay_zero) {
+  for (const Options& options : test::compressors()) {
+    if (options.kind != Kind::sign_ternary && options.kind != Kind::nbit) continue;
+    SCOPED_TRACE(test::name_of(options));
+    for (const Cut& cut : test::cuts(5000, 3)) {
+      SCOPED_TRACE(::testing::Message() << cut);
+      const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+      std::vector<float> residual(cut.length, 0.0f);
+      for (int round = 0; round < 3; ++round) {
+        std::vector<float> x = test::random_values(cut.length, round);
+        for (std::size_t j = 0; j < cut.length; ++j)
+          if (j % 7 == 0 || j / 500 == 3) x[j] = j % 2 == 0 ? 0.0f : -0.0f;
+        const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, cut.chunks, x, residual));
+        std::size_t wrong = 0;
+        for (std::size_t j = 0; j < cut.length; ++j)
+          if (j % 7 == 0 || j / 500 == 3) wrong += sent[j] != 0 || residual[j] != 0;
+        EXPECT_EQ(wrong, 0u);
+      }
     }
+  }
 }
 
 }  // namespace
