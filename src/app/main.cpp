@@ -126,7 +126,8 @@ int main(int argc, char** argv) {
     return command;
   };
   const CLI::App* const train_command = input_command(app, "train", "train; CSV files into run.output");
-  const CLI::App* const validate_command = input_command(app, "validate", "check an input, print it resolved, run nothing");
+  const CLI::App* const validate_command =
+      input_command(app, "validate", "check an input, print it resolved, run nothing");
   CLI::App* const bench_command = app.add_subcommand("bench", "measure, without training");
   bench_command->require_subcommand(1);
   const CLI::App* const collective_command = input_command(

@@ -64,8 +64,8 @@ public:
                                                                           : comm::TransportKind::automatic;
     constexpr std::size_t largest = std::numeric_limits<int>::max();
     m_collective = comm::make_transport<Exec>(kind, communicator, largest);
-    m_pairwise = comm::make_transport<Exec>(kind, communicator, largest,
-                                            {static_cast<std::size_t>(input.comm.message_bytes)});
+    m_pairwise =
+        comm::make_transport<Exec>(kind, communicator, largest, {static_cast<std::size_t>(input.comm.message_bytes)});
   }
 
   Average<Exec> operator()(const std::string& name, std::size_t length) {
@@ -80,8 +80,9 @@ public:
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
     const auto allreduce =
         std::make_shared<comm::CompressedAllreduce<Exec>>(*transport, rank, layout, compress::Options());
-    return {[=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(this_exec, x, times); },
-            [=] { return compressed_oracle(length, ranks); }, transport};
+    return {
+        [=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(this_exec, x, times); },
+        [=] { return compressed_oracle(length, ranks); }, transport};
   }
 
 private:
@@ -114,10 +115,10 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 /// What was measured of one average of one length. Times in seconds.
 struct Measurement {
-  double min, mean, max;          ///< over ranks, of each rank's mean over the repetitions
-  double median, percentile_99;   ///< over repetitions, of the slowest rank's time
-  double wire_bytes;              ///< that a rank hands over for others, the most of any rank
-  PhaseTimes phases;              ///< means over the repetitions, slowest rank
+  double min, mean, max;         ///< over ranks, of each rank's mean over the repetitions
+  double median, percentile_99;  ///< over repetitions, of the slowest rank's time
+  double wire_bytes;             ///< that a rank hands over for others, the most of any rank
+  PhaseTimes phases;             ///< means over the repetitions, slowest rank
 };
 
 template <class Exec>
@@ -141,7 +142,9 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
 
   const int columns = static_cast<int>(mine.size());
   const std::vector<double> all = communicator.gather(mine.data(), columns);
-  const auto value = [&](int rank, std::size_t column) { return all[static_cast<std::size_t>(rank) * columns + column]; };
+  const auto value = [&](int rank, std::size_t column) {
+    return all[static_cast<std::size_t>(rank) * columns + column];
+  };
   Measurement result{};
   result.min = std::numeric_limits<double>::infinity();
   std::vector<double> slowest(repetitions);
@@ -168,12 +171,12 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
   return result;
 }
 
-const std::vector<std::string> columns = {
-    "collective",     "parameters",  "logical_bytes", "wire_bytes",  "ranks",
-    "hosts",          "repetitions", "wrong",         "min_s",       "mean_s",
-    "max_s",          "p50_s",       "p99_s",         "algbw_B_per_s", "busbw_B_per_s",
-    "busbw_wire_B_per_s", "allreduce_s", "compress_s", "all_to_all_s", "average_s",
-    "all_gather_s",   "decompress_s", "network"};
+const std::vector<std::string> columns = {"collective",   "parameters",    "logical_bytes", "wire_bytes",
+                                          "ranks",        "hosts",         "repetitions",   "wrong",
+                                          "min_s",        "mean_s",        "max_s",         "p50_s",
+                                          "p99_s",        "algbw_B_per_s", "busbw_B_per_s", "busbw_wire_B_per_s",
+                                          "allreduce_s",  "compress_s",    "all_to_all_s",  "average_s",
+                                          "all_gather_s", "decompress_s",  "network"};
 
 }  // namespace
 
@@ -217,8 +220,8 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
       average.run(x, first);
       const double wrong = wrong_elements(communicator, x, average.oracle());
       if (wrong > 0)
-        throw AgreedError(ExitStatus::failed_run, name + " of " + std::to_string(d) + " parameters: " +
-                                                      std::to_string(static_cast<long>(wrong)) +
+        throw AgreedError(ExitStatus::failed_run, name + " of " + std::to_string(d) +
+                                                      " parameters: " + std::to_string(static_cast<long>(wrong)) +
                                                       " elements are wrong, so it is not timed\n  remedy: report it "
                                                       "with the MPI library's version and this input");
       const Measurement m = measure(exec, input, communicator, average, x);
@@ -229,10 +232,28 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
                   m.wire_bytes, wrong, 1e3 * m.min, 1e3 * m.mean, 1e3 * m.max, 1e3 * m.percentile_99, algbw / 1e6,
                   algbw * bus / 1e6, m.wire_bytes / m.mean / 1e6);
       std::fflush(stdout);
-      file->row({name, static_cast<std::uint64_t>(d), logical, m.wire_bytes, ranks, hosts, input.bench.repetitions,
-                 wrong, m.min, m.mean, m.max, m.median, m.percentile_99, algbw, algbw * bus, m.wire_bytes / m.mean,
-                 m.phases[Phase::allreduce], m.phases[Phase::compress], m.phases[Phase::all_to_all],
-                 m.phases[Phase::average], m.phases[Phase::all_gather], m.phases[Phase::update],
+      file->row({name,
+                 static_cast<std::uint64_t>(d),
+                 logical,
+                 m.wire_bytes,
+                 ranks,
+                 hosts,
+                 input.bench.repetitions,
+                 wrong,
+                 m.min,
+                 m.mean,
+                 m.max,
+                 m.median,
+                 m.percentile_99,
+                 algbw,
+                 algbw * bus,
+                 m.wire_bytes / m.mean,
+                 m.phases[Phase::allreduce],
+                 m.phases[Phase::compress],
+                 m.phases[Phase::all_to_all],
+                 m.phases[Phase::average],
+                 m.phases[Phase::all_gather],
+                 m.phases[Phase::update],
                  network != nullptr ? network : ""});
     }
   }
