@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -371,11 +372,29 @@ inline Values random_gradient(std::size_t size, int rank, int step) {
   return g;
 }
 
+inline std::vector<Values> random_gradients(std::size_t size, int ranks, int step) {
+  std::vector<Values> g;
+  for (int rank = 0; rank < ranks; ++rank) g.push_back(random_gradient(size, rank, step));
+  return g;
+}
+
 /// Initial parameters, as floats.
 inline Values initial_parameters(std::size_t size) {
   Values x;
   for (std::size_t i = 0; i < size; ++i) x.push_back(static_cast<float>(0.01 * static_cast<double>(i % 17) - 0.05));
   return x;
+}
+
+/// The input with the first seed of the rounding, from its own on, with which `adam_nbit_variance` on random gradients
+/// rounds nothing within single precision's error of a border.
+inline config::Input with_clear_roundings(config::Input input, const TensorTable& tensors, int ranks) {
+  const double error = std::pow(2.0, input.optimizer.variance_bits) * 4 * std::numeric_limits<float>::epsilon();
+  for (;; ++input.run.seed) {
+    SimulatedRanks all(input, tensors, ranks, initial_parameters(tensors.size()));
+    for (int t = 1; t <= input.train.steps && all.margin > error; ++t)
+      adam_nbit_variance(all, random_gradients(tensors.size(), ranks, t), t, 0);  // no rounding depends on γ
+    if (all.margin > error) return input;
+  }
 }
 
 /// ‖a − b‖₂ / ‖b‖₂; ‖a‖₂ where b = 0.

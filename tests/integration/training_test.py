@@ -113,6 +113,30 @@ class Training(unittest.TestCase):
                 self.assertEqual(int(row["bytes_sent"]), expected)
             self.assertEqual(int(run["bytes_sent"]), sum(int(row["bytes_sent"]) for row in steps))
 
+    def test_volume_of_further_algorithms(self):
+        ranks, bits, interval = 3, 5, 4
+        for algorithm in ("adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance", "double_squeeze",
+                          "ef_momentum_sgd", "local_sgd", "local_momentum_sgd", "momentum_sgd"):
+            run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": algorithm, "optimizer.variance_bits": bits,
+                                        "optimizer.local_steps": interval, "train.steps": 10,
+                                        "compression.group": "vector"}, ranks)
+            parameters = int(run["parameters"])
+            words = -(-(-(-parameters // 32)) // ranks)
+            dense = 2 * (ranks - 1) * 4 * parameters // ranks
+            compressed = 2 * (ranks - 1) * 4 * (1 + words)
+            quantised = (ranks - 1) * 4 * (-(-words // 16) + bits * words + 32 * words)
+            for row in steps:
+                averages = int(row["step"]) % interval == 0 or int(row["step"]) == 10
+                expected = {"adam_nbit_variance": compressed + quantised,
+                            "adam_lazy_variance": compressed + 2 * dense * averages,
+                            "local_sgd": dense * averages, "local_momentum_sgd": 2 * dense * averages,
+                            "momentum_sgd": dense}.get(algorithm, compressed)
+                self.assertEqual(int(row["bytes_sent"]), expected, f"{algorithm} step {row['step']}")
+                is_dense = algorithm in ("local_sgd", "local_momentum_sgd", "momentum_sgd")
+                self.assertEqual(row["phase"], "dense" if is_dense else "compressed")
+                self.assertEqual(row["variance_l1"] != "", algorithm.startswith("adam"))
+                self.assertEqual(row["worker_residual_l2"] != "", not is_dense)
+
     def test_all_scales_and_groups_learn(self):
         for scale in ("l1", "l2"):
             for group in ("vector", "chunk", "tensor", "4096"):
