@@ -49,9 +49,14 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
 template <class Exec>
 StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                            const StepContext& context, PhaseTimes& times) {
-  // T_w = 0 freezes v = 0 before the first step: the experiment without a warm-up.
+  // T_w = 0 freezes v before the first step: at 0, the experiment without a warm-up, or as an earlier run left it.
   const config::NumberOrWord& steps = m_setup.input.warmup.steps;
-  if (m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0) m_frozen = true;
+  if (!m_frozen && m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0) {
+    const auto v = m_variance;
+    m_variance_l1 = m_sum(
+        exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
+    m_frozen = true;
+  }
   return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
 }
 

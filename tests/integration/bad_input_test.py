@@ -229,6 +229,11 @@ case("dump_in_missing_directory", QUADRATIC + "run:\n  dump_parameters: no/such.
      "file 'out/no/such.h5' cannot be written", ranks=2)
 case("dump_is_directory", QUADRATIC + "run:\n  dump_parameters: taken\n", "input.yaml:4:3", "cannot be written",
      prepare=lambda d: (d / "out/taken").mkdir())
+FROM = QUADRATIC + "optimizer: {algorithm: %s}\nwarmup:\n  from: earlier.h5\n"
+case("variance_missing", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", ranks=2)
+case("variance_is_text", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", "not an HDF5 file", ranks=3,
+     prepare=lambda d: (d / "earlier.h5").write_text("variance " * 100))
+case("variance_for_sgd", FROM % "sgd", "input.yaml:5:3", "algorithm sgd does not start from a variance")
 case("corpus_missing", "data:\n  corpus: [nothere.txt]\n", "input.yaml:2:3", "nothere.txt", "cannot be read", ranks=2)
 case("corpus_is_directory", "data:\n  corpus: texts\n", "input.yaml:2:3", "texts: is a directory",
      prepare=lambda d: (d / "texts").mkdir())

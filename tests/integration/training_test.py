@@ -161,6 +161,18 @@ class Training(unittest.TestCase):
             self.assertTrue(stable(ratios[frozen - 1]))
             self.assertFalse(any(stable(ratio) for ratio in ratios[14:frozen - 1]))
 
+    def test_variance_of_an_earlier_run_replaces_the_warm_up(self):
+        state = self.directory / "state.h5"
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "train.steps": 40}
+        _, first, _ = self.train({**keys, "optimizer.algorithm": "adam", "run.dump_parameters": state}, ranks=2)
+        run, from_state, _ = self.train({**keys, "warmup.steps": 0, "warmup.from": state}, ranks=2)
+        self.assertEqual({row["phase"] for row in from_state}, {"compressed"})
+        self.assertAlmostEqual(float(from_state[0]["variance_l1"]), float(first[-1]["variance_l1"]),
+                               delta=1e-6 * float(first[-1]["variance_l1"]))
+        self.assertLess(float(run["final_validation_loss"]), float(first[0]["loss"]) - 0.5)
+        other = {**keys, "model.hidden": 64, "warmup.steps": 0, "warmup.from": state}
+        self.assertIn("there is no variance of", self.train(other, ranks=2, expected=2)[2])
+
     def test_nonfinite_gradients(self):
         # The update of step 1 overflows every parameter, so step 2 has no finite gradient on any rank.
         keys = {**TINY_GPT, "optimizer.lr": 1e38}
