@@ -89,8 +89,9 @@ class Training(unittest.TestCase):
             self.assertNotEqual(adam["parameters_hash"], later["parameters_hash"])
 
     def test_same_bits_again_and_with_other_threads_and_backend(self):
-        for model in (TINY_GPT, {**TINY_BERT, "model.dropout": 0.1}):
-            keys = {**model, "optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
+        onebit = {"optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
+        quantised = {"optimizer.algorithm": "adam_nbit_variance", "optimizer.epsilon": 0.01}
+        for keys in ({**TINY_GPT, **onebit}, {**TINY_BERT, "model.dropout": 0.1, **onebit}, {**TINY_GPT, **quantised}):
             first, _, _ = self.train(keys, 2)
             for threads, backend in ((1, "openmp"), (2, "openmp"), (1, "serial")):
                 again, _, _ = self.train({**keys, "run.backend": backend}, 2, threads)

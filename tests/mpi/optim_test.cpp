@@ -2,8 +2,8 @@
 /// Every algorithm against its plain reference in double precision, on random gradients that every rank can make for
 /// itself; replicas are the same bits wherever the algorithm says so, and differ where they drift apart.
 ///
-/// Where a compressor decides between two values (a sign, a rounding), a vector that lies within single precision's
-/// error of the border may be decided otherwise than in double. The gradients and seeds here are such that none does.
+/// Where a compressor decides between two values (a sign, a rounding), one that lies within single precision's error of
+/// the border may be decided otherwise than in double. So gradients are taken with which none does.
 ///
 /// Every rank compares the vectors of all ranks, so all come to the same verdict and none waits for one that has left.
 
@@ -51,8 +51,7 @@ template <class Exec>
 void compare(const config::Input& given, const TensorTable& tensors = make_tensors(), const Values& variance = {}) {
   const std::string& name = given.optimizer.algorithm;
   const Communicator world;
-  const config::Input input =
-      name == "adam_nbit_variance" ? test::with_clear_roundings(given, tensors, world.size()) : given;
+  const config::Input input = test::with_clear_decisions(given, tensors, world.size(), variance);
   const Exec exec;
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
@@ -64,7 +63,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   PhaseTimes times;
   int apart = 0;
   for (int t = 1; t <= steps; ++t) {
-    const std::vector<Values> g = test::random_gradients(d, world.size(), t);
+    const std::vector<Values> g = test::random_gradients(d, world.size(), t, input.run.seed);
     double mean_square = 0;
     for (const Values& one : g)
       mean_square += std::inner_product(one.begin(), one.end(), one.begin(), 0.0) / world.size();
@@ -109,7 +108,7 @@ TYPED_TEST(Optim, every_algorithm_clips_decays_and_corrects_as_its_reference) {
     input.optimizer.weight_decay = 0.1;
     compare<TypeParam>(input);
     input.optimizer.bias_correction = reference.first.find("adam") != std::string::npos;
-    input.optimizer.clip = 1.0;  // of 3 to 4
+    input.optimizer.clip = 1.0;  // below every norm
     compare<TypeParam>(input);
   }
 }
@@ -189,7 +188,7 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
   Values variance(tensors.size());
   PhaseTimes times;
   for (int t = 1; t <= steps; ++t) {
-    const std::vector<Values> g = test::random_gradients(tensors.size(), world.size(), t);
+    const std::vector<Values> g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed);
     const Values& mine = g[world.rank()];
     algorithm->step(TypeParam(), x, test::to_device<TypeParam>(std::vector<float>(mine.begin(), mine.end())),
                     {t, input.optimizer.lr, 0}, times);

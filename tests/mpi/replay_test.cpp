@@ -31,12 +31,11 @@ void write(hid_t file, const char* name, const std::vector<hsize_t>& extents, co
   H5Sclose(space);
 }
 
-void write_replay(const std::string& path, int ranks) {
+void write_replay(const std::string& path, int ranks, std::int64_t seed) {
   std::vector<float> gradients;
   for (int step = 1; step <= static_cast<int>(steps); ++step)
-    for (int rank = 0; rank < ranks; ++rank)
-      for (const double one : test::random_gradient(parameters, rank, step))
-        gradients.push_back(static_cast<float>(one));
+    for (const Values& g : test::random_gradients(parameters, ranks, step, seed))
+      gradients.insert(gradients.end(), g.begin(), g.end());
   const Values initial = test::initial_parameters(parameters);
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   write(file, "gradients", {steps, static_cast<hsize_t>(ranks), parameters}, gradients);
@@ -53,11 +52,7 @@ TYPED_TEST(Replay, every_algorithm_ends_where_its_reference_does) {
   const std::filesystem::path directory = world.broadcast(
       (std::filesystem::temp_directory_path() / ("onebit_replay_test_" + std::to_string(::getpid()))).string(), 0);
   const std::string file = (directory / "replay.h5").string();
-  if (world.rank() == 0) {
-    std::filesystem::create_directories(directory);
-    write_replay(file, world.size());
-  }
-  world.barrier();
+  if (world.rank() == 0) std::filesystem::create_directories(directory);
   const std::string text = "run: {output: " + directory.string() + ", dump_parameters: state.h5}\n" +
                            "replay: {file: " + file + "}\n" +
                            "workload: {kind: replay}\n"
@@ -68,15 +63,18 @@ TYPED_TEST(Replay, every_algorithm_ends_where_its_reference_does) {
                            "compression: {group: chunk}\n";
   for (const auto& [name, reference_step] : test::references()) {
     SCOPED_TRACE(name);
-    config::Input input = config::parse(text, "replay_test", {"optimizer.algorithm=" + name});
     TensorTable tensors;
     tensors.add("parameters", {parameters}, true);
-    if (name == "adam_nbit_variance") input = test::with_clear_roundings(input, tensors, world.size());
+    const config::Input input = test::with_clear_decisions(
+        config::parse(text, "replay_test", {"optimizer.algorithm=" + name}), tensors, world.size());
+    if (world.rank() == 0) write_replay(file, world.size(), input.run.seed);
+    world.barrier();
     train::train(TypeParam(), input, world);
 
     test::SimulatedRanks reference(input, tensors, world.size(), test::initial_parameters(parameters));
     for (int t = 1; t <= static_cast<int>(steps); ++t)
-      reference_step(reference, test::random_gradients(parameters, world.size(), t), t, optim::learning_rate(input, t));
+      reference_step(reference, test::random_gradients(parameters, world.size(), t, input.run.seed), t,
+                     optim::learning_rate(input, t));
     if (world.rank() > 0) continue;
     const ArrayReader state((directory / "state.h5").string());
     const auto expect = [&](const char* dataset, const Values& expected) {
