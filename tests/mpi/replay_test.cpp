@@ -51,10 +51,8 @@ TYPED_TEST(Replay, every_algorithm_ends_where_its_reference_does) {
   const Communicator world;
   const std::filesystem::path directory = world.broadcast(
       (std::filesystem::temp_directory_path() / ("onebit_replay_test_" + std::to_string(::getpid()))).string(), 0);
-  const std::string file = (directory / "replay.h5").string();
   if (world.rank() == 0) std::filesystem::create_directories(directory);
   const std::string text = "run: {output: " + directory.string() + ", dump_parameters: state.h5}\n" +
-                           "replay: {file: " + file + "}\n" +
                            "workload: {kind: replay}\n"
                            "train: {steps: 50, batch: 12}\n"
                            "optimizer: {lr: 0.01, beta2: 0.99, weight_decay: 0.05, clip: 1.0, variance_bits: 3}\n"
@@ -65,8 +63,11 @@ TYPED_TEST(Replay, every_algorithm_ends_where_its_reference_does) {
     SCOPED_TRACE(name);
     TensorTable tensors;
     tensors.add("parameters", {parameters}, true);
-    const config::Input input = test::with_clear_decisions(
-        config::parse(text, "replay_test", {"optimizer.algorithm=" + name}), tensors, world.size());
+    // A file of its own, as another rank may still read the last one.
+    const std::string file = (directory / (name + ".h5")).string();
+    const std::vector<std::string> keys = {"optimizer.algorithm=" + name, "replay.file=" + file};
+    const config::Input input =
+        test::with_clear_decisions(config::parse(text, "replay_test", keys), tensors, world.size());
     if (world.rank() == 0) write_replay(file, world.size(), input.run.seed);
     world.barrier();
     train::train(TypeParam(), input, world);
