@@ -1,12 +1,15 @@
 /// \file optim_test.cpp
-/// Learning-rate schedules and the decision when the variance is stable.
+/// Learning-rate schedules, the decision when the variance is stable, and when drifting replicas are averaged.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
+#include "optim/parts.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace {
@@ -108,6 +111,30 @@ TEST(VarianceMonitor, fixed_steps_and_never) {
   input.warmup.steps = {"auto", 0};
   EXPECT_EQ(freezes_at(input, [](long t) { return std::pow(1.1, t); }), 0);
   EXPECT_EQ(freezes_at(input, [](long) { return std::nan(""); }), 0);
+}
+
+/// Steps of a run of 10 that average, where those of `skipped` are left out.
+std::vector<long> averaging_steps(int interval, const std::vector<long>& skipped) {
+  config::Input input;
+  input.train.steps = 10;
+  input.optimizer.local_steps = interval;
+  optim::AveragingSteps averaging(input);
+  std::vector<long> steps;
+  for (long step = 1; step <= 10; ++step)
+    if (std::find(skipped.begin(), skipped.end(), step) == skipped.end() && averaging.due(step)) steps.push_back(step);
+  return steps;
+}
+
+TEST(AveragingSteps, are_every_interval_and_the_last_one) {
+  EXPECT_EQ(averaging_steps(1, {}), (std::vector<long>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(averaging_steps(4, {}), (std::vector<long>{4, 8, 10}));
+  EXPECT_EQ(averaging_steps(5, {}), (std::vector<long>{5, 10}));
+  EXPECT_EQ(averaging_steps(100, {}), (std::vector<long>{10}));
+}
+
+TEST(AveragingSteps, take_the_next_one_for_a_step_that_is_left_out) {
+  EXPECT_EQ(averaging_steps(4, {4}), (std::vector<long>{5, 8, 10}));
+  EXPECT_EQ(averaging_steps(4, {3, 4, 5, 6, 7, 8}), (std::vector<long>{9, 10}));
 }
 
 }  // namespace
