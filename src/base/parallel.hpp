@@ -91,6 +91,51 @@ void piece_sums(const Exec& exec, const char* label, const Begins& begins, const
   }
 }
 
+/// maxima(p) = max f(i) over i in [begins(p), begins(p+1)) for each piece p, 0 for an empty one; f ≥ 0. A maximum is the same
+/// in any order. f may write element i of anything; it is called once for each i.
+///
+/// \param begins (pieces + 1) first elements
+/// \param maxima (pieces)
+template <class Exec, class Begins, class F>
+void piece_maxima(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& maxima,
+                  const F& f) {
+  const int pieces = static_cast<int>(maxima.extent(0));
+  if (pieces == 0) return;
+  if constexpr (is_host<Exec>) {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, pieces), [=](int piece) {
+      double greatest = 0;
+      for (std::size_t i = begins(piece); i < begins(piece + 1); ++i) {
+        const double value = f(i);
+        if (value > greatest) greatest = value;
+      }
+      maxima(piece) = greatest;
+    });
+  } else {
+    using Policy = Kokkos::TeamPolicy<Exec>;
+    constexpr int warps = 8;
+    Kokkos::parallel_for(
+        label, Policy(exec, (pieces + warps - 1) / warps, warps, lane_count),
+        KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+          Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
+            const int piece = team.league_rank() * warps + warp;
+            if (piece >= pieces) return;
+            const std::size_t begin = begins(piece), end = begins(piece + 1);
+            double greatest = 0;
+            Kokkos::parallel_reduce(
+                Kokkos::ThreadVectorRange(team, lane_count),
+                [&](int lane, double& mine) {
+                  for (std::size_t i = begin + lane; i < end; i += lane_count) {
+                    const double value = f(i);
+                    if (value > mine) mine = value;
+                  }
+                },
+                Kokkos::Max<double>(greatest));
+            Kokkos::single(Kokkos::PerThread(team), [&]() { maxima(piece) = greatest > 0 ? greatest : 0; });
+          });
+        });
+  }
+}
+
 /// Begins of the pieces of [0, length), for `piece_sums`: a function object, so that nothing is stored.
 struct EvenPieces {
   std::size_t length;

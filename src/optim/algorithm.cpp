@@ -5,6 +5,9 @@
 
 #include "base/error.hpp"
 #include "optim/adam.hpp"
+#include "optim/onebit_lamb.hpp"
+#include "optim/onebit_lion.hpp"
+#include "optim/zero_one_adam.hpp"
 
 namespace onebit::optim {
 
@@ -14,6 +17,9 @@ std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
   if (name == "adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::none);
   if (name == "onebit_adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::compressed_momentum);
   if (name == "onebit_adam_32bit") return std::make_unique<Adam<Exec>>(setup, SecondPhase::dense_momentum);
+  if (name == "zero_one_adam") return std::make_unique<ZeroOneAdam<Exec>>(setup);
+  if (name == "onebit_lamb") return std::make_unique<OnebitLamb<Exec>>(setup);
+  if (name == "onebit_lion") return std::make_unique<OnebitLion<Exec>>(setup);
   throw InputError(setup.input.where("optimizer.algorithm"), "algorithm '" + name + "' is not in this build",
                    "see `onebit list`");
 }
