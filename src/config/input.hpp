@@ -85,8 +85,8 @@ struct Input {
     bool error_feedback = true;
   } compression;
   struct {
-    int variance_freeze_step = 150;
-    int variance_update_scaler = 16;
+    int variance_freeze_step = 300;
+    int variance_update_scaler = 4;
     int local_step_scaler = 150;
     int local_step_clipper = 4;
   } zero_one;
