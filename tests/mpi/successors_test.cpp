@@ -406,6 +406,9 @@ TYPED_TEST(Successors, onebit_lion_is_its_reference) {
   for (config::Input& input : variants("onebit_lion")) {
     input.optimizer.lr = 1e-3;
     compare<TypeParam>(input, onebit_lion_reference);
+    input.optimizer.beta1 = 0.95;  // c in the middle between m⁻ and m, so that its sign follows from neither alone
+    input.optimizer.beta2 = 0.9;
+    compare<TypeParam>(input, onebit_lion_reference);
   }
 }
 
