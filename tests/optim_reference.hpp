@@ -359,7 +359,7 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"momentum_sgd", momentum_sgd},
       {"double_squeeze", double_squeeze},
       {"ef_momentum_sgd", ef_momentum_sgd},
-      // {"onebit_sgd", onebit_sgd},
+      {"onebit_sgd", onebit_sgd},
       {"local_sgd", local_sgd},
       {"local_momentum_sgd", local_momentum_sgd},
   };

@@ -273,7 +273,9 @@ const std::vector<std::string>& algorithm_names() {
   return all;
 }
 
-bool has_warmup(const std::string& algorithm) { return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit"; }
+bool has_warmup(const std::string& algorithm) {
+  return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit" || algorithm == "onebit_lamb";
+}
 
 std::string to_string(Backend backend) { return name_of(backend_words, backend); }
 std::string to_string(WorkloadKind kind) { return name_of(workload_words, kind); }
@@ -393,6 +395,32 @@ std::vector<Section> keys(Input& in) {
              "an experiment on why they are there.");
   }
   {
+    Declare key(sections, "zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/algorithms.md).");
+    key.integer("variance_freeze_step", in.zero_one.variance_freeze_step, 1, unbounded,
+                "F: the last step that may update the variance; local steps begin behind it. DeepSpeed: "
+                "`var_freeze_step`.");
+    key.integer("variance_update_scaler", in.zero_one.variance_update_scaler, 1, unbounded,
+                "κ: the interval between two variance updates, 1 at first, doubles after this many of them. DeepSpeed: "
+                "`var_update_scaler`.");
+    key.integer("local_step_scaler", in.zero_one.local_step_scaler, 1, unbounded,
+                "α: the interval between two exchanges, 1 at first, doubles every this many steps behind F.");
+    key.integer("local_step_clipper", in.zero_one.local_step_clipper, 1, unbounded,
+                "H: the greatest interval between two exchanges; 1 for no local steps.");
+  }
+  {
+    Declare key(sections, "lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/algorithms.md).");
+    key.real("min_coefficient", in.lamb.min_coefficient, 0, infinity,
+             "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
+    key.real("max_coefficient", in.lamb.max_coefficient, 0, infinity,
+             "Greatest ratio of a tensor's norm to its update's. DeepSpeed: `max_coeff`.", false);
+    key.real("coefficient_beta", in.lamb.coefficient_beta, 0, 0.999999,
+             "Decay of the ratio's average in the warm-up, with which compression starts. DeepSpeed: `coeff_beta`.");
+    key.real("factor_min", in.lamb.factor_min, 0, 1, "Least factor on that average while compressing.", false);
+    key.real("factor_max", in.lamb.factor_max, 1, infinity, "Greatest factor on that average while compressing.");
+    key.real("factor_threshold", in.lamb.factor_threshold, 0, 1,
+             "Greatest relative change of the factor from one step to the next.");
+  }
+  {
     Declare key(sections, "comm", "Communication.");
     key.choice("transport", in.comm.transport,
                {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
@@ -507,7 +535,13 @@ void check(const Input& in, int ranks) {
   if (has_warmup(in.optimizer.algorithm) && in.warmup.steps.word.empty() && in.warmup.steps.number > in.train.steps)
     refuse("warmup.steps", "the variance would be frozen after the run's last step",
            "lower warmup.steps to at most train.steps (" + std::to_string(in.train.steps) + "), or use algorithm adam");
-  if (!in.warmup.from.empty() && in.optimizer.algorithm != "adam" && !has_warmup(in.optimizer.algorithm))
+  if (in.lamb.min_coefficient > in.lamb.max_coefficient)
+    refuse("lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
+  if (in.optimizer.algorithm == "onebit_lamb" && in.warmup.steps.word.empty() && in.warmup.steps.number == 0)
+    refuse("warmup.steps", "1-bit LAMB learns its tensors' learning rates in the warm-up, and there is none",
+           "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
+  if (!in.warmup.from.empty() && (in.optimizer.algorithm == "onebit_lamb" ||
+                                  (in.optimizer.algorithm != "adam" && !has_warmup(in.optimizer.algorithm))))
     refuse("warmup.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out warmup.from, or use algorithm onebit_adam");
   const bool is_sgd =

@@ -86,6 +86,20 @@ struct Input {
     bool error_feedback = true;
   } compression;
   struct {
+    int variance_freeze_step = 300;
+    int variance_update_scaler = 4;
+    int local_step_scaler = 150;
+    int local_step_clipper = 4;
+  } zero_one;
+  struct {
+    double min_coefficient = 0.01;
+    double max_coefficient = 10.0;
+    double coefficient_beta = 0.9;
+    double factor_min = 0.5;
+    double factor_max = 4.0;
+    double factor_threshold = 0.1;
+  } lamb;
+  struct {
     Transport transport = Transport::automatic;
     Exchange exchange = Exchange::collective;
     int message_bytes = 32768;

@@ -6,7 +6,10 @@
 #include "base/error.hpp"
 #include "optim/adam.hpp"
 #include "optim/compressed_adam.hpp"
+#include "optim/onebit_lamb.hpp"
+#include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
+#include "optim/zero_one_adam.hpp"
 
 namespace onebit::optim {
 
@@ -28,6 +31,9 @@ std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
   if (name == "onebit_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::column_gradient, true);
   if (name == "local_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, false);
   if (name == "local_momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, true);
+  if (name == "zero_one_adam") return std::make_unique<ZeroOneAdam<Exec>>(setup);
+  if (name == "onebit_lamb") return std::make_unique<OnebitLamb<Exec>>(setup);
+  if (name == "onebit_lion") return std::make_unique<OnebitLion<Exec>>(setup);
   throw InputError(setup.input.where("optimizer.algorithm"), "algorithm '" + name + "' is not in this build",
                    "see `onebit list`");
 }

@@ -38,7 +38,7 @@ inline constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
 /// What a step tells steps.csv, and whether the ranks may differ after it.
 struct StepState {
-  bool compressed = false;               ///< this step's exchange carried compressed vectors
+  bool compressed = false;               ///< its exchange carried compressed vectors, or there was none
   bool synchronised = true;              ///< x is the same bits on every rank
   double variance_l1 = no_value;         ///< ‖v‖₁
   double variance_ratio = no_value;      ///< r_t, from t > Δ on

@@ -409,6 +409,9 @@ TEST(Check, refuses_combinations) {
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
       {"model:\n  sequence: 129\n", 1, "a.yaml:2:3", {"129", "128"}},
+      {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  steps: 0\n", 1, "a.yaml:4:3", {"LAMB", "at least a step"}},
+      {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},
+      {"lamb:\n  min_coefficient: 2\n  max_coefficient: 1\n", 1, "a.yaml:2:3", {"lamb.max_coefficient"}},
       {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
   };
   for (const auto& one : cases) {
@@ -446,7 +449,7 @@ TEST(Names, are_those_of_the_input) {
   for (const std::string& name : algorithm_names()) {
     const Input input = parsed("optimizer: {algorithm: " + name + "}");
     EXPECT_EQ(input.optimizer.algorithm, name);
-    EXPECT_EQ(has_warmup(name), name == "onebit_adam" || name == "onebit_adam_32bit");
+    EXPECT_EQ(has_warmup(name), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
   }
 }
 

@@ -1,0 +1,58 @@
+/// \file onebit_lion.cpp
+/// See onebit_lion.hpp.
+
+#include "optim/onebit_lion.hpp"
+
+#include <cmath>
+
+namespace onebit::optim {
+
+template <class Exec>
+OnebitLion<Exec>::OnebitLion(const Setup<Exec>& setup)
+    : m_setup(setup),
+      m_sum(setup.tensors.size()),
+      m_momentum("OneBit::optim::momentum", setup.tensors.size()),
+      m_decays(decay_bits<Exec>(setup.tensors)),
+      m_compressed_allreduce(make_compressed_allreduce(setup)) {}
+
+template <class Exec>
+StepState OnebitLion<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                                 const StepContext& context, PhaseTimes& times) {
+  const Region region("OneBit::optim::lion_step");
+  Stopwatch watch;
+  const auto& in = m_setup.input.optimizer;
+  const float factor = clip_factor(m_setup.input, std::sqrt(context.mean_square_norm));
+  const float beta2 = static_cast<float>(in.beta2), one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
+  const auto m = m_momentum;
+  const auto average = g;  // the gradient's memory holds m_i and then its average
+  for_each(
+      exec, "OneBit::optim::local_momentum", m.extent(0),
+      KOKKOS_LAMBDA(std::size_t i) { average(i) = beta2 * m(i) + one_minus_beta2 * (factor * g(i)); });
+  fence(exec, "OneBit::optim::local_momentum");
+  times.add(Phase::compress, watch.seconds());
+
+  m_compressed_allreduce(exec, average, times);
+
+  watch.restart();
+  const float lr = static_cast<float>(context.lr), weight_decay = static_cast<float>(in.weight_decay);
+  const float along = static_cast<float>((1.0 - in.beta1) / (1.0 - in.beta2));
+  const auto decays = m_decays;
+  for_each(
+      exec, "OneBit::optim::lion", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+        const float c = m(i) + along * (average(i) - m(i));
+        const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
+        x(i) -= lr * (sign + (bit(decays.data(), i) ? weight_decay : 0.0f) * x(i));
+        m(i) = average(i);
+      });
+  fence(exec, "OneBit::optim::lion");
+  times.add(Phase::update, watch.seconds());
+
+  StepState state;
+  report_residuals(exec, m_sum, m_compressed_allreduce, state);
+  return state;
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class OnebitLion<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::optim
