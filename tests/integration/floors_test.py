@@ -72,7 +72,7 @@ def link_errors(lists: Path) -> list[str]:
         if folder not in FLOORS:
             errors.append(f"{lists}: {folder} has no floor")
             continue
-        for used in re.findall(r"\bonebit_(\w+)", arguments):
+        for used in re.findall(r"\bonebit_(\w+)\b(?!\.)", arguments):
             if used not in FLOORS or used == folder or not may_use(folder, used):
                 errors.append(f"{lists}: onebit_{folder} links onebit_{used}")
     if not declared:
