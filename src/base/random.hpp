@@ -11,7 +11,14 @@
 namespace onebit {
 
 /// What a stream of random numbers is for: part of the key, so that no two uses share numbers.
-enum class Stream : std::uint32_t { initial_parameters = 1, data = 2, dropout = 3, noise = 4, validation = 5 };
+enum class Stream : std::uint32_t {
+  initial_parameters = 1,
+  data = 2,
+  dropout = 3,
+  noise = 4,
+  validation = 5,
+  variance_rounding = 6
+};
 
 /// Four 32-bit words.
 struct Philox4 {

@@ -8,50 +8,14 @@
 
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
+#include "optim/adam_update.hpp"
 
 namespace onebit::optim {
 namespace {
 
-/// The numbers of one update, as the kernels take them.
-struct Update {
-  float beta1, beta2, epsilon, weight_decay, lr;
-  float one_minus_beta1, one_minus_beta2;          ///< rounded once: 1 − 0.999f is wrong in its fifth digit
-  float gradient_factor;                           ///< of clipping
-  float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
-
-  /// x − γ (m / (√v + η) + λ x)
-  KOKKOS_FUNCTION float apply(float x, float m, float v, bool decays) const {
-    const float direction = m * momentum_correction / (math::sqrt(v * variance_correction) + epsilon);
-    return x - lr * (direction + (decays ? weight_decay : 0.0f) * x);
-  }
-};
-
-/// \param corrected_step t of the bias corrections
-/// \param norm gradient norm that clipping goes by
-Update make_update(const config::Input& input, const StepContext& context, long corrected_step, double norm) {
-  const auto& in = input.optimizer;
-  Update update{};
-  update.beta1 = static_cast<float>(in.beta1);
-  update.beta2 = static_cast<float>(in.beta2);
-  update.one_minus_beta1 = static_cast<float>(1.0 - in.beta1);
-  update.one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
-  update.epsilon = static_cast<float>(in.epsilon);
-  update.weight_decay = static_cast<float>(in.weight_decay);
-  update.lr = static_cast<float>(context.lr);
-  update.gradient_factor = clip_factor(input, norm);
-  const auto correction = [&](double beta) {
-    return in.bias_correction && corrected_step > 0
-               ? static_cast<float>(1.0 / (1.0 - std::pow(beta, static_cast<double>(corrected_step))))
-               : 1.0f;
-  };
-  update.momentum_correction = correction(in.beta1);
-  update.variance_correction = correction(in.beta2);
-  return update;
-}
-
-/// Reads dataset `variance` of an earlier run of the same model.
+/// Reads dataset `variance` of an earlier run of the same model. \returns ‖v‖₁
 template <class Exec>
-void read_variance(const std::string& path, const Vector<Exec, float>& variance) {
+double read_variance(const std::string& path, const Vector<Exec, float>& variance) {
   const ArrayReader file(path);
   const std::vector<std::size_t> shape = {variance.extent(0)};
   if (!file.has("variance") || file.shape("variance") != shape)
@@ -59,11 +23,15 @@ void read_variance(const std::string& path, const Vector<Exec, float>& variance)
                      "name a file that a run of the same model with adam or onebit_adam left with run.dump_parameters");
   const auto host = Kokkos::create_mirror_view(variance);
   file.read("variance", {0}, shape, host.data());
-  for (std::size_t i = 0; i < shape[0]; ++i)
+  double l1 = 0;
+  for (std::size_t i = 0; i < shape[0]; ++i) {
     if (!(host(i) >= 0 && std::isfinite(host(i))))
       throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
                        "write it again with run.dump_parameters");
+    l1 += host(i);
+  }
   Kokkos::deep_copy(variance, host);
+  return l1;
 }
 
 }  // namespace
@@ -79,7 +47,7 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_decays(decay_bits<Exec>(setup.tensors)) {
   const std::string& from = setup.input.warmup.from;
   if (from.empty()) return;
-  located(setup.input.where("warmup.from"), [&] { read_variance<Exec>(from, m_variance); });
+  located(setup.input.where("warmup.from"), [&] { m_variance_l1 = read_variance<Exec>(from, m_variance); });
 }
 
 template <class Exec>
@@ -104,15 +72,15 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
 
   const Stopwatch watch;
   const double norm = m_setup.input.optimizer.clip > 0 ? l2_norm(exec, m_sum, g) : 0;
-  const Update update = make_update(m_setup.input, context, context.step, norm);
+  const AdamUpdate update = make_adam_update(m_setup.input, context, context.step, norm);
   const auto m = m_momentum;
   const auto v = m_variance;
   const auto decays = m_decays;
   m_variance_l1 = m_sum(
       exec, "OneBit::optim::adam", KOKKOS_LAMBDA(std::size_t i) {
         const float gradient = update.gradient_factor * g(i);
-        m(i) = update.beta1 * m(i) + update.one_minus_beta1 * gradient;
-        v(i) = update.beta2 * v(i) + update.one_minus_beta2 * gradient * gradient;
+        m(i) = update.momentum(m(i), gradient);
+        v(i) = update.variance(v(i), gradient);
         x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i));
         return v(i);
       });
@@ -138,15 +106,14 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   const bool compressed = m_second_phase == SecondPhase::compressed_momentum;
   if (compressed && !m_compressed_allreduce) m_compressed_allreduce.emplace(make_compressed_allreduce(m_setup));
 
-  const Update update =
-      make_update(m_setup.input, context, std::min(context.step, m_frozen_at), std::sqrt(context.mean_square_norm));
+  const AdamUpdate update = make_adam_update(m_setup.input, context, std::min(context.step, m_frozen_at),
+                                             std::sqrt(context.mean_square_norm));
   const auto m = m_momentum;
   const auto v = m_variance;
   const auto decays = m_decays;
   for_each(
-      exec, "OneBit::optim::local_momentum", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
-        m(i) = update.beta1 * m(i) + update.one_minus_beta1 * (update.gradient_factor * g(i));
-      });
+      exec, "OneBit::optim::local_momentum", m.extent(0),
+      KOKKOS_LAMBDA(std::size_t i) { m(i) = update.momentum(m(i), update.gradient_factor * g(i)); });
   fence(exec, "OneBit::optim::local_momentum");
   times.add(Phase::compress, watch.seconds());
 

@@ -5,6 +5,8 @@
 
 #include "base/error.hpp"
 #include "optim/adam.hpp"
+#include "optim/compressed_adam.hpp"
+#include "optim/sgd.hpp"
 
 namespace onebit::optim {
 
@@ -14,6 +16,18 @@ std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
   if (name == "adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::none);
   if (name == "onebit_adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::compressed_momentum);
   if (name == "onebit_adam_32bit") return std::make_unique<Adam<Exec>>(setup, SecondPhase::dense_momentum);
+  if (name == "adam_1bit_naive")
+    return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::compressed_gradient);
+  if (name == "adam_nbit_variance")
+    return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::quantized_average);
+  if (name == "adam_lazy_variance") return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::own_gradient);
+  if (name == "sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::gradient, false);
+  if (name == "momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::gradient, true);
+  if (name == "double_squeeze") return std::make_unique<Sgd<Exec>>(setup, Averaged::compressed_gradient, false);
+  if (name == "ef_momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::compressed_momentum, true);
+  if (name == "onebit_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::column_gradient, true);
+  if (name == "local_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, false);
+  if (name == "local_momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, true);
   throw InputError(setup.input.where("optimizer.algorithm"), "algorithm '" + name + "' is not in this build",
                    "see `onebit list`");
 }

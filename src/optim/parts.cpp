@@ -32,6 +32,14 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
 }
 
 template <class Exec>
+void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector) {
+  if (factor == 1) return;
+  for_each(
+      exec, "OneBit::optim::scale", vector.extent(0), KOKKOS_LAMBDA(std::size_t i) { vector(i) *= factor; });
+  fence(exec, "OneBit::optim::scale");
+}
+
+template <class Exec>
 Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors) {
   Vector<Exec, std::uint32_t> bits("OneBit::optim::decays", (tensors.size() + 31) / 32);
   const auto host = Kokkos::create_mirror_view(bits);
@@ -61,6 +69,7 @@ void report_residuals(const Exec& exec, const OrderedSum<Exec>& sum, const comm:
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                               \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                      \
+  template void scale(const Exec&, float, const Vector<Exec, float>&);                                         \
   template Vector<Exec, std::uint32_t> decay_bits<Exec>(const TensorTable&);                                   \
   template double l2_norm(const Exec&, const OrderedSum<Exec>&, const Vector<Exec, float>&);                   \
   template void report_residuals(const Exec&, const OrderedSum<Exec>&, const comm::CompressedAllreduce<Exec>&, \

@@ -1,7 +1,7 @@
 #pragma once
 /// \file parts.hpp
 /// Parts that several algorithms are made of: the compressed allreduce that the input asks for, clipping, weight decay
-/// by tensor, norms.
+/// by tensor, norms, and when replicas that drift apart are averaged.
 
 #include "base/parallel.hpp"
 #include "comm/allreduce.hpp"
@@ -18,6 +18,28 @@ inline float clip_factor(const config::Input& input, double norm) {
   const double clip = input.optimizer.clip;
   return clip > 0 && norm > clip ? static_cast<float>(clip / norm) : 1.0f;
 }
+
+/// vector ← factor · vector; fences.
+template <class Exec>
+void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector);
+
+/// The steps at which replicas that drift apart are averaged: every τ (`optimizer.local_steps`) steps, and the last one
+/// of the run. Where such a step is left out for its gradient, the next one averages in its place.
+class AveragingSteps {
+public:
+  explicit AveragingSteps(const config::Input& input)
+      : m_interval(input.optimizer.local_steps), m_last_step(input.train.steps) {}
+
+  /// Whether step `step` averages; asked once in each step that takes place.
+  bool due(long step) {
+    if (step < m_next && step != m_last_step) return false;
+    m_next = (step / m_interval + 1) * m_interval;
+    return true;
+  }
+
+private:
+  long m_interval, m_last_step, m_next = m_interval;
+};
 
 /// (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i.
 template <class Exec>

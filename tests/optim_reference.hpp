@@ -1,0 +1,392 @@
+#pragma once
+/// \file optim_reference.hpp
+/// Every algorithm of docs/algorithms.md as one plain function in double precision, n ranks simulated serially. It shares
+/// no code with src/optim, src/comm and src/compress; only the random numbers of the stochastic rounding are theirs.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/random.hpp"
+#include "base/tensor_table.hpp"
+#include "config/input.hpp"
+
+namespace onebit::test {
+
+using Values = std::vector<double>;
+
+/// All ranks of a run in one place, and what they do together.
+struct SimulatedRanks {
+  const config::Input& input;
+  const TensorTable& tensors;
+  int ranks;
+  std::vector<Values> x;             ///< (ranks) of (d)
+  Values m, v;                       ///< (d) where all ranks hold the same
+  std::vector<Values> own_m, own_v;  ///< (ranks) where each has its own
+  /// Least distance, in levels, of a stochastic rounding from one that rounds the other way. Single precision may
+  /// decide otherwise where this is within its error.
+  double margin = 1;
+
+  SimulatedRanks(const config::Input& input, const TensorTable& tensors, int ranks, const Values& initial)
+      : input(input),
+        tensors(tensors),
+        ranks(ranks),
+        x(ranks, initial),
+        m(tensors.size()),
+        v(tensors.size()),
+        own_m(ranks, m),
+        own_v(ranks, m),
+        m_worker(ranks, m),
+        m_server(tensors.size()) {}
+
+  std::size_t size() const { return m.size(); }
+  double beta1() const { return input.optimizer.beta1; }
+  double beta2() const { return input.optimizer.beta2; }
+
+  /// (1/n) Σ of the ranks' vectors.
+  Values average(const std::vector<Values>& vectors) const {
+    Values mean(size());
+    for (const Values& one : vectors)
+      for (std::size_t i = 0; i < size(); ++i) mean[i] += one[i] / ranks;
+    return mean;
+  }
+
+  /// The average gradient, clipped by its own norm.
+  Values clipped_average(const std::vector<Values>& g) const {
+    Values mean = average(g);
+    scale(mean, clip_factor(std::sqrt(square(mean))));
+    return mean;
+  }
+
+  /// The ranks' gradients, clipped by the root of their mean square norm.
+  std::vector<Values> clipped(std::vector<Values> g) const {
+    double mean_square = 0;
+    for (const Values& one : g) mean_square += square(one) / ranks;
+    for (Values& one : g) scale(one, clip_factor(std::sqrt(mean_square)));
+    return g;
+  }
+
+  /// x_i ← x_i − γ (direction + λ x_i) on one rank.
+  void move(int rank, const Values& direction, double lr) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const double decay = tensors.at_element(i).decays ? input.optimizer.weight_decay : 0;
+      x[rank][i] -= lr * (direction[i] + decay * x[rank][i]);
+    }
+  }
+  /// x ← x − γ (m / (√v + η) + λ x) on one rank. \param t of the bias corrections; 0 corrects nothing
+  void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
+    const bool corrects = input.optimizer.bias_correction && t > 0;
+    const double c1 = corrects ? 1 / (1 - std::pow(beta1(), t)) : 1, c2 = corrects ? 1 / (1 - std::pow(beta2(), t)) : 1;
+    Values direction(size());
+    for (std::size_t i = 0; i < size(); ++i)
+      direction[i] = c1 * momentum[i] / (std::sqrt(c2 * variance[i]) + input.optimizer.epsilon);
+    move(rank, direction, lr);
+  }
+
+  /// β1 m + (1−β1) g and β2 v + (1−β2) g².
+  Values next_momentum(const Values& momentum, const Values& g) const {
+    Values next(size());
+    for (std::size_t i = 0; i < size(); ++i) next[i] = beta1() * momentum[i] + (1 - beta1()) * g[i];
+    return next;
+  }
+  Values next_variance(const Values& variance, const Values& g) const {
+    Values next(size());
+    for (std::size_t i = 0; i < size(); ++i) next[i] = beta2() * variance[i] + (1 - beta2()) * g[i] * g[i];
+    return next;
+  }
+  std::vector<Values> local_momenta(const std::vector<Values>& g) const {
+    std::vector<Values> local;
+    for (const Values& one : g) local.push_back(next_momentum(m, one));
+    return local;
+  }
+
+  /// Whether ranks that drift apart are averaged after step t.
+  bool averages(int t) const { return t % input.optimizer.local_steps == 0 || t == input.train.steps; }
+  void average_on_all_ranks(std::vector<Values>& vectors) const { vectors.assign(ranks, average(vectors)); }
+
+  /// The compressed allreduce with the compressor `sign`.
+  Values compressed_average(std::vector<Values> vectors) {
+    forget_residuals_without_error_feedback();
+    const bool whole = input.compression.group.word == "vector";
+    for (int rank = 0; rank < ranks; ++rank) {
+      add(m_worker[rank], vectors[rank]);
+      vectors[rank] = take_signs(m_worker[rank], whole ? std::vector<std::size_t>(size()) : groups());
+    }
+    add(m_server, average(vectors));
+    return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
+  }
+
+  /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column does
+  /// not matter.
+  Values column_average(std::vector<Values> vectors) {
+    forget_residuals_without_error_feedback();
+    for (int rank = 0; rank < ranks; ++rank) {
+      add(m_worker[rank], vectors[rank]);
+      vectors[rank] = take_columns(m_worker[rank]);
+    }
+    add(m_server, average(vectors));
+    return take_columns(m_server);
+  }
+
+  /// The average of non-negative vectors, each rounded to `variance_bits` bits on the largest element of its block.
+  Values quantized_average(std::vector<Values> vectors, int t) {
+    const double levels = std::pow(2.0, input.optimizer.variance_bits) - 1;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Values& values = vectors[rank];
+      for (std::size_t begin = 0; begin < size();) {
+        const std::size_t chunk_end = (begin / chunk_length() + 1) * chunk_length();
+        const std::size_t end = std::min({begin + 512, chunk_end, size()});
+        const double largest = *std::max_element(values.begin() + begin, values.begin() + end);
+        for (std::size_t i = begin; i < end && largest > 0; ++i) {
+          const Philox4 random =
+              philox(stream_key(static_cast<std::uint64_t>(input.run.seed), Stream::variance_rounding), i / 4,
+                     static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(rank));
+          const double level = values[i] / largest * levels + uniform(random.word[i % 4]);
+          // The largest element is L exactly in every precision, and 0 is 0.
+          if (values[i] != largest && values[i] != 0)
+            margin = std::min({margin, level - std::floor(level), std::floor(level) + 1 - level});
+          values[i] = std::floor(level) / levels * largest;
+        }
+        begin = end;
+      }
+    }
+    return average(vectors);
+  }
+
+  /// A server's chunk: whole words.
+  std::size_t chunk_length() const { return ((size() + 31) / 32 + ranks - 1) / ranks * 32; }
+
+private:
+  static double square(const Values& c) { return std::inner_product(c.begin(), c.end(), c.begin(), 0.0); }
+  static void scale(Values& c, double factor) {
+    for (double& one : c) one *= factor;
+  }
+  static void add(Values& c, const Values& other) {
+    for (std::size_t i = 0; i < c.size(); ++i) c[i] += other[i];
+  }
+  double clip_factor(double norm) const {
+    const double clip = input.optimizer.clip;
+    return clip > 0 && norm > clip ? clip / norm : 1;
+  }
+  void forget_residuals_without_error_feedback() {
+    if (input.compression.error_feedback) return;
+    m_worker.assign(ranks, Values(size()));
+    m_server.assign(size(), 0);
+  }
+
+  /// The group of each element, as a server's chunk has them.
+  std::vector<std::size_t> groups() const {
+    const auto& group = input.compression.group;
+    std::vector<std::size_t> of(size());
+    std::size_t last_part = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+      const std::size_t part = group.word == "tensor" ? tensors.at_element(i).offset
+                               : group.word.empty()   ? i % chunk_length() / group.number
+                                                      : 0;
+      const bool opens = i > 0 && (i % chunk_length() == 0 || part != last_part);
+      of[i] = i == 0 ? 0 : of[i - 1] + (opens ? 1 : 0);
+      last_part = part;
+    }
+    return of;
+  }
+
+  /// C(c) of the compressor `sign`; c becomes c − C(c).
+  Values take_signs(Values& c, const std::vector<std::size_t>& group) const {
+    const bool l1 = input.compression.scale == config::Scale::l1;
+    Values norm(c.size() + 1), count(c.size() + 1), compressed;
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      norm[group[i]] += l1 ? std::fabs(c[i]) : c[i] * c[i];
+      count[group[i]] += 1;
+    }
+    for (std::size_t i = 0; i < c.size(); ++i) {
+      const double mean = norm[group[i]] / count[group[i]], scale = l1 ? mean : std::sqrt(mean);
+      compressed.push_back(c[i] >= 0 ? scale : -scale);
+      c[i] -= compressed.back();
+    }
+    return compressed;
+  }
+
+  /// C(c) of the compressor `column`; c becomes c − C(c). A column of CNTK's (in, out) matrix is a row of ours, and a
+  /// vector is one column.
+  Values take_columns(Values& c) const {
+    Values compressed(c.size());
+    for (const Tensor& tensor : tensors.tensors()) {
+      const std::size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1, length = tensor.size() / rows;
+      for (std::size_t begin = tensor.offset; begin < tensor.offset + tensor.size(); begin += length) {
+        double negatives = 0, others = 0, negative_sum = 0, other_sum = 0;
+        double least = c[begin], greatest = c[begin];
+        for (std::size_t i = begin; i < begin + length; ++i) {
+          (c[i] < 0 ? negatives : others) += 1;
+          (c[i] < 0 ? negative_sum : other_sum) += c[i];
+          least = std::min(least, c[i]);
+          greatest = std::max(greatest, c[i]);
+        }
+        double low = negatives > 0 ? negative_sum / negatives : 0, high = others > 0 ? other_sum / others : 0;
+        if (input.compression.reconstruction == config::Reconstruction::range) {
+          low = least + 0.25 * (greatest - least);
+          high = least + 0.75 * (greatest - least);
+        }
+        for (std::size_t i = begin; i < begin + length; ++i) {
+          compressed[i] = c[i] < 0 ? low : high;
+          c[i] -= compressed[i];
+        }
+      }
+    }
+    return compressed;
+  }
+
+  std::vector<Values> m_worker;  ///< residuals δ_i
+  Values m_server;               ///< residuals δ̄_k of all chunks
+};
+
+/// One step of an algorithm on all ranks. \param g (ranks) of (d)
+using ReferenceStep = void (*)(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr);
+
+inline void adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const Values mean = all.clipped_average(g);
+  all.m = all.next_momentum(all.m, mean);
+  all.v = all.next_variance(all.v, mean);
+  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t, lr);
+}
+
+inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.warmup.steps.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)));
+  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+}
+
+inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.warmup.steps.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.average(all.local_momenta(all.clipped(g)));
+  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+}
+
+inline void adam_1bit_naive(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const Values mean = all.compressed_average(all.clipped(g));
+  all.m = all.next_momentum(all.m, mean);
+  all.v = all.next_variance(all.v, mean);
+  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t, lr);
+}
+
+inline void adam_nbit_variance(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  std::vector<Values> variances;
+  for (const Values& one : local) variances.push_back(all.next_variance(all.v, one));
+  all.m = all.compressed_average(all.local_momenta(local));
+  all.v = all.quantized_average(variances, t);
+  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t, lr);
+}
+
+inline void adam_lazy_variance(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  all.m = all.compressed_average(all.local_momenta(local));
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    all.own_v[rank] = all.next_variance(all.own_v[rank], local[rank]);
+    all.adam_move(rank, all.m, all.own_v[rank], t, lr);
+  }
+  if (!all.averages(t)) return;
+  all.average_on_all_ranks(all.x);
+  all.average_on_all_ranks(all.own_v);
+  all.v = all.own_v[0];
+}
+
+inline void sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  const Values mean = all.clipped_average(g);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
+}
+
+inline void momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  all.m = all.next_momentum(all.m, all.clipped_average(g));
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, all.m, lr);
+}
+
+inline void double_squeeze(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  const Values mean = all.compressed_average(all.clipped(g));
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
+}
+
+inline void ef_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)));
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, all.m, lr);
+}
+
+inline void onebit_sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  all.m = all.next_momentum(all.m, all.column_average(all.clipped(g)));
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, all.m, lr);
+}
+
+inline void local_sgd(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, local[rank], lr);
+  if (all.averages(t)) all.average_on_all_ranks(all.x);
+}
+
+inline void local_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    all.own_m[rank] = all.next_momentum(all.own_m[rank], local[rank]);
+    all.move(rank, all.own_m[rank], lr);
+  }
+  if (!all.averages(t)) return;
+  all.average_on_all_ranks(all.x);
+  all.average_on_all_ranks(all.own_m);
+  all.m = all.own_m[0];
+}
+
+/// The references by the algorithms' names.
+inline const std::map<std::string, ReferenceStep>& references() {
+  static const std::map<std::string, ReferenceStep> all = {
+      {"adam", adam},
+      {"onebit_adam", onebit_adam},
+      {"onebit_adam_32bit", onebit_adam_32bit},
+      {"adam_1bit_naive", adam_1bit_naive},
+      {"adam_nbit_variance", adam_nbit_variance},
+      {"adam_lazy_variance", adam_lazy_variance},
+      {"sgd", sgd},
+      {"momentum_sgd", momentum_sgd},
+      {"double_squeeze", double_squeeze},
+      {"ef_momentum_sgd", ef_momentum_sgd},
+      // {"onebit_sgd", onebit_sgd},
+      {"local_sgd", local_sgd},
+      {"local_momentum_sgd", local_momentum_sgd},
+  };
+  return all;
+}
+
+/// Gradient of one rank: a mean that all ranks share and noise of its own, different from tensor to tensor.
+inline Values random_gradient(std::size_t size, int rank, int step) {
+  Values g;
+  for (std::size_t i = 0; i < size; ++i) {
+    const Philox4 own = philox(stream_key(7, Stream::noise), i, static_cast<std::uint64_t>(step) * 64 + rank);
+    const Philox4 shared = philox(stream_key(8, Stream::noise), i, 0);
+    g.push_back(static_cast<float>(0.1 * (1 + i / 100) *
+                                   (normal(shared.word[0], shared.word[1]) + normal(own.word[0], own.word[1]))));
+  }
+  return g;
+}
+
+/// Initial parameters, as floats.
+inline Values initial_parameters(std::size_t size) {
+  Values x;
+  for (std::size_t i = 0; i < size; ++i) x.push_back(static_cast<float>(0.01 * static_cast<double>(i % 17) - 0.05));
+  return x;
+}
+
+/// ‖a − b‖₂ / ‖b‖₂; ‖a‖₂ where b = 0.
+template <class T>
+double relative_difference(const std::vector<T>& a, const Values& b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  return std::sqrt(size > 0 ? difference / size : difference);
+}
+
+}  // namespace onebit::test
