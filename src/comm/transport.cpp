@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "comm/pairwise.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -95,17 +96,22 @@ class MpiTransport : public Transport<Exec> {
 public:
   using Words = typename Transport<Exec>::Words;
 
-  MpiTransport(bool host, const Communicator& communicator, std::size_t largest_count)
+  MpiTransport(bool host, const Communicator& communicator, std::size_t largest_count, Exchange exchange)
       : m_name(host ? "host" : "device"),
         m_staged(host && !is_host<Exec>),
         m_communicator(communicator),
-        m_largest_count(largest_count) {}
+        m_largest_count(largest_count),
+        m_message_bytes(exchange.message_bytes),
+        m_pairwise_sum(communicator, exchange.message_bytes),
+        m_pairwise_sum_on_host(communicator, exchange.message_bytes) {}
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all");
     const int ranks = m_communicator.size();
     const LargeCount block(send.extent(0) / ranks, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
+      if (pairwise())
+        return comm::all_to_all(m_communicator, m_message_bytes, from, to, send.extent(0) / ranks * sizeof *from);
       MPI_Alltoall(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
     });
     this->m_traffic.all_to_all += send.extent(0) / ranks * (ranks - 1) * sizeof(std::uint32_t);
@@ -115,6 +121,7 @@ public:
     const Region region("OneBit::comm::all_gather");
     const LargeCount block(send.extent(0), MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
+      if (pairwise()) return comm::all_gather(m_communicator, m_message_bytes, from, to, send.extent(0) * sizeof *from);
       MPI_Allgather(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
     });
     this->m_traffic.all_gather += send.extent(0) * (m_communicator.size() - 1) * sizeof(std::uint32_t);
@@ -125,10 +132,16 @@ public:
     const std::size_t length = values.extent(0);
     fence(exec, "OneBit::comm::before_allreduce");
     float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
-    // A reduction has no derived types, so a large vector goes in slices.
-    for (std::size_t begin = 0; begin < length; begin += m_largest_count) {
-      const int count = static_cast<int>(std::min(m_largest_count, length - begin));
-      MPI_Allreduce(MPI_IN_PLACE, data + begin, count, MPI_FLOAT, MPI_SUM, m_communicator.get());
+    if (pairwise() && !m_staged) {
+      m_pairwise_sum(exec, data, length);
+    } else if (pairwise()) {
+      m_pairwise_sum_on_host(HostExec(), data, length);
+    } else {
+      // A reduction has no derived types, so a large vector goes in slices.
+      for (std::size_t begin = 0; begin < length; begin += m_largest_count) {
+        const int count = static_cast<int>(std::min(m_largest_count, length - begin));
+        MPI_Allreduce(MPI_IN_PLACE, data + begin, count, MPI_FLOAT, MPI_SUM, m_communicator.get());
+      }
     }
     if (m_staged) m_send.to_device(exec, values);
     const std::uint64_t ranks = m_communicator.size();
@@ -138,6 +151,10 @@ public:
   std::string name() const override { return m_name; }
 
 private:
+  using HostExec = Kokkos::DefaultHostExecutionSpace;
+
+  bool pairwise() const { return m_message_bytes > 0; }
+
   template <class Call>
   void exchange(const Exec& exec, const Words& send, const Words& received, const Call& call) {
     fence(exec, "OneBit::comm::before_exchange");
@@ -155,6 +172,9 @@ private:
   bool m_staged;
   const Communicator& m_communicator;
   std::size_t m_largest_count;
+  std::size_t m_message_bytes;  ///< of pairwise messages; 0 for collectives
+  PairwiseSum<Exec> m_pairwise_sum;
+  PairwiseSum<HostExec> m_pairwise_sum_on_host;  ///< for staged vectors
   Staging<Exec> m_send, m_received;
 };
 
@@ -176,19 +196,19 @@ DeviceSupport device_support() {
 
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
-                                                std::size_t largest_count) {
+                                                std::size_t largest_count, Exchange exchange) {
   const DeviceSupport support = device_support<Exec>();
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
                      "use transport host or auto, or run with a CUDA-aware MPI");
   // Host memory needs no staging: both transports are the same then, and "host" only names it.
   const bool host = kind == TransportKind::host || !support.supported;
-  return std::make_unique<MpiTransport<Exec>>(host, communicator, largest_count);
+  return std::make_unique<MpiTransport<Exec>>(host, communicator, largest_count, exchange);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \
   template DeviceSupport device_support<Exec>(); \
-  template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, std::size_t);
+  template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, std::size_t, Exchange);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

@@ -50,6 +50,12 @@ protected:
 
 enum class TransportKind { automatic, host, device };
 
+/// How ranks exchange: by the library's collectives, one call each, or by messages between all pairs (pairwise.hpp) of
+/// at most so many bytes.
+struct Exchange {
+  std::size_t message_bytes = 0;  ///< 0: by collectives
+};
+
 /// Whether the MPI library takes device memory of `Exec`, and how that was found out, in a few words.
 struct DeviceSupport {
   bool supported;
@@ -59,9 +65,11 @@ template <class Exec>
 DeviceSupport device_support();
 
 /// \param largest_count elements that one MPI argument may count; smaller in tests of the large-count path
+/// \param exchange      the same on every rank
 /// \throws InputError for `device` where the MPI library says that it cannot take device memory
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
-                                                std::size_t largest_count = std::numeric_limits<int>::max());
+                                                std::size_t largest_count = std::numeric_limits<int>::max(),
+                                                Exchange exchange = {});
 
 }  // namespace onebit::comm

@@ -384,6 +384,13 @@ std::vector<Section> keys(Input& in) {
                {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
                "How MPI gets device memory: staged through host buffers, or handed over directly (CUDA-aware MPI). "
                "`auto` takes `device` where the MPI library says that it can. The same on host backends.");
+    key.choice("exchange", in.comm.exchange, {{"collective", Exchange::collective}, {"pairwise", Exchange::pairwise}},
+               "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts "
+               "messages between all pairs of ranks at once and sums in the order of the ranks, which fills slow "
+               "networks better.");
+    key.integer("message_bytes", in.comm.message_bytes, 1024, 1 << 30,
+                "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for "
+                "Open MPI over TCP) both directions of a link are used.");
   }
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");

@@ -21,6 +21,7 @@ enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
 enum class Reconstruction { mean, range };
 enum class Transport { automatic, host, device };
+enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };
 
 /// Host threads of a rank that Kokkos has room for: it keeps them in an array of this length, without a check.
@@ -86,6 +87,8 @@ struct Input {
   } compression;
   struct {
     Transport transport = Transport::automatic;
+    Exchange exchange = Exchange::collective;
+    int message_bytes = 32768;
   } comm;
   struct {
     WorkloadKind kind = WorkloadKind::transformer;

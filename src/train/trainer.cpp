@@ -98,6 +98,10 @@ comm::TransportKind transport_kind(config::Transport transport) {
   return comm::TransportKind::automatic;
 }
 
+comm::Exchange exchange(const config::Input& input) {
+  return {input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
+}
+
 /// First tensor of g with a non-finite element.
 template <class Exec>
 std::string nonfinite_tensor(const Exec& exec, const TensorTable& tensors, const Vector<Exec, float>& g) {
@@ -254,8 +258,10 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
     workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
-    transport = located(input.where("comm.transport"),
-                        [&] { return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator); });
+    transport = located(input.where("comm.transport"), [&] {
+      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator,
+                                        std::numeric_limits<int>::max(), exchange(input));
+    });
   });
   const TensorTable& tensors = workload->tensors();
   Vector<Exec, float> x, g;

@@ -1,0 +1,134 @@
+/// \file pairwise.cpp
+/// See pairwise.hpp.
+
+#include "comm/pairwise.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/parallel.hpp"
+
+namespace onebit::comm {
+namespace {
+
+/// Beginning with the successor of `rank`, so that no rank is everybody's first.
+template <class Visit>
+void for_each_other(const Communicator& communicator, const Visit& visit) {
+  const int ranks = communicator.size();
+  for (int distance = 1; distance < ranks; ++distance) visit((communicator.rank() + distance) % ranks);
+}
+
+}  // namespace
+
+void Messages::receive(int from, void* buffer, std::size_t bytes) {
+  char* const begin = static_cast<char*>(buffer);
+  for (std::size_t done = 0; done < bytes; done += m_message_bytes) {
+    const int count = static_cast<int>(std::min(m_message_bytes, bytes - done));
+    MPI_Irecv(begin + done, count, MPI_BYTE, from, 0, m_communicator->get(), &m_requests.emplace_back());
+  }
+}
+
+void Messages::send(int to, const void* buffer, std::size_t bytes) {
+  const char* const begin = static_cast<const char*>(buffer);
+  for (std::size_t done = 0; done < bytes; done += m_message_bytes) {
+    const int count = static_cast<int>(std::min(m_message_bytes, bytes - done));
+    MPI_Isend(begin + done, count, MPI_BYTE, to, 0, m_communicator->get(), &m_requests.emplace_back());
+  }
+}
+
+void Messages::wait() {
+  MPI_Waitall(static_cast<int>(m_requests.size()), m_requests.data(), MPI_STATUSES_IGNORE);
+  m_requests.clear();
+}
+
+void all_to_all(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
+                std::size_t block_bytes) {
+  const auto* const from = static_cast<const char*>(send);
+  auto* const to = static_cast<char*>(received);
+  Messages messages(communicator, message_bytes);
+  for_each_other(communicator, [&](int rank) { messages.receive(rank, to + rank * block_bytes, block_bytes); });
+  for_each_other(communicator, [&](int rank) { messages.send(rank, from + rank * block_bytes, block_bytes); });
+  // A message to itself, because only MPI knows whether this is device memory.
+  messages.receive(communicator.rank(), to + communicator.rank() * block_bytes, block_bytes);
+  messages.send(communicator.rank(), from + communicator.rank() * block_bytes, block_bytes);
+  messages.wait();
+}
+
+void all_gather(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
+                std::size_t block_bytes) {
+  auto* const to = static_cast<char*>(received);
+  Messages messages(communicator, message_bytes);
+  for_each_other(communicator, [&](int rank) { messages.receive(rank, to + rank * block_bytes, block_bytes); });
+  for_each_other(communicator, [&](int rank) { messages.send(rank, send, block_bytes); });
+  messages.receive(communicator.rank(), to + communicator.rank() * block_bytes, block_bytes);
+  messages.send(communicator.rank(), send, block_bytes);
+  messages.wait();
+}
+
+template <class Exec>
+void PairwiseSum<Exec>::operator()(const Exec& exec, float* values, std::size_t length) {
+  const Region region("OneBit::comm::pairwise_sum");
+  const int ranks = m_communicator.size(), self = m_communicator.rank();
+  const std::size_t chunk = (length + ranks - 1) / ranks;
+  const std::size_t slice = std::min(slice_length, chunk);
+  if (slice == 0) return;
+  if (m_terms[0].extent(0) < ranks * slice)
+    for (auto& terms : m_terms) terms = make_uninitialized<Exec, float>("OneBit::comm::terms", ranks * slice);
+
+  struct Range {
+    std::size_t begin, length;
+  };
+  const auto part = [&](int rank, std::size_t number) {
+    const std::size_t begin = std::min(length, rank * chunk + std::min(chunk, number * slice));
+    const std::size_t end = std::min(length, rank * chunk + std::min(chunk, (number + 1) * slice));
+    return Range{begin, end - begin};
+  };
+  // Terms of slice `number` go to the rank whose chunk they belong to.
+  const auto post_terms = [&](std::size_t number, Messages& messages) {
+    float* const terms = m_terms[number % 2].data();
+    const Range mine = part(self, number);
+    for_each_other(m_communicator,
+                   [&](int rank) { messages.receive(rank, terms + rank * slice, mine.length * sizeof(float)); });
+    for_each_other(m_communicator, [&](int rank) {
+      const Range theirs = part(rank, number);
+      messages.send(rank, values + theirs.begin, theirs.length * sizeof(float));
+    });
+  };
+  const auto post_sums = [&](std::size_t number, Messages& messages) {
+    const Range mine = part(self, number);
+    for_each_other(m_communicator, [&](int rank) {
+      const Range theirs = part(rank, number);
+      messages.receive(rank, values + theirs.begin, theirs.length * sizeof(float));
+    });
+    for_each_other(m_communicator,
+                   [&](int rank) { messages.send(rank, values + mine.begin, mine.length * sizeof(float)); });
+  };
+
+  // One tag is enough: MPI matches messages between two ranks in the order in which they are posted,
+  // and all ranks post terms 0, (terms 1, sums 0), (terms 2, sums 1), …
+  const std::size_t slices = (chunk + slice - 1) / slice;
+  Messages terms_under_way(m_communicator, m_message_bytes), sums_under_way(m_communicator, m_message_bytes);
+  post_terms(0, terms_under_way);
+  for (std::size_t number = 0; number < slices; ++number) {
+    terms_under_way.wait();
+    if (number + 1 < slices) post_terms(number + 1, terms_under_way);
+    const Range mine = part(self, number);
+    const float* const terms = m_terms[number % 2].data();
+    float* const own = values + mine.begin;
+    for_each(
+        exec, "OneBit::comm::sum_terms", mine.length, KOKKOS_LAMBDA(std::size_t i) {
+          float sum = 0;
+          for (int rank = 0; rank < ranks; ++rank) sum += rank == self ? own[i] : terms[rank * slice + i];
+          own[i] = sum;
+        });
+    fence(exec, "OneBit::comm::sum_terms");
+    sums_under_way.wait();
+    post_sums(number, sums_under_way);
+  }
+  sums_under_way.wait();
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class PairwiseSum<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm
