@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -27,9 +28,9 @@ struct SimulatedRanks {
   std::vector<Values> x;             ///< (ranks) of (d)
   Values m, v;                       ///< (d) where all ranks hold the same
   std::vector<Values> own_m, own_v;  ///< (ranks) where each has its own
-  /// Least distance, in levels, of a stochastic rounding from one that rounds the other way. Single precision may
-  /// decide otherwise where this is within its error.
-  double margin = 1;
+  /// Least distance of a decision (a sign, a stochastic rounding) from its border, in units of what single precision may
+  /// err: below 1 it may decide otherwise.
+  double margin = std::numeric_limits<double>::infinity();
 
   SimulatedRanks(const config::Input& input, const TensorTable& tensors, int ranks, const Values& initial)
       : input(input),
@@ -147,8 +148,9 @@ struct SimulatedRanks {
                      static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(rank));
           const double level = values[i] / largest * levels + uniform(random.word[i % 4]);
           // The largest element is L exactly in every precision, and 0 is 0.
+          const double error = 4 * std::numeric_limits<float>::epsilon() * (levels + 1);
           if (values[i] != largest && values[i] != 0)
-            margin = std::min({margin, level - std::floor(level), std::floor(level) + 1 - level});
+            margin = std::min({margin, (level - std::floor(level)) / error, (std::floor(level) + 1 - level) / error});
           values[i] = std::floor(level) / levels * largest;
         }
         begin = end;
@@ -178,6 +180,9 @@ private:
     m_server.assign(size(), 0);
   }
 
+  /// \param scale of the numbers that c was made from
+  void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (1e-6 * scale)); }
+
   /// The group of each element, as a server's chunk has them.
   std::vector<std::size_t> groups() const {
     const auto& group = input.compression.group;
@@ -195,7 +200,7 @@ private:
   }
 
   /// C(c) of the compressor `sign`; c becomes c − C(c).
-  Values take_signs(Values& c, const std::vector<std::size_t>& group) const {
+  Values take_signs(Values& c, const std::vector<std::size_t>& group) {
     const bool l1 = input.compression.scale == config::Scale::l1;
     Values norm(c.size() + 1), count(c.size() + 1), compressed;
     for (std::size_t i = 0; i < c.size(); ++i) {
@@ -205,6 +210,7 @@ private:
     for (std::size_t i = 0; i < c.size(); ++i) {
       const double mean = norm[group[i]] / count[group[i]], scale = l1 ? mean : std::sqrt(mean);
       compressed.push_back(c[i] >= 0 ? scale : -scale);
+      decide_sign(c[i], scale);
       c[i] -= compressed.back();
     }
     return compressed;
@@ -212,7 +218,7 @@ private:
 
   /// C(c) of the compressor `column`; c becomes c − C(c). A column of CNTK's (in, out) matrix is a row of ours, and a
   /// vector is one column.
-  Values take_columns(Values& c) const {
+  Values take_columns(Values& c) {
     Values compressed(c.size());
     for (const Tensor& tensor : tensors.tensors()) {
       const std::size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1, length = tensor.size() / rows;
@@ -232,6 +238,7 @@ private:
         }
         for (std::size_t i = begin; i < begin + length; ++i) {
           compressed[i] = c[i] < 0 ? low : high;
+          decide_sign(c[i], std::max(std::fabs(low), std::fabs(high)));
           c[i] -= compressed[i];
         }
       }
@@ -359,15 +366,17 @@ inline const std::map<std::string, ReferenceStep>& references() {
   return all;
 }
 
-/// Gradient of one rank: a mean that all ranks share and noise of its own, different from tensor to tensor.
-inline Values random_gradient(std::size_t size, int rank, int step) {
-  Values g;
-  for (std::size_t i = 0; i < size; ++i) {
-    const Philox4 own = philox(stream_key(7, Stream::noise), i, static_cast<std::uint64_t>(step) * 64 + rank);
-    const Philox4 shared = philox(stream_key(8, Stream::noise), i, 0);
-    g.push_back(static_cast<float>(0.1 * (1 + i / 100) *
-                                   (normal(shared.word[0], shared.word[1]) + normal(own.word[0], own.word[1]))));
-  }
+/// Gradients of all ranks: a mean that they share and noise of their own, different from tensor to tensor.
+inline std::vector<Values> random_gradients(std::size_t size, int ranks, int step, std::int64_t seed) {
+  std::vector<Values> g(ranks);
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::uint64_t own_place = static_cast<std::uint64_t>(step) * 64 + static_cast<std::uint64_t>(rank) + 1;
+      const std::uint64_t key = stream_key(static_cast<std::uint64_t>(seed), Stream::noise);
+      const Philox4 shared = philox(key, i, 0), own = philox(key, i, own_place);
+      const double noise = normal(shared.word[0], shared.word[1]) + normal(own.word[0], own.word[1]);
+      g[rank].push_back(static_cast<float>(0.1 * static_cast<double>(1 + i / 100) * noise));
+    }
   return g;
 }
 
@@ -376,6 +385,21 @@ inline Values initial_parameters(std::size_t size) {
   Values x;
   for (std::size_t i = 0; i < size; ++i) x.push_back(static_cast<float>(0.01 * static_cast<double>(i % 17) - 0.05));
   return x;
+}
+
+/// The input with the first seed, from its own on, with whose random gradients (and, for `adam_nbit_variance`, roundings)
+/// the reference decides nothing within single precision's error of a border.
+/// \param variance that the algorithm starts with; empty for 0
+inline config::Input with_clear_decisions(config::Input input, const TensorTable& tensors, int ranks,
+                                          const Values& variance = {}) {
+  for (;; ++input.run.seed) {
+    SimulatedRanks all(input, tensors, ranks, initial_parameters(tensors.size()));
+    if (!variance.empty()) all.v = variance;
+    for (int t = 1; t <= input.train.steps && all.margin > 1; ++t)
+      references().at(input.optimizer.algorithm)(all, random_gradients(tensors.size(), ranks, t, input.run.seed), t,
+                                                 0);  // no decision depends on γ
+    if (all.margin > 1) return input;
+  }
 }
 
 /// ‖a − b‖₂ / ‖b‖₂; ‖a‖₂ where b = 0.

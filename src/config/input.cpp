@@ -317,8 +317,8 @@ std::vector<Section> keys(Input& in) {
     key.integer("variance_bits", in.optimizer.variance_bits, 1, 16,
                 "Bits of an element of the variance that `adam_nbit_variance` sends.");
     key.real("clip", in.optimizer.clip, 0, infinity,
-             "Greatest global gradient norm, of the averaged gradient in dense phases and of the root mean square over "
-             "ranks in compressed ones; 0 does not clip.");
+             "Greatest global gradient norm: of the averaged gradient where that is averaged densely, else of the root "
+             "mean square over ranks; 0 does not clip.");
     key.choice("on_nonfinite", in.optimizer.on_nonfinite, {{"abort", OnNonfinite::abort}, {"skip", OnNonfinite::skip}},
                "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
   }
@@ -484,6 +484,11 @@ void check(const Input& in, int ranks) {
   if (!in.warmup.from.empty() && in.optimizer.algorithm != "adam" && !has_warmup(in.optimizer.algorithm))
     refuse("warmup.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out warmup.from, or use algorithm onebit_adam");
+  const bool is_sgd =
+      in.optimizer.algorithm.find("sgd") != std::string::npos || in.optimizer.algorithm == "double_squeeze";
+  if (is_sgd && in.optimizer.bias_correction)
+    refuse("optimizer.bias_correction", "algorithm " + in.optimizer.algorithm + " has no bias correction",
+           "leave out optimizer.bias_correction, or use an algorithm with a variance");
   if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
     refuse("compression.group",
            "compression.group is " + std::to_string(in.compression.group.number) +

@@ -13,9 +13,9 @@
 namespace onebit::optim {
 namespace {
 
-/// Reads dataset `variance` of an earlier run of the same model. \returns ‖v‖₁
+/// Reads dataset `variance` of an earlier run of the same model.
 template <class Exec>
-double read_variance(const std::string& path, const Vector<Exec, float>& variance) {
+void read_variance(const std::string& path, const Vector<Exec, float>& variance) {
   const ArrayReader file(path);
   const std::vector<std::size_t> shape = {variance.extent(0)};
   if (!file.has("variance") || file.shape("variance") != shape)
@@ -23,15 +23,11 @@ double read_variance(const std::string& path, const Vector<Exec, float>& varianc
                      "name a file that a run of the same model with adam or onebit_adam left with run.dump_parameters");
   const auto host = Kokkos::create_mirror_view(variance);
   file.read("variance", {0}, shape, host.data());
-  double l1 = 0;
-  for (std::size_t i = 0; i < shape[0]; ++i) {
+  for (std::size_t i = 0; i < shape[0]; ++i)
     if (!(host(i) >= 0 && std::isfinite(host(i))))
       throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
                        "write it again with run.dump_parameters");
-    l1 += host(i);
-  }
   Kokkos::deep_copy(variance, host);
-  return l1;
 }
 
 }  // namespace
@@ -47,7 +43,7 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_decays(decay_bits<Exec>(setup.tensors)) {
   const std::string& from = setup.input.warmup.from;
   if (from.empty()) return;
-  located(setup.input.where("warmup.from"), [&] { m_variance_l1 = read_variance<Exec>(from, m_variance); });
+  located(setup.input.where("warmup.from"), [&] { read_variance<Exec>(from, m_variance); });
 }
 
 template <class Exec>

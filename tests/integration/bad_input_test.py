@@ -181,6 +181,8 @@ case("sequence_and_positions", "model:\n  sequence: 129\n", "input.yaml:2:3", "m
 case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", "input.yaml:4:3",
      "longer than the run")
 case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3", "after the run's last step")
+case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
+     "double_squeeze has no bias correction", ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
 case("empty_output", "run:\n  output: ''\n", "input.yaml:2:3", "run.output is empty", output=None)
 

@@ -89,8 +89,9 @@ class Training(unittest.TestCase):
             self.assertNotEqual(adam["parameters_hash"], later["parameters_hash"])
 
     def test_same_bits_again_and_with_other_threads_and_backend(self):
-        for model in (TINY_GPT, {**TINY_BERT, "model.dropout": 0.1}):
-            keys = {**model, "optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
+        onebit = {"optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
+        quantised = {"optimizer.algorithm": "adam_nbit_variance", "optimizer.epsilon": 0.01}
+        for keys in ({**TINY_GPT, **onebit}, {**TINY_BERT, "model.dropout": 0.1, **onebit}, {**TINY_GPT, **quantised}):
             first, _, _ = self.train(keys, 2)
             for threads, backend in ((1, "openmp"), (2, "openmp"), (1, "serial")):
                 again, _, _ = self.train({**keys, "run.backend": backend}, 2, threads)
@@ -112,6 +113,31 @@ class Training(unittest.TestCase):
                 expected = 2 * (ranks - 1) * 4 * (1 + words) if compressed else 2 * (ranks - 1) * 4 * parameters // ranks
                 self.assertEqual(int(row["bytes_sent"]), expected)
             self.assertEqual(int(run["bytes_sent"]), sum(int(row["bytes_sent"]) for row in steps))
+
+    def test_volume_of_further_algorithms(self):
+        # A large η: with few bits some elements of the variance round to 0, and the update would be m / η.
+        ranks, bits, interval = 3, 5, 4
+        for algorithm in ("adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance", "double_squeeze",
+                          "ef_momentum_sgd", "local_sgd", "local_momentum_sgd", "momentum_sgd"):
+            run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": algorithm, "optimizer.variance_bits": bits,
+                                        "optimizer.local_steps": interval, "optimizer.epsilon": 1, "train.steps": 10,
+                                        "compression.group": "vector"}, ranks)
+            parameters = int(run["parameters"])
+            words = -(-(-(-parameters // 32)) // ranks)
+            dense = 2 * (ranks - 1) * 4 * parameters // ranks
+            compressed = 2 * (ranks - 1) * 4 * (1 + words)
+            quantised = (ranks - 1) * 4 * (-(-words // 16) + bits * words + 32 * words)
+            for row in steps:
+                averages = int(row["step"]) % interval == 0 or int(row["step"]) == 10
+                expected = {"adam_nbit_variance": compressed + quantised,
+                            "adam_lazy_variance": compressed + 2 * dense * averages,
+                            "local_sgd": dense * averages, "local_momentum_sgd": 2 * dense * averages,
+                            "momentum_sgd": dense}.get(algorithm, compressed)
+                self.assertEqual(int(row["bytes_sent"]), expected, f"{algorithm} step {row['step']}")
+                is_dense = algorithm in ("local_sgd", "local_momentum_sgd", "momentum_sgd")
+                self.assertEqual(row["phase"], "dense" if is_dense else "compressed")
+                self.assertEqual(row["variance_l1"] != "", algorithm.startswith("adam"))
+                self.assertEqual(row["worker_residual_l2"] != "", not is_dense)
 
     def test_all_scales_and_groups_learn(self):
         for scale in ("l1", "l2"):

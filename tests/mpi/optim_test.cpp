@@ -2,8 +2,8 @@
 /// Every algorithm against its plain reference in double precision, on random gradients that every rank can make for
 /// itself; replicas are the same bits wherever the algorithm says so, and differ where they drift apart.
 ///
-/// Where a compressor decides between two values (a sign, a rounding), a vector that lies within single precision's
-/// error of the border may be decided otherwise than in double. The gradients and seeds here are such that none does.
+/// Where a compressor decides between two values (a sign, a rounding), one that lies within single precision's error of
+/// the border may be decided otherwise than in double. So gradients are taken with which none does.
 ///
 /// Every rank compares the vectors of all ranks, so all come to the same verdict and none waits for one that has left.
 
@@ -12,7 +12,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 
 #include "../optim_reference.hpp"
@@ -47,18 +46,12 @@ config::Input make_input(const std::string& algorithm) {
   return input;
 }
 
-/// Gradients of all ranks.
-std::vector<Values> gradients(std::size_t size, int ranks, int step) {
-  std::vector<Values> g;
-  for (int rank = 0; rank < ranks; ++rank) g.push_back(test::random_gradient(size, rank, step));
-  return g;
-}
-
 /// Runs the algorithm and its reference side by side. \param variance that both start with; empty for 0
 template <class Exec>
-void compare(const config::Input& input, const TensorTable& tensors = make_tensors(), const Values& variance = {}) {
-  const std::string& name = input.optimizer.algorithm;
+void compare(const config::Input& given, const TensorTable& tensors = make_tensors(), const Values& variance = {}) {
+  const std::string& name = given.optimizer.algorithm;
   const Communicator world;
+  const config::Input input = test::with_clear_decisions(given, tensors, world.size(), variance);
   const Exec exec;
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
@@ -70,7 +63,7 @@ void compare(const config::Input& input, const TensorTable& tensors = make_tenso
   PhaseTimes times;
   int apart = 0;
   for (int t = 1; t <= steps; ++t) {
-    const std::vector<Values> g = gradients(d, world.size(), t);
+    const std::vector<Values> g = test::random_gradients(d, world.size(), t, input.run.seed);
     double mean_square = 0;
     for (const Values& one : g)
       mean_square += std::inner_product(one.begin(), one.end(), one.begin(), 0.0) / world.size();
@@ -115,7 +108,7 @@ TYPED_TEST(Optim, every_algorithm_clips_decays_and_corrects_as_its_reference) {
     input.optimizer.weight_decay = 0.1;
     compare<TypeParam>(input);
     input.optimizer.bias_correction = reference.first.find("adam") != std::string::npos;
-    input.optimizer.clip = 1.0;  // of 3 to 4
+    input.optimizer.clip = 1.0;  // below every norm
     compare<TypeParam>(input);
   }
 }
@@ -152,26 +145,14 @@ TYPED_TEST(Optim, drifting_algorithms_are_their_references_with_any_interval) {
     }
 }
 
-/// The first seed of the rounding with which the reference decides nothing within `margin` levels of a border.
-config::Input with_clear_roundings(config::Input input, const TensorTable& tensors, int ranks, double margin) {
-  for (;; ++input.run.seed) {
-    test::SimulatedRanks reference(input, tensors, ranks, test::initial_parameters(tensors.size()));
-    for (int t = 1; t <= steps && reference.margin > margin; ++t)
-      test::adam_nbit_variance(reference, gradients(tensors.size(), ranks, t), t, optim::learning_rate(input, t));
-    if (reference.margin > margin) return input;
-  }
-}
-
 TYPED_TEST(Optim, quantized_variance_is_its_reference_with_any_number_of_bits) {
-  const Communicator world;
-  TensorTable few;  // the error is a part of the largest level, so with many bits only few roundings are all clear
+  TensorTable
+      few;  // single precision's error is a part of the largest level: with many bits, few roundings are all clear
   few.add("weight", {4, 5}, true);
   for (const int bits : {1, 2, 3, 5, 8}) {
     config::Input input = make_input("adam_nbit_variance");
     input.optimizer.variance_bits = bits;
-    const TensorTable tensors = bits > 3 ? few : make_tensors();
-    const double error = std::pow(2.0, bits) * 4 * std::numeric_limits<float>::epsilon();
-    compare<TypeParam>(with_clear_roundings(input, tensors, world.size(), error), tensors);
+    compare<TypeParam>(input, bits > 3 ? few : make_tensors());
   }
 }
 
@@ -207,7 +188,7 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
   Values variance(tensors.size());
   PhaseTimes times;
   for (int t = 1; t <= steps; ++t) {
-    const std::vector<Values> g = gradients(tensors.size(), world.size(), t);
+    const std::vector<Values> g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed);
     const Values& mine = g[world.rank()];
     algorithm->step(TypeParam(), x, test::to_device<TypeParam>(std::vector<float>(mine.begin(), mine.end())),
                     {t, input.optimizer.lr, 0}, times);

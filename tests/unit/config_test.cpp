@@ -402,6 +402,8 @@ TEST(Check, refuses_combinations) {
       {"train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", 1, "a.yaml:4:3", {"schedule.warmup_steps", "5"}},
       {"train:\n  steps: 5\nwarmup:\n  steps: 6\n", 1, "a.yaml:4:3", {"warmup.steps", "5"}},
       {"optimizer:\n  algorithm: onebit_adam_32bit\nwarmup:\n  steps: 1001\n", 1, "a.yaml:4:3", {"warmup.steps"}},
+      {"warmup:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
+      {"optimizer:\n  bias_correction: true\n  algorithm: local_sgd\n", 1, "a.yaml:2:3", {"local_sgd", "correction"}},
       {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
