@@ -28,6 +28,7 @@ import csv
 import datetime
 import fnmatch
 import hashlib
+import json
 import math
 import os
 import pathlib
@@ -49,6 +50,7 @@ except ImportError as missing:
     sys.exit(f"study: {missing}. Install matplotlib and PyYAML (Debian: python3-matplotlib python3-yaml)")
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+from PIL import Image  # noqa: E402  (matplotlib needs it too)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -106,9 +108,9 @@ class Cell:
             value = sibling.sub(lambda found: str(self.output.parent.parent / found[1] / f"seed{seed}"), str(value))
             self.command += ["--set", f"{key}={value}"]
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
-        # Two cells with the same identity were asked to do the same.
-        self.identity = hashlib.sha256(
-            (study.base.read_text() + f"{self.text} {arguments.ranks} {seed}").encode()).hexdigest()[:12]
+        # Two cells with the same identity were asked to do the same, whatever the input's comments say.
+        asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, arguments.ranks, seed]
+        self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self):
         """The row of `runs` that this cell left, or nothing."""
@@ -181,7 +183,10 @@ class Study:
         return self.runs[name].get("label", name)
 
     def collect(self, from_results):
-        """Keeps what complete cells left; of the others, what an earlier call kept, where they still ask the same."""
+        """Keeps what complete cells left; of the others, what an earlier call kept, where they still ask the same.
+
+        Without `from_results` it only reads what was kept.
+        """
         files = self.kept / f"{self.name}_runs.csv", self.kept / f"{self.name}_steps.csv"
         before = [read_csv(path) if path.exists() else [] for path in files]
         for cell in self.cells:
@@ -194,8 +199,12 @@ class Study:
                 if row and row[0]["identity"] == cell.identity:
                     self.rows += row
                     self.curves += curve
-        write_csv(files[0], RUN_COLUMNS, self.rows)
-        write_csv(files[1], STEP_COLUMNS, self.curves)
+        if len(self.rows) < len(self.cells):
+            print(f"{self.name}: {len(self.cells) - len(self.rows)} of {len(self.cells)} runs have no results, or were "
+                  "kept of another input")
+        if from_results:
+            write_csv(files[0], RUN_COLUMNS, self.rows)
+            write_csv(files[1], STEP_COLUMNS, self.curves)
         for row in self.rows + self.curves:
             row["seed"] = str(row["seed"])
 
@@ -273,6 +282,10 @@ def nats(loss):
     return f"{loss:.3f}" if loss < 100 else f"{loss:.2g}"
 
 
+def difference(losses):
+    return f"{losses:+.4f}" if abs(losses) < 100 else f"{losses:+.2g}"
+
+
 def loss_text(study, name):
     """The final validation loss in words: its mean, or at which steps the seeds failed."""
     losses = study.values(name, "final_validation_loss")
@@ -344,7 +357,7 @@ def draw_variance(study, names):
         chosen += frozen and [f"T_w = {', '.join(f'{t:.0f}' for t in sorted(frozen))}: {study.label(name)}"]
     for bound in (0.96, 1 / 0.96):
         bottom.axhline(bound, color="0.5", linewidth=0.8, linestyle=":")
-    top.set(yscale="log", ylabel="‖v‖₁")
+    top.set(ylabel="‖v‖₁", ylim=(0, None))
     bottom.set(xlabel="step", ylabel="r_t", ylim=(0, min(3, 1.1 * max(ratios, default=1))))
     for axes in (top, bottom):
         axes.grid(alpha=0.25)
@@ -408,8 +421,10 @@ def draw(study):
             continue
         path = study.kept / f"{study.name}_{name}.png"
         drawn = globals()[f"draw_{figure['kind']}"](study, names)
-        drawn.savefig(path, dpi=125, bbox_inches="tight", pad_inches=0.08, metadata={"Software": None})
+        drawn.savefig(path, dpi=100, bbox_inches="tight", pad_inches=0.08)
         pyplot.close(drawn)
+        # A palette makes the file three times smaller.
+        Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
         yield path, figure["caption"]
 
 
@@ -444,7 +459,7 @@ def judge(study, claim):
         measured, words = math.inf, loss_text(study, run)
     else:
         measured = mean(mine[s] - theirs[s] for s in seeds)
-        words = f"{measured:+.4f}"
+        words = difference(measured)
     bound = float(claim.get("at_most") or claim.get("at_least") or claim["within"])
     # NaN, where there is nothing to compare, holds in none.
     holds = measured >= bound if "at_least" in claim else (abs(measured) if "within" in claim else measured) <= bound
@@ -473,7 +488,7 @@ def runs_table(study):
         frozen = sorted({f"{t:.0f}" for t in study.values(name, "variance_frozen_at_step").values() if t == t}, key=int)
         rows.append([
             study.label(name), str(len(losses)), loss_text(study, name) + spread,
-            "" if failed or name == reference or not seeds else f"{mean(losses[s] - base[s] for s in seeds):+.4f}",
+            "" if failed or name == reference or not seeds else difference(mean(losses[s] - base[s] for s in seeds)),
             "" if failed else with_unit(mean(study.values(name, "bytes_sent").values())),
             "" if failed else f"{mean(study.values(name, 'reduction').values()):.2f}",
             ", ".join(frozen),
@@ -562,6 +577,8 @@ def main():
         run_cells([cell for study in studies for cell in study.cells], arguments)
     for study in studies:
         study.collect(from_results=not arguments.draw_only)
+    if not any(study.rows for study in studies):
+        sys.exit("study: there are no results to make a page of")
     page([study for study in studies if study.rows], arguments)
     broken = [claim["text"] for study in studies for claim in study.claims if not judge(study, claim)[1]]
     for text in broken:
