@@ -296,9 +296,9 @@ def loss_text(study, name):
     return f"{seeds}NaN at step {', '.join(failed)}"
 
 
-def legend(axes, study, names, lines):
+def legend(axes, study, lines):
     """Beside the axes, in the order in which the lines end: best first."""
-    order = sorted(names, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
+    order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
     axes.legend([lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
                 loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9, title="final validation loss",
                 alignment="left", labelspacing=0.7)
@@ -310,6 +310,8 @@ def draw_loss(study, names, over, scale, x_label):
     lines, tops, bottoms = {}, [], []
     for place, name in enumerate(names):
         points = list(study.curve(name, "loss", over))
+        if not points:  # failed in its first step
+            continue
         x, y, low, high = ([scale * point[0] for point in points], *(list(c) for c in list(zip(*points))[1:]))
         lines[name], = axes.plot(x, y, linewidth=1.6, **style(place))
         axes.fill_between(x, low, high, color=style(place)["color"], alpha=0.15, linewidth=0)
@@ -323,7 +325,7 @@ def draw_loss(study, names, over, scale, x_label):
     axes.set(xlabel=x_label, ylabel=f"training loss / nats, mean of {WINDOW} steps",
              ylim=(min(bottoms) - margin, top + margin))
     axes.grid(alpha=0.25)
-    legend(axes, study, names, lines)
+    legend(axes, study, lines)
     return figure, axes
 
 
@@ -391,11 +393,11 @@ def draw_final(study, names):
 
 
 def draw_learning_rate(study, names):
-    """Final validation loss over the learning rate, a line for each algorithm."""
+    """Final validation loss over the learning rate, a line for each algorithm; rates at which no seed failed."""
     groups = collections.defaultdict(dict)
     for name in names:
-        losses = [v for v in study.values(name, "final_validation_loss").values() if v < math.inf]
-        if losses:
+        losses = list(study.values(name, "final_validation_loss").values())
+        if max(losses) < math.inf:
             groups[study.first(name, "algorithm")][float(study.first(name, "lr"))] = losses
     figure, axes = pyplot.subplots(figsize=(8, 4))
     for place, (algorithm, points) in enumerate(groups.items()):
@@ -560,7 +562,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches, as the shell matches")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in all runs, last of all")
-    parser.add_argument("--results", default="results/study", metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--results", default="results/study", metavar="DIR",
+                        help="what the runs write; to run them again, with another program, remove it; "
+                             "default: %(default)s")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results/convergence.md", metavar="FILE.md",
                         help="the page; CSV files and figures lie in a folder of its name; default: %(default)s")
     parser.add_argument("--machine", default=this_machine(), metavar="TEXT", help="default: %(default)s")
