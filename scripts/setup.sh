@@ -48,6 +48,7 @@ packages=(
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
   libgtest-dev python3                          # tests
+  python3-matplotlib python3-yaml               # the convergence study
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
@@ -56,6 +57,7 @@ without_apt() {
   cat >&2 <<'TEXT'
 setup: this system has no apt, so nothing was installed. Provide:
   - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
+    with matplotlib and PyYAML
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels
@@ -64,8 +66,8 @@ Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
 With Spack:
   spack install kokkos-kernels+openmp+serial+blas ^openblas threads=openmp
-  spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf
-  spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf
+  spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
+  spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
 See docs/build.md.
 TEXT
