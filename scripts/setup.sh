@@ -47,6 +47,7 @@ packages=(
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
+  iproute2                                      # network laboratory
   libgtest-dev python3                          # tests
   python3-matplotlib python3-yaml               # the convergence study
   bible-kjv bible-kjv-text                      # text of the default corpus

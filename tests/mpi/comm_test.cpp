@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -401,6 +402,56 @@ TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
       EXPECT_TRUE(test::same_bits(test::to_host(reduced), sums));
       EXPECT_EQ(mpi_calls.reduced, words * sizeof(float));
       EXPECT_LE(mpi_calls.largest_count, static_cast<int>(largest));
+    }
+  }
+}
+
+// Short messages, so that even small vectors go in many.
+TYPED_TEST(Collectives, pairwise_messages_give_what_collectives_give) {
+  const Communicator world;
+  const TypeParam exec{};
+  constexpr Exchange pairwise{1024};
+  const auto transport =
+      make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(), pairwise);
+  const auto collective = make_transport<TypeParam>(TransportKind::automatic, world);
+  const int ranks = world.size();
+  for (const std::size_t length : {0, 1, 33, 1000}) {
+    SCOPED_TRACE(::testing::Message() << length << " words");
+    std::vector<std::uint32_t> words(length * ranks);
+    for (std::size_t j = 0; j < words.size(); ++j) words[j] = static_cast<std::uint32_t>(j * 1000 + world.rank());
+    const auto send = test::to_device<TypeParam>(words);
+    const auto block = test::to_device<TypeParam>(std::vector<std::uint32_t>(words.begin(), words.begin() + length));
+    const auto received = make_uninitialized<TypeParam, std::uint32_t>("received", words.size());
+    const auto expected = make_uninitialized<TypeParam, std::uint32_t>("expected", words.size());
+    transport->all_to_all(exec, send, received);
+    collective->all_to_all(exec, send, expected);
+    EXPECT_TRUE(test::same_bits(test::to_host(received), test::to_host(expected)));
+    transport->all_gather(exec, block, received);
+    collective->all_gather(exec, block, expected);
+    EXPECT_TRUE(test::same_bits(test::to_host(received), test::to_host(expected)));
+  }
+  EXPECT_EQ(transport->traffic().total(), collective->traffic().total());
+}
+
+// The last length has several slices at 2 and 3 ranks.
+TYPED_TEST(Collectives, pairwise_sums_add_in_the_order_of_the_ranks) {
+  const Communicator world;
+  const TypeParam exec{};
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{1000}, (std::size_t{1} << 21) + 5}) {
+    SCOPED_TRACE(::testing::Message() << length << " elements");
+    const auto transport =
+        make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(), Exchange{32768});
+    std::vector<float> expected(length, 0.0f);
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const std::vector<float> term = vector_of(rank, 0, length);
+      for (std::size_t j = 0; j < length; ++j) expected[j] += term[j];
+    }
+    const auto x = test::to_device<TypeParam>(vector_of(world.rank(), 0, length));
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      Kokkos::deep_copy(x, test::to_device<TypeParam>(vector_of(world.rank(), 0, length)));
+      transport->allreduce(exec, x);
+      EXPECT_TRUE(test::same_bits(test::to_host(x), expected));
     }
   }
 }

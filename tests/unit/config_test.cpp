@@ -66,7 +66,8 @@ const std::string minimal = "train:\n  steps: 10\n";
 TEST(Keys, are_documented) {
   Input input;
   std::set<std::string> paths;
-  const std::set<std::string> types = {"integer", "real", "boolean", "text", "list of text", "word", "integer or word"};
+  const std::set<std::string> types = {"integer",      "real",          "boolean", "text",
+                                       "list of text", "list of words", "word",    "integer or word"};
   for (const Section& section : keys(input)) {
     EXPECT_FALSE(section.meaning.empty()) << section.name;
     for (const Key& key : section.keys) {

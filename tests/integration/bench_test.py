@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Runs `onebit bench collective`, here and, where namespaces may be made, in the network laboratory.
+
+Usage: bench_test.py PROGRAM MPIEXEC NETLAB [unittest arguments]
+"""
+
+import csv
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM, MPIEXEC, NETLAB = (os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])) if len(sys.argv) > 3 else [""] * 3
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+INPUT = "bench: {smallest: 100, largest: 10000, factor: 10, warmup: 1, repetitions: 3}\n"
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    return [line.split()[0] for line in listed.splitlines() if line.startswith("onebit-")]
+
+
+def may_make_namespaces():
+    try:
+        made = subprocess.run(["ip", "netns", "add", "onebit-probe"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+    if made:
+        subprocess.run(["ip", "netns", "delete", "onebit-probe"])
+    return made
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.directory = pathlib.Path(scratch.name)
+        (self.directory / "input.yaml").write_text(INPUT)
+        self.command = [PROGRAM, "bench", "collective", "input.yaml", "--set", "run.output=out"]
+
+    def run_it(self, launcher, arguments=(), expected=0):
+        done = subprocess.run([*launcher, *self.command, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        if expected != 0:
+            return done.stderr
+        with open(self.directory / "out" / "collective.csv") as file:
+            return list(csv.DictReader(file))
+
+    def check(self, rows, ranks, hosts):
+        self.assertEqual(len(rows), 3 * 4)
+        for row in rows:
+            d = int(row["parameters"])
+            self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
+            self.assertLessEqual(float(row["min_s"]), float(row["mean_s"]))
+            self.assertLessEqual(float(row["mean_s"]), float(row["max_s"]))
+            self.assertLessEqual(float(row["p50_s"]), float(row["p99_s"]))
+            if "allreduce" in row["collective"]:
+                self.assertEqual(int(float(row["wire_bytes"])), 2 * (ranks - 1) * 4 * d // ranks)
+            else:
+                words = -(-(-(-d // 32)) // ranks) + 1  # sign words of a chunk, and its scale
+                self.assertEqual(int(float(row["wire_bytes"])), 2 * (ranks - 1) * 4 * words)
+
+    def test_rows_at_several_rank_counts(self):
+        for ranks in (1, 3, 4):
+            self.check(self.run_it([MPIEXEC, "-n", str(ranks), "--oversubscribe"]), ranks, 1)
+
+    def test_unknown_collective(self):
+        message = self.run_it([MPIEXEC, "-n", "2", "--oversubscribe"], ["--set", "bench.collectives=[gossip]"], 2)
+        self.assertIn("gossip", message)
+        self.assertIn("pairwise_compressed", message)
+
+    @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
+    def test_laboratory(self):
+        before = namespaces()
+        laboratory = [sys.executable, NETLAB, "--hosts", "3", "--rate", "100mbit", "--links", "links.csv", "--"]
+        self.check(self.run_it(laboratory), 3, 3)
+        with open(self.directory / "links.csv") as file:
+            links = list(csv.DictReader(file))
+        self.assertEqual(len(links), 3)
+        for link in links:
+            self.assertAlmostEqual(float(link["measured_bit_per_s"]) / 1e8, 0.95, delta=0.1)
+        # Ended from outside in the middle of a run, it leaves nothing behind.
+        process = subprocess.Popen([*laboratory, "sleep", "1234.5"], cwd=self.directory, env=ENVIRONMENT,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process.stdout.readline()
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, output)
+        self.assertEqual(namespaces(), before)
+        left = subprocess.run(["pgrep", "-f", "sleep 1234.5"], capture_output=True, text=True).stdout
+        self.assertEqual(left, "")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
