@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -219,6 +220,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
                        const comm::Transport<Exec>& transport, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
   const comm::DeviceSupport support = comm::device_support<Exec>();
+  const char* const network = std::getenv("ONEBIT_NETWORK");
   return {{"version", build_version},
           {"git", build_git},
           {"compiler", build_compiler},
@@ -228,6 +230,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"transport", transport.name()},
           {"device_mpi", support.supported ? "yes" : "no"},
           {"device_mpi_evidence", support.evidence},
+          {"network", network != nullptr ? network : ""},
           {"blas", blas.library},
           {"blas_core", blas.core},
           {"input", input.file},
