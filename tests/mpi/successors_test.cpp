@@ -466,14 +466,15 @@ TEST(ZeroOnePolicy, updates_the_variance_when_deepspeed_does) {
   }
 }
 
-// Tensors longer than a piece, of one element, and many in one block of the look-up.
-TYPED_TEST(Successors, tensor_sums_maxima_and_look_up) {
-  using Exec = TypeParam;
-  TensorTable tensors;
-  for (const std::size_t size : {3000u, 1u, 1u, 1023u, 1024u, 1025u, 7u, 5u, 1u, 4100u, 1u})
-    tensors.add("t", {size}, true);
+struct TensorSums {
+  std::vector<double> sums, maxima;   // per tensor: Σ x and max x²
+  std::vector<std::uint32_t> owners;  // per element: its tensor
+};
+
+// A free function: nvcc refuses extended lambdas in TestBody(), which is private.
+template <class Exec>
+TensorSums tensor_sums(const TensorTable& tensors, const std::vector<float>& values) {
   const std::size_t count = tensors.tensors().size();
-  const std::vector<float> values = test::random_values(tensors.size(), 3);
   const auto x = test::to_device<Exec>(values);
   const Exec exec;
   const optim::TensorReduction<Exec> reduction(tensors);
@@ -488,22 +489,31 @@ TYPED_TEST(Successors, tensor_sums_maxima_and_look_up) {
   for_each(
       exec, "OneBit::test::owners", tensors.size(),
       KOKKOS_LAMBDA(std::size_t i) { owners(i) = static_cast<std::uint32_t>(tensor_of(i)); });
-  const std::vector<std::uint32_t> found = test::to_host(owners);
+  return {test::to_host(sums), test::to_host(maxima), test::to_host(owners)};
+}
+
+// Tensors longer than a piece, of one element, and many in one block of the look-up.
+TYPED_TEST(Successors, tensor_sums_maxima_and_look_up) {
+  TensorTable tensors;
+  for (const std::size_t size : {3000u, 1u, 1u, 1023u, 1024u, 1025u, 7u, 5u, 1u, 4100u, 1u})
+    tensors.add("t", {size}, true);
+  const std::vector<float> values = test::random_values(tensors.size(), 3);
+  const TensorSums found = tensor_sums<TypeParam>(tensors, values);
   std::vector<double> expected_sums, expected_maxima;
-  for (std::size_t l = 0; l < count; ++l) {
+  for (std::size_t l = 0; l < tensors.tensors().size(); ++l) {
     const Tensor& tensor = tensors.tensors()[l];
     std::vector<double> terms;
     double greatest = 0;
     for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i) {
-      ASSERT_EQ(found[i], l) << "element " << i;
+      ASSERT_EQ(found.owners[i], l) << "element " << i;
       terms.push_back(values[i]);
       greatest = std::max(greatest, static_cast<double>(values[i]) * values[i]);
     }
     expected_sums.push_back(ordered_sum_ref(terms));
     expected_maxima.push_back(greatest);
   }
-  EXPECT_TRUE(test::same_bits(test::to_host(sums), expected_sums));
-  EXPECT_TRUE(test::same_bits(test::to_host(maxima), expected_maxima));
+  EXPECT_TRUE(test::same_bits(found.sums, expected_sums));
+  EXPECT_TRUE(test::same_bits(found.maxima, expected_maxima));
 }
 
 }  // namespace
