@@ -343,6 +343,7 @@ std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
   m_communicator.collectively([&] {
     if (m_communicator.rank() == 0) fs::create_directories(m_directory);
   });
+  run.results.count_checkpoint();
   write_checkpoint(exec, m_communicator, path, run);
   if (m_communicator.rank() == 0) {
     std::error_code ignored;
@@ -350,7 +351,7 @@ std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
     for (const auto& [step, old] : checkpoints_in(m_directory))
       if (step > run.step || ++kept > m_keep) fs::remove(old, ignored);
   }
-  run.results.add_checkpoint(watch.seconds());
+  run.results.add_checkpoint_time(watch.seconds());
   return path;
 }
 
