@@ -147,7 +147,13 @@ class Checkpoints(unittest.TestCase):
                 if ranks:
                     os.kill(moments.choice(ranks), signal.SIGKILL)
                     killed = True
-            out, _ = run.communicate(timeout=LIMIT_S)
+            try:
+                out, _ = run.communicate(timeout=LIMIT_S / 4)
+            except subprocess.TimeoutExpired:
+                # Open MPI 4.1 sometimes waits for ever for a rank that is gone. No rank may do so.
+                self.assertEqual(ranks_of(run.pid), [], f"seed {seed}: ranks are left")
+                run.kill()
+                out, _ = run.communicate()
             runs += 1
             context = f"seed {seed}, run {runs}: {out}"
             self.assertNotIn("damaged", out, context)
