@@ -16,6 +16,7 @@
 #include "base/hdf5.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "comm/overlapped_average.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
 #include "train/build_info.hpp"
@@ -103,19 +104,45 @@ comm::Exchange exchange(const config::Input& input) {
   return {input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
 }
 
-/// First tensor of g with a non-finite element.
+/// What ranks tell each other of their own gradients: norm, and first tensor with a non-finite element. Taken in parts,
+/// because a gradient that is averaged while it is computed is nowhere whole.
 template <class Exec>
-std::string nonfinite_tensor(const Exec& exec, const TensorTable& tensors, const Vector<Exec, float>& g) {
-  for (const Tensor& tensor : tensors.tensors()) {
-    const std::size_t offset = tensor.offset;
-    const double sum = OrderedSum<Exec>(tensor.size())(
-        exec, "OneBit::train::nonfinite_tensor", KOKKOS_LAMBDA(std::size_t i) {
-          return static_cast<double>(g(offset + i)) * static_cast<double>(g(offset + i));
-        });
-    if (!std::isfinite(sum)) return tensor.name;
+class LocalGradient {
+public:
+  explicit LocalGradient(const TensorTable& tensors) : m_tensors(tensors), m_sum(tensors.size()) {}
+
+  void begin() { m_first_nonfinite = nullptr; }
+
+  /// Looks at elements [begin, end) of g; parts of one step are those of OrderedSum, in any order.
+  void look_at(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) {
+    if (std::isfinite(m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square{g, 0}))) return;
+    for (const Tensor& tensor : m_tensors.tensors()) {
+      if (m_first_nonfinite != nullptr && tensor.offset >= m_first_nonfinite->offset) return;
+      const std::size_t low = std::max(begin, tensor.offset), high = std::min(end, tensor.offset + tensor.size());
+      if (low >= high) continue;
+      const OrderedSum<Exec> sum(high - low);
+      if (!std::isfinite(sum(exec, "OneBit::train::nonfinite_tensor", Square{g, low}))) m_first_nonfinite = &tensor;
+    }
   }
-  return "";
-}
+
+  /// ‖g‖₂², the same bits whatever the parts were.
+  double square_norm(const Exec& exec) const { return m_sum.total(exec, "OneBit::train::gradient_norm"); }
+  /// Empty where all elements are finite.
+  std::string nonfinite_tensor() const { return m_first_nonfinite != nullptr ? m_first_nonfinite->name : ""; }
+
+private:
+  struct Square {
+    Vector<Exec, float> g;
+    std::size_t first;
+    KOKKOS_FUNCTION double operator()(std::size_t i) const {
+      return static_cast<double>(g(first + i)) * static_cast<double>(g(first + i));
+    }
+  };
+
+  const TensorTable& m_tensors;
+  OrderedSum<Exec> m_sum;
+  const Tensor* m_first_nonfinite = nullptr;
+};
 
 /// What all ranks know of the step's gradients.
 struct Agreement {
@@ -126,12 +153,7 @@ struct Agreement {
 };
 
 /// Adds up loss, gradient norms and failures over ranks: the one small message of a step beside the algorithm's own.
-template <class Exec>
-Agreement agree(const Exec& exec, const Communicator& communicator, const OrderedSum<Exec>& sum, double loss,
-                const Vector<Exec, float>& g, bool failed) {
-  const double square_norm = sum(
-      exec, "OneBit::train::gradient_norm",
-      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(g(i)) * static_cast<double>(g(i)); });
+Agreement agree(const Communicator& communicator, double loss, double square_norm, bool failed) {
   double sums[3] = {loss, square_norm, failed ? 1.0 : 0.0};
   communicator.sum(sums, 3);
   const double ranks = communicator.size();
@@ -139,10 +161,8 @@ Agreement agree(const Exec& exec, const Communicator& communicator, const Ordere
 }
 
 /// Ends the run on all ranks with the place of the lowest rank's first non-finite value.
-template <class Exec>
-[[noreturn]] void abort_nonfinite(const Exec& exec, const Communicator& communicator, const TensorTable& tensors,
-                                  double loss, const Vector<Exec, float>& g, long step) {
-  const std::string tensor = nonfinite_tensor(exec, tensors, g);
+/// \param tensor of this rank with such a value; empty for none
+[[noreturn]] void abort_nonfinite(const Communicator& communicator, double loss, const std::string& tensor, long step) {
   const double found = !tensor.empty() || !std::isfinite(loss);
   const std::vector<double> all = communicator.gather(&found, 1);
   const auto first = std::find(all.begin(), all.end(), 1.0);
@@ -156,6 +176,24 @@ template <class Exec>
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
+/// The average of gradients in buckets (`comm.bucket_bytes`), or nothing where there would be nothing to overlap with.
+/// \param communicator that nothing else uses
+template <class Exec>
+std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
+                                                                       const Communicator& communicator,
+                                                                       std::size_t length) {
+  const std::size_t bucket = input.comm.bucket_bytes;
+  const bool possible = communicator.size() > 1 && any_thread_may_call();
+  if (!possible || bucket == 0 || !comm::OverlappedAverage<Exec>::worthwhile(length, bucket)) return nullptr;
+  auto transport = comm::make_transport<Kokkos::Serial>(comm::TransportKind::automatic, communicator,
+                                                        std::numeric_limits<int>::max(), exchange(input));
+  return std::make_unique<comm::OverlappedAverage<Exec>>(std::move(transport), communicator.size(), length, bucket);
+}
+
+comm::Traffic operator+(const comm::Traffic& a, const comm::Traffic& b) {
+  return {a.allreduce + b.allreduce, a.all_to_all + b.all_to_all, a.all_gather + b.all_gather};
+}
+
 /// Mean over all ranks' validation samples; NaN for a workload without.
 template <class Exec>
 double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
@@ -165,6 +203,13 @@ double validate(const Exec& exec, const Communicator& communicator, workload::Wo
   double sums[2] = {mine.sum, mine.samples};
   communicator.sum(sums, 2);
   return sums[1] > 0 ? sums[0] / sums[1] : nothing;
+}
+
+/// The most of any rank.
+long most_overruns(const Communicator& communicator, long mine) {
+  const double value = static_cast<double>(mine);
+  const std::vector<double> all = communicator.gather(&value, 1);
+  return static_cast<long>(*std::max_element(all.begin(), all.end()));
 }
 
 /// Ranks that take their memory from the same GPU, at most.
@@ -268,6 +313,8 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   });
   const TensorTable& tensors = workload->tensors();
   Vector<Exec, float> x, g;
+  const Communicator bucket_communicator(communicator.get());
+  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
   communicator.collectively([&] {
@@ -275,14 +322,21 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
     workload->initialize(exec, x);
     algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
+    overlapped_average = make_overlapped_average<Exec>(input, bucket_communicator, tensors.size());
     results = std::make_unique<Results>(communicator, input.run.output);
   });
-  const OrderedSum<Exec> sum(tensors.size());
+  LocalGradient<Exec> local(tensors);
+  const auto traffic = [&] {
+    return overlapped_average ? transport->traffic() + overlapped_average->traffic() : transport->traffic();
+  };
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
+    if (ranks > 1 && !any_thread_may_call())
+      std::printf("warning: this MPI library takes calls by one thread alone (no MPI_THREAD_SERIALIZED): gradients are "
+                  "averaged after the backward pass, not in buckets beside it\n");
   }
 
   Progress progress(input, rank == 0);
@@ -290,18 +344,32 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   optim::StepState state;
   for (long step = 1; step <= input.train.steps; ++step) {
     StepRecord record{};
-    const std::uint64_t bytes_before = transport->traffic().total();
+    const std::uint64_t bytes_before = traffic().total();
     const Stopwatch watch;
     double loss = 0;
-    deferred([&] { loss = workload->gradient(exec, x, step, g, record.times); });
-    const Agreement agreement = agree(exec, communicator, sum, loss, g, deferred.failed());
+    local.begin();
+    const auto look = [&](std::size_t begin, std::size_t end) { local.look_at(exec, g, begin, end); };
+    const bool overlaps = overlapped_average && algorithm->averages_gradient(step);
+    if (overlaps) {
+      overlapped_average->start(exec, g, look);
+      const GradientProgress final_from = [&](std::size_t b) { overlapped_average->final_from(b); };
+      deferred([&] {
+        loss = workload->gradient(exec, x, step, g, record.times, final_from);
+        final_from(0);
+      });
+      record.hidden_allreduce = overlapped_average->wait(record.times);
+    } else {
+      deferred([&] { loss = workload->gradient(exec, x, step, g, record.times, {}); });
+      look(0, tensors.size());
+    }
+    const Agreement agreement = agree(communicator, loss, local.square_norm(exec), deferred.failed());
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
-      state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm}, record.times);
+      state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm, overlaps}, record.times);
     } else {
       if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
-        abort_nonfinite(exec, communicator, tensors, loss, g, step);
+        abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
       record.skipped = true;
     }
     record.seconds = watch.seconds();
@@ -310,7 +378,7 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     record.gradient_norm = std::sqrt(agreement.mean_square_norm);
     record.tokens = workload->tokens_per_step();
     record.state = state;
-    record.bytes = transport->traffic().total() - bytes_before;
+    record.bytes = traffic().total() - bytes_before;
 
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
@@ -323,8 +391,17 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   }
 
   communicator.collectively([&] { deferred.rethrow(); });
+  const long overruns = most_overruns(communicator, workload->compute_overruns());
+  if (rank == 0 && overruns > 0)
+    std::printf("warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run "
+                "fewer ranks on these cores\n",
+                overruns, input.train.steps);
   results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
-                  {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
+                  {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
+                   {"compute_time_ms", input.workload.compute_time_ms},
+                   {"compute_overruns", overruns},
+                   {"parameters_hash", hexadecimal(hash(exec, x))}},
+                  tensors.size(), traffic());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
