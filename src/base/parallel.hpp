@@ -164,9 +164,7 @@ public:
     piece_sums(exec, label, EvenPieces{begin, end}, sums, f);
     return sum_of_pieces(exec, label, first, last);
   }
-  double total(const Exec& exec, const char* label) const {
-    return sum_of_pieces(exec, label, 0, m_pieces.extent(0));
-  }
+  double total(const Exec& exec, const char* label) const { return sum_of_pieces(exec, label, 0, m_pieces.extent(0)); }
 
   /// Public only because a device lambda may not stand in a private member function.
   double sum_of_pieces(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {

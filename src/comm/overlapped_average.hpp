@@ -42,9 +42,7 @@ public:
   OverlappedAverage& operator=(const OverlappedAverage&) = delete;
 
   /// Whether there is more than one bucket of so many bytes, so that one can be averaged before the last is final.
-  static bool worthwhile(std::size_t length, std::size_t bucket_bytes) {
-    return length > bucket_length(bucket_bytes);
-  }
+  static bool worthwhile(std::size_t length, std::size_t bucket_bytes) { return length > bucket_length(bucket_bytes); }
 
   /// Begins an average of `values` (d), none of which is final yet.
   void start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before);
@@ -69,8 +67,8 @@ private:
   std::unique_ptr<HostTransport> m_transport;
   int m_ranks;
   std::size_t m_length, m_bucket_length;
-  InstanceOfItsOwn<Exec> m_copies;                                            ///< copies between device and host
-  Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>> m_staging;   ///< (bucket), for device memory alone
+  InstanceOfItsOwn<Exec> m_copies;                                          ///< copies between device and host
+  Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>> m_staging;  ///< (bucket), for device memory alone
 
   // Of the average that is under way.
   Exec m_exec;

@@ -434,10 +434,11 @@ std::vector<Section> keys(Input& in) {
     key.integer("message_bytes", in.comm.message_bytes, 1024, 1 << 30,
                 "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for "
                 "Open MPI over TCP) both directions of a link are used.");
-    key.integer("bucket_bytes", in.comm.bucket_bytes, 0, 1 << 30,
-                "Where an algorithm averages the gradient densely, it does so in buckets of this size while the backward "
-                "pass goes on, by a thread of its own, which wants a core; on GPUs a bucket is staged through host "
-                "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+    key.integer(
+        "bucket_bytes", in.comm.bucket_bytes, 0, 1 << 30,
+        "Where an algorithm averages the gradient densely, it does so in buckets of this size while the backward "
+        "pass goes on, by a thread of its own, which wants a core; on GPUs a bucket is staged through host "
+        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
   }
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");

@@ -335,8 +335,9 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
     if (ranks > 1 && !any_thread_may_call())
-      std::printf("warning: this MPI library takes calls by one thread alone (no MPI_THREAD_SERIALIZED): gradients are "
-                  "averaged after the backward pass, not in buckets beside it\n");
+      std::printf(
+          "warning: this MPI library takes calls by one thread alone (no MPI_THREAD_SERIALIZED): gradients are "
+          "averaged after the backward pass, not in buckets beside it\n");
   }
 
   Progress progress(input, rank == 0);
@@ -393,9 +394,10 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   communicator.collectively([&] { deferred.rethrow(); });
   const long overruns = most_overruns(communicator, workload->compute_overruns());
   if (rank == 0 && overruns > 0)
-    std::printf("warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run "
-                "fewer ranks on these cores\n",
-                overruns, input.train.steps);
+    std::printf(
+        "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run "
+        "fewer ranks on these cores\n",
+        overruns, input.train.steps);
   results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
                   {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
                    {"compute_time_ms", input.workload.compute_time_ms},
