@@ -54,8 +54,8 @@ public:
   /// \throws what the thread threw; other ranks may wait for this one then
   double wait(PhaseTimes& times);
 
-  /// Valid between `wait` and `start`.
-  const Traffic& traffic() const { return m_transport->traffic(); }
+  /// Not to be looked at between `start` and the end of `wait`.
+  const HostTransport& transport() const { return *m_transport; }
 
 private:
   static std::size_t bucket_length(std::size_t bytes) {

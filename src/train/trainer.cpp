@@ -16,9 +16,9 @@
 #include "base/hdf5.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "comm/overlapped_average.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
+#include "train/averaging.hpp"
 #include "train/build_info.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
@@ -87,22 +87,6 @@ public:
 private:
   std::exception_ptr m_error;
 };
-
-comm::TransportKind transport_kind(config::Transport transport) {
-  switch (transport) {
-    case config::Transport::host:
-      return comm::TransportKind::host;
-    case config::Transport::device:
-      return comm::TransportKind::device;
-    case config::Transport::automatic:
-      break;
-  }
-  return comm::TransportKind::automatic;
-}
-
-comm::Exchange exchange(const config::Input& input) {
-  return {input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
-}
 
 /// What ranks tell each other of their own gradients: norm, and first tensor with a non-finite element. Taken in parts,
 /// because a gradient that is averaged while it is computed is nowhere whole.
@@ -176,24 +160,6 @@ Agreement agree(const Communicator& communicator, double loss, double square_nor
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
-/// The average of gradients in buckets (`comm.bucket_bytes`), or nothing where there would be nothing to overlap with.
-/// \param communicator that nothing else uses
-template <class Exec>
-std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
-                                                                       const Communicator& communicator,
-                                                                       std::size_t length) {
-  const std::size_t bucket = input.comm.bucket_bytes;
-  const bool possible = communicator.size() > 1 && any_thread_may_call();
-  if (!possible || bucket == 0 || !comm::OverlappedAverage<Exec>::worthwhile(length, bucket)) return nullptr;
-  auto transport = comm::make_transport<Kokkos::Serial>(comm::TransportKind::automatic, communicator,
-                                                        std::numeric_limits<int>::max(), exchange(input));
-  return std::make_unique<comm::OverlappedAverage<Exec>>(std::move(transport), communicator.size(), length, bucket);
-}
-
-comm::Traffic operator+(const comm::Traffic& a, const comm::Traffic& b) {
-  return {a.allreduce + b.allreduce, a.all_to_all + b.all_to_all, a.all_gather + b.all_gather};
-}
-
 /// Mean over all ranks' validation samples; NaN for a workload without.
 template <class Exec>
 double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
@@ -262,7 +228,7 @@ private:
 /// Columns of run.csv that say what was run, on what.
 template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
-                       const comm::Transport<Exec>& transport, std::size_t parameters) {
+                       const Averaging<Exec>& averaging, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
   const comm::DeviceSupport support = comm::device_support<Exec>();
   const char* const network = std::getenv("ONEBIT_NETWORK");
@@ -272,7 +238,9 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"kokkos", kokkos_version()},
           {"backend", BackendName<Exec>::value},
           {"mpi", mpi_library()},
-          {"transport", transport.name()},
+          {"transport", averaging.transport->name()},
+          {"collective", config::to_string(averaging.collective)},
+          {"collective_reason", averaging.reason},
           {"device_mpi", support.supported ? "yes" : "no"},
           {"device_mpi_evidence", support.evidence},
           {"network", network != nullptr ? network : ""},
@@ -303,35 +271,42 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   const double available = available_memory<Exec>();
   const int sharing = is_host<Exec> ? communicator.local_size() : ranks_of_a_gpu(communicator);
   std::unique_ptr<workload::Workload<Exec>> workload;
-  std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
     workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
-    transport = located(input.where("comm.transport"), [&] {
-      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator,
-                                        std::numeric_limits<int>::max(), exchange(input));
-    });
   });
   const TensorTable& tensors = workload->tensors();
+  Averaging<Exec> averaging = make_averaging(exec, input, communicator, tensors);
+  comm::Transport<Exec>* const transport = averaging.transport.get();
+  config::Input resolved = input;  // with what `auto` came to
+  resolved.comm.collective = averaging.collective;
   Vector<Exec, float> x, g;
   const Communicator bucket_communicator(communicator.get());
-  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
+  const auto overlapped_average = make_overlapped_average<Exec>(resolved, bucket_communicator, tensors.size());
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
   communicator.collectively([&] {
     x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
     g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
     workload->initialize(exec, x);
-    algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
-    overlapped_average = make_overlapped_average<Exec>(input, bucket_communicator, tensors.size());
+    algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
   LocalGradient<Exec> local(tensors);
   const auto traffic = [&] {
-    return overlapped_average ? transport->traffic() + overlapped_average->traffic() : transport->traffic();
+    comm::Traffic all = transport->traffic();
+    if (overlapped_average) all += overlapped_average->transport().traffic();
+    return all;
+  };
+  const auto traffic_within_host = [&] {
+    comm::Traffic all = transport->traffic_within_host();
+    if (overlapped_average) all += overlapped_average->transport().traffic_within_host();
+    return all.total();
   };
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
+    std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
+                averaging.reason.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
     if (ranks > 1 && !any_thread_may_call())
@@ -395,11 +370,13 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   const long overruns = most_overruns(communicator, workload->compute_overruns());
   if (rank == 0 && overruns > 0)
     std::printf(
-        "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run "
-        "fewer ranks on these cores\n",
+        "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run fewer "
+        "ranks "
+        "on these cores\n",
         overruns, input.train.steps);
-  results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
-                  {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
+  results->finish(run_columns(exec, input, communicator, averaging, tensors.size()),
+                  {{"bytes_within_host", traffic_within_host()},
+                   {"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
                    {"compute_time_ms", input.workload.compute_time_ms},
                    {"compute_overruns", overruns},
                    {"parameters_hash", hexadecimal(hash(exec, x))}},

@@ -70,8 +70,8 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
       }
       // Each bucket's share is rounded down to whole bytes.
       const std::uint64_t all = 4 * (2 * (world.size() - 1) * length * sizeof(float) / world.size());
-      EXPECT_LE(overlapped.traffic().total(), all);
-      EXPECT_GE(overlapped.traffic().total() + 4 * (length / piece_length + 1), all);
+      EXPECT_LE(overlapped.transport().traffic().total(), all);
+      EXPECT_GE(overlapped.transport().traffic().total() + 4 * (length / piece_length + 1), all);
     }
   }
 }
@@ -114,8 +114,18 @@ TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
 /// A transport that fails in its second average.
 class Failing : public Transport<Kokkos::Serial> {
 public:
+  explicit Failing(const Communicator& communicator) : Transport(communicator) {}
   void all_to_all(const Kokkos::Serial&, const Words&, const Words&) override {}
   void all_gather(const Kokkos::Serial&, const Words&, const Words&) override {}
+  void reduce_scatter(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
+                      const std::vector<std::size_t>&) override {}
+  void all_gather(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
+                  const std::vector<std::size_t>&) override {}
+  bool overlaps() const override { return false; }
+  std::unique_ptr<Transfer<Kokkos::Serial>> begin_transfer(const Words&, const std::vector<BlockPart>&,
+                                                           std::uint64_t Traffic::*) override {
+    return nullptr;
+  }
   void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
     if (++m_calls == 2) throw std::runtime_error("the second bucket failed");
   }
@@ -127,7 +137,8 @@ private:
 
 TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
-  OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing>(), 2, 5000, 1);
+  const Communicator world;
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing>(world), 2, 5000, 1);
   overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
   overlapped.final_from(0);
   PhaseTimes times;
