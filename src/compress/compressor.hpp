@@ -61,8 +61,8 @@ inline constexpr std::size_t run_alignment = 32;
 
 /// Compresses, averages and decompresses the chunks of one layout.
 ///
-/// c = x + δ; messages ← C(c); δ ← c − C(c). A compression is `encode` for all runs of all its chunks, in any order, and
-/// then `finish`; so the codes of one part can travel while the next part is encoded. Scales come last in any case.
+/// c = x + δ; messages ← C(c); δ ← c − C(c). A compression is `encode` for all runs of all its chunks, ascending in each
+/// chunk, and then `finish`; so the codes of one part can travel while the next part is encoded. Scales come last in any case.
 template <class Exec>
 class Compressor {
 public:
