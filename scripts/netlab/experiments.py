@@ -54,9 +54,8 @@ class Run:
     """What a run left: rows of steps.csv, the row of run.csv, and the slowest link's measured bits per second."""
 
     def __init__(self, arguments, hosts, rate, source, settings):
-        # Ranks of all hosts share this machine's cores: one that waits must let others work.
-        environment = {"OMP_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **os.environ}
+        environment = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       **os.environ}
         with tempfile.TemporaryDirectory(prefix="onebit-experiment.") as scratch:
             links, output = os.path.join(scratch, "links.csv"), os.path.join(scratch, "out")
             laboratory = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(hosts), "--rate", rate, "--links", links,
