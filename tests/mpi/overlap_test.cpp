@@ -118,6 +118,7 @@ TYPED_TEST(Overlap, every_algorithm_ends_in_the_same_bits) {
         {"model.architecture=gpt", std::string("optimizer.algorithm=") + algorithm, "optimizer.clip=1"});
   }
   this->expect_the_same({"workload.kind=quadratic", "optimizer.algorithm=onebit_adam", "warmup.steps=0"});
+  this->expect_the_same({"model.architecture=gpt", "optimizer.algorithm=onebit_adam", "comm.collective=hierarchical"});
 }
 
 TYPED_TEST(Overlap, says_the_same_of_gradients_that_are_not_finite) {
