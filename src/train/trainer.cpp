@@ -88,6 +88,16 @@ private:
   std::exception_ptr m_error;
 };
 
+/// i ↦ g(first + i)²
+template <class Exec>
+struct Square {
+  Vector<Exec, float> g;
+  std::size_t first;
+  KOKKOS_FUNCTION double operator()(std::size_t i) const {
+    return static_cast<double>(g(first + i)) * static_cast<double>(g(first + i));
+  }
+};
+
 /// What ranks tell each other of their own gradients: norm, and first tensor with a non-finite element. Taken in parts,
 /// because a gradient that is averaged while it is computed is nowhere whole.
 template <class Exec>
@@ -99,13 +109,14 @@ public:
 
   /// Looks at elements [begin, end) of g; parts of one step are those of OrderedSum, in any order.
   void look_at(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) {
-    if (std::isfinite(m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square{g, 0}))) return;
+    if (std::isfinite(m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{g, 0}))) return;
     for (const Tensor& tensor : m_tensors.tensors()) {
       if (m_first_nonfinite != nullptr && tensor.offset >= m_first_nonfinite->offset) return;
       const std::size_t low = std::max(begin, tensor.offset), high = std::min(end, tensor.offset + tensor.size());
       if (low >= high) continue;
       const OrderedSum<Exec> sum(high - low);
-      if (!std::isfinite(sum(exec, "OneBit::train::nonfinite_tensor", Square{g, low}))) m_first_nonfinite = &tensor;
+      if (!std::isfinite(sum(exec, "OneBit::train::nonfinite_tensor", Square<Exec>{g, low})))
+        m_first_nonfinite = &tensor;
     }
   }
 
@@ -115,14 +126,6 @@ public:
   std::string nonfinite_tensor() const { return m_first_nonfinite != nullptr ? m_first_nonfinite->name : ""; }
 
 private:
-  struct Square {
-    Vector<Exec, float> g;
-    std::size_t first;
-    KOKKOS_FUNCTION double operator()(std::size_t i) const {
-      return static_cast<double>(g(first + i)) * static_cast<double>(g(first + i));
-    }
-  };
-
   const TensorTable& m_tensors;
   OrderedSum<Exec> m_sum;
   const Tensor* m_first_nonfinite = nullptr;
