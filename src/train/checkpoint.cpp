@@ -372,6 +372,11 @@ std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
   run.results.count_checkpoint();
   write_checkpoint(exec, m_communicator, path, run);
   if (m_communicator.rank() == 0) {
+    // What a killed run left half-written, then what is too many.
+    for (const auto& entry : fs::directory_iterator(m_directory, ignored)) {
+      const std::string file = entry.path().filename().string();
+      if (file.rfind("step_", 0) == 0 && entry.path().extension() != ".h5") fs::remove(entry.path(), ignored);
+    }
     std::size_t kept = 0;
     for (const auto& [step, old] : checkpoints_in(m_directory))
       if (step > run.step || ++kept > m_keep) fs::remove(old, ignored);
