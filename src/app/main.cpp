@@ -15,6 +15,7 @@
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
 #include "config/input.hpp"
+#include "scale/predict.hpp"
 #include "train/trainer.hpp"
 
 namespace {
@@ -132,6 +133,8 @@ int main(int argc, char** argv) {
   bench_command->require_subcommand(1);
   const CLI::App* const collective_command = input_command(
       *bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv");
+  const CLI::App* const predict_command =
+      input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
   list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
   try {
@@ -160,6 +163,12 @@ int main(int argc, char** argv) {
       const config::Input input = read_input(world, path, overrides);
       world.collectively([&] { config::check(input, world.size()); });
       if (root) std::fputs(config::resolved(input).c_str(), stdout);
+    }
+    if (*predict_command) {
+      const config::Input input = read_input(world, path, overrides);
+      world.collectively([&] {
+        if (root) scale::predict(input);
+      });
     }
     if (*list_command && root) {
       if (input_keys)
