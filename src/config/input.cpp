@@ -586,9 +586,11 @@ std::vector<Section> keys(Input& in) {
         true);
     key.real("measured_gbit_per_s", in.predict.measured_gbit_per_s, 0, 1e6,
              "Line rate of the links of `measurements` whose rows do not say it; 0 for rows that do.");
-    key.integer("shared_cores", in.predict.shared_cores, 0, 1 << 20,
-                "Cores that all hosts together have where hosts are namespaces of one machine: a rank's work takes "
-                "ranks / cores as long, in measurements and predictions. 0: each rank has its own.");
+    key.integer(
+        "shared_cores", in.predict.shared_cores, 0, 1 << 20,
+        "Cores that all hosts together have where hosts are namespaces of one machine: a rank's work then takes "
+        "ranks / cores as long, and messages wait for their rank's turn, in measurements and predictions. 0: "
+        "each rank has a core of its own.");
     key.integer("simulate_up_to", in.predict.simulate_up_to, 0, 512,
                 "Most ranks for which each message is simulated too, as a check of the closed form.");
   }

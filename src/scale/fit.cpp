@@ -162,31 +162,35 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
   }
   fit.reduce = is_compressed(fit.form) || fit.work_fitted ? machine.reduce : 0;
 
+  const bool is_shared = std::any_of(rows.begin(), rows.end(),
+                                     [&](const Measurement& row) { return slowdown(row.ranks, shared_cores) > 1; });
+
   // Which bound of a stage is the longest depends on what is fitted, so the linear fit is made anew a few times.
   for (int iteration = 0; iteration < 6; ++iteration) {
     std::vector<std::vector<double>> matrix;
     std::vector<double> right;
     for (const Measurement& row : rows) {
-      const double line = fit.inside ? machine.inside_bandwidth : row.link;
-      const Terms at = terms(row, fit.form, fit.applied_to(machine, row.link), fit.inside, line);
-      const double work = at.work * slowdown(row.ranks, shared_cores);
-      std::vector<double> line_of_matrix = {at.bytes / row.seconds};
-      if (rows.size() > 1) line_of_matrix.push_back(at.messages / row.seconds);
-      if (fit.work_fitted) line_of_matrix.push_back(work / row.seconds);
-      matrix.push_back(line_of_matrix);
-      right.push_back((row.seconds - at.known - (fit.work_fitted ? 0 : work)) / row.seconds);
+      const double line = fit.inside ? machine.inside_bandwidth : row.link, slow = slowdown(row.ranks, shared_cores);
+      const Terms at = terms(row, fit.form, fit.applied_to(machine, row.link, slow), fit.inside, line);
+      std::vector<double> coefficients = {at.bytes};
+      if (rows.size() > 1) coefficients.push_back(at.messages);
+      if (fit.work_fitted) coefficients.push_back(at.work);
+      if (fit.work_fitted && is_shared) coefficients.push_back(at.messages * (slow - 1));
+      for (double& coefficient : coefficients) coefficient /= row.seconds;
+      matrix.push_back(coefficients);
+      right.push_back((row.seconds - at.known - (fit.work_fitted ? 0 : at.work)) / row.seconds);
     }
     const std::vector<double> x = least_squares(matrix, right);
     fit.share = x[0] > 0 ? 1 / x[0] : infinity;
     fit.latency = x.size() > 1 ? x[1] : 0;
+    fit.wait = x.size() > 3 ? x[3] : 0;
     if (fit.work_fitted)
       for (double Fit::*const cost : {&Fit::reduce, &Fit::compress, &Fit::average, &Fit::decompress})
         fit.*cost *= std::max(x[2], 1e-12);  // not 0, from which no later iteration would come back
   }
   std::vector<double> errors;
   for (const Measurement& row : rows) {
-    Machine fitted = fit.applied_to(machine, row.link);
-    slow_down(fitted, slowdown(row.ranks, shared_cores));
+    const Machine fitted = fit.applied_to(machine, row.link, slowdown(row.ranks, shared_cores));
     const double predicted = total_seconds(stages(fit.form, row.cluster(), row.parameters, 4, fitted), fitted);
     errors.push_back(std::abs(predicted / row.seconds - 1));
   }
@@ -244,18 +248,19 @@ Form form_of_collective(const std::string& collective) {
   return found->second;
 }
 
-Machine Fit::applied_to(Machine machine, double link) const {
+Machine Fit::applied_to(Machine machine, double link, double slow) const {
   if (inside) {
-    machine.inside_latency = latency;
+    machine.inside_latency = latency + wait * (slow - 1);
     machine.inside_bandwidth *= share;
   } else {
-    machine.latency = latency;
+    machine.latency = latency + wait * (slow - 1);
     machine.bandwidth = link * share;
   }
   machine.reduce = reduce;
   machine.compress = compress;
   machine.average = average;
   machine.decompress = decompress;
+  slow_down(machine, slow);
   return machine;
 }
 

@@ -37,6 +37,7 @@ struct Fit {
   int rows = 0;
   bool inside = false;  ///< all rows are of one host: α and β are those of its channels
   double latency = 0;   ///< α, s
+  double wait = 0;      ///< s that a message waits for its rank's turn, for each other rank on that rank's core
   double share = 0;     ///< of the line rate (inside: of the input's channel); infinite where bytes made no difference
   /// γ of each kind of work, s an element. Their ratios are those of the parts' measured times.
   double reduce = 0, compress = 0, average = 0, decompress = 0;
@@ -45,8 +46,9 @@ struct Fit {
   bool work_fitted = false;
   double median_error = 0, largest_error = 0;  ///< |predicted − measured| / measured over the rows
 
-  /// `machine` with these numbers in place of its own. \param link line rate in bytes/s
-  Machine applied_to(Machine machine, double link) const;
+  /// `machine` with these numbers in place of its own, and with what sharing cores costs.
+  /// \param link line rate in bytes/s \param slow of `slowdown`
+  Machine applied_to(Machine machine, double link, double slow) const;
 };
 
 /// Least squares of the relative errors, no number below 0, one fit for each collective, from its rows of several hosts

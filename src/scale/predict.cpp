@@ -84,22 +84,24 @@ std::string network_text(double gbit_per_s) {
 }
 
 void print_fits(const std::vector<Fit>& fits) {
-  std::printf("# Fits. T = alpha messages + bytes / (share line rate) + gamma elements, relative least squares\n");
-  std::printf("#%-25s %-24s %5s %12s %7s %33s %9s %9s\n", "collective", "form", "rows", "alpha us", "share",
-              "gamma ns: dense compr avg decompr", "median", "largest");
+  std::printf(
+      "# Fits: seconds = alpha messages + bytes / (share * line rate) + gamma elements; least relative squares\n");
+  std::printf("#%-25s %-23s %5s %9s %9s %7s  %29s  %7s %7s\n", "collective", "form", "rows", "alpha us", "wait us",
+              "share", "gamma ns dense/compr/avg/decomp", "median", "largest");
   for (const Fit& fit : fits)
-    std::printf("%-26s %-24s %5d %12.1f %7.3f %12.2f %6.2f %6.2f %6.2f %8.1f%% %8.1f%%%s%s\n", fit.collective.c_str(),
-                name(fit.form), fit.rows, 1e6 * fit.latency, fit.share, 1e9 * fit.reduce, 1e9 * fit.compress,
-                1e9 * fit.average, 1e9 * fit.decompress, 100 * fit.median_error, 100 * fit.largest_error,
-                fit.inside ? "  inside a host" : "", fit.work_fitted ? "" : "  gamma from the phases");
+    std::printf("%-26s %-23s %5d %9.1f %9.1f %7.3f  %8.3f %6.3f %6.3f %6.3f  %6.1f%% %6.1f%%%s%s\n",
+                fit.collective.c_str(), name(fit.form), fit.rows, 1e6 * fit.latency, 1e6 * fit.wait, fit.share,
+                1e9 * fit.reduce, 1e9 * fit.compress, 1e9 * fit.average, 1e9 * fit.decompress, 100 * fit.median_error,
+                100 * fit.largest_error, fit.inside ? "  inside a host" : "",
+                fit.work_fitted ? "" : "  one line rate: gamma from the phases");
 }
 
 void write_fits(const std::vector<Fit>& fits, const std::string& path) {
   report::CsvFile file(
-      path, {"collective", "form", "inside", "rows", "latency_s", "line_rate_share", "reduce_s", "compress_s",
+      path, {"collective", "form", "inside", "rows", "latency_s", "wait_s", "line_rate_share", "reduce_s", "compress_s",
              "average_s", "decompress_s", "work_fitted", "median_error", "largest_error"});
   for (const Fit& fit : fits)
-    file.row({fit.collective, name(fit.form), int{fit.inside}, fit.rows, fit.latency, fit.share, fit.reduce,
+    file.row({fit.collective, name(fit.form), int{fit.inside}, fit.rows, fit.latency, fit.wait, fit.share, fit.reduce,
               fit.compress, fit.average, fit.decompress, int{fit.work_fitted}, fit.median_error, fit.largest_error});
   file.finish();
 }
@@ -130,11 +132,9 @@ Cluster Model::cluster(int ranks) const {
 Machine Model::machine(const Candidate& candidate, const Cluster& cluster, double link) const {
   Machine machine = m_machine;
   machine.bandwidth = link * m_input.predict.line_rate_share;
-  if (candidate.fit != nullptr) {
-    machine = candidate.fit->applied_to(machine, link);
-    if (candidate.fit->inside) machine.bandwidth = link * m_input.predict.line_rate_share;
-  }
-  slow_down(machine, slowdown(cluster.ranks(), m_input.predict.shared_cores));
+  const double slow = slowdown(cluster.ranks(), m_input.predict.shared_cores);
+  if (candidate.fit != nullptr) return candidate.fit->applied_to(machine, link, slow);
+  slow_down(machine, slow);
   return machine;
 }
 
