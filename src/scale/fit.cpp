@@ -20,6 +20,7 @@ namespace {
 const std::map<std::string, Form> forms = {{"mpi_allreduce", Form::ring},
                                            {"mpi_reduce_scatter", Form::rabenseifner},
                                            {"pairwise_allreduce", Form::pairwise},
+                                           {"hierarchical_allreduce", Form::hierarchical},
                                            {"mpi_compressed", Form::compressed},
                                            {"pairwise_compressed", Form::pairwise_compressed},
                                            {"hierarchical_compressed", Form::hierarchical_compressed}};
