@@ -209,7 +209,7 @@ def laboratory(predict, page, paths):
         setting = dict(parameters=row["parameters"], ranks=f"[{row['ranks']:.0f}]",
                        ranks_per_host=int(row["ranks"] / row["hosts"]),
                        bandwidths_gbit_per_s=f"[{row['link_bit_per_s'] / 1e9}]", measurements=f"[{scratch / 'fit_rows.csv'}]",
-                       shared_cores=int(row.get("shared_cores", 0) or 0))
+                       shared_cores=int(row.get("shared_cores", 0) or 0), burst_kbyte=row.get("burst_bytes", 0) / 1e3)
         key = str(setting)
         if key not in known:
             known[key] = predict(scratch / "laboratory.yaml", **setting)

@@ -12,6 +12,7 @@ columns of collective.csv and:
   rate            nominal rate of the links
   link_bit_per_s  measured rate of the slowest one
   shared_cores    cores that all hosts together have
+  burst_bytes     what a link passes at once before its rate holds (netlab.py's tbf)
 
 The defaults take about eight minutes on an idle machine of two cores, most of it for 25 million parameters at 50 Mbit/s.
 A rate that the machine does not carry ends the script; the rows before are kept.
@@ -28,6 +29,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+BURST_BYTES = 128 * 1024
 
 
 def measure(arguments, hosts, rate, collectives, warmup, repetitions):
@@ -46,7 +48,8 @@ def measure(arguments, hosts, rate, collectives, warmup, repetitions):
         with open(scratch / "links.csv") as file:
             slowest = min(float(row["measured_bit_per_s"]) for row in csv.DictReader(file))
         with open(scratch / "out" / "collective.csv") as file:
-            return [{**row, "rate": rate, "link_bit_per_s": f"{slowest:.0f}", "shared_cores": str(os.cpu_count())}
+            return [{**row, "rate": rate, "link_bit_per_s": f"{slowest:.0f}", "shared_cores": str(os.cpu_count()),
+                     "burst_bytes": str(BURST_BYTES)}
                     for row in csv.DictReader(file)]
 
 

@@ -562,6 +562,9 @@ std::vector<Section> keys(Input& in) {
              "α: from a message's sending to its arrival on another host.");
     key.real("message_overhead_us", in.predict.message_overhead_us, 0, 1e9,
              "Time of a rank's processor for each message that it sends.");
+    key.real("burst_kbyte", in.predict.burst_kbyte, 0, 1e9,
+             "What an idle link passes at once before its rate holds (a token bucket, as of tc and of some clouds); in "
+             "measurements and predictions.");
     key.real("inside_bandwidth_gbyte_per_s", in.predict.inside_bandwidth_gbyte_per_s, 0, 1e9,
              "What a rank sends to ranks of its own host, while it receives as much.", false);
     key.real("inside_latency_us", in.predict.inside_latency_us, 0, 1e9, "α inside a host.");

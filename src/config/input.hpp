@@ -152,6 +152,7 @@ struct Input {
     double line_rate_share = 0.9;
     double latency_us = 30;
     double message_overhead_us = 2;
+    double burst_kbyte = 0;
     double inside_bandwidth_gbyte_per_s = 10;
     double inside_latency_us = 5;
     double memory_bandwidth_gbyte_per_s = 100;

@@ -97,44 +97,8 @@ Stage work(Part part, double elements, double Machine::*cost) {
   return stage;
 }
 
-}  // namespace
-
-int bruck_blocks(Part part, int ranks, int distance) {
-  if (part == Part::all_gather) return std::min(distance, ranks - distance);
-  int blocks = 0;
-  for (int other = 0; other < ranks; ++other) blocks += (other & distance) != 0;
-  return blocks;
-}
-
-const char* name(Form form) { return form_names[static_cast<int>(form)]; }
-
-Form form_of(const std::string& name) {
-  const auto found = std::find(std::begin(form_names), std::end(form_names), name);
-  if (found == std::end(form_names)) throw std::logic_error("no form is called " + name);
-  return static_cast<Form>(found - std::begin(form_names));
-}
-
-double Bound::seconds(const Machine& machine) const {
-  return messages * machine.latency + bytes / machine.bandwidth + inside_messages * machine.inside_latency +
-         inside_bytes / machine.inside_bandwidth + overheads * machine.overhead;
-}
-
-const Bound* Stage::longest(const Machine& machine) const {
-  const auto found = std::max_element(bounds.begin(), bounds.end(), [&](const Bound& a, const Bound& b) {
-    return a.seconds(machine) < b.seconds(machine);
-  });
-  return found == bounds.end() ? nullptr : &*found;
-}
-
-double Stage::seconds(const Machine& machine) const {
-  const Bound* const bound = longest(machine);
-  return (bound != nullptr ? bound->seconds(machine) : 0) + (cost != nullptr ? elements * machine.*cost : 0);
-}
-
-double message_bytes(double elements) { return 4 * std::ceil(elements / 32) + 4; }
-
-std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
-                          const Machine& machine) {
+std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
+                             const Machine& machine) {
   const int n = cluster.ranks(), hosts = cluster.hosts, per_host = cluster.ranks_per_host;
   const double d = parameters, bytes = d * bytes_per_element;
   if (n == 1 && !is_compressed(form)) return {};
@@ -190,6 +154,55 @@ std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, 
     }
   }
   throw std::logic_error("a form without stages");
+}
+
+}  // namespace
+
+int bruck_blocks(Part part, int ranks, int distance) {
+  if (part == Part::all_gather) return std::min(distance, ranks - distance);
+  int blocks = 0;
+  for (int other = 0; other < ranks; ++other) blocks += (other & distance) != 0;
+  return blocks;
+}
+
+const char* name(Form form) { return form_names[static_cast<int>(form)]; }
+
+Form form_of(const std::string& name) {
+  const auto found = std::find(std::begin(form_names), std::end(form_names), name);
+  if (found == std::end(form_names)) throw std::logic_error("no form is called " + name);
+  return static_cast<Form>(found - std::begin(form_names));
+}
+
+double Bound::seconds(const Machine& machine) const {
+  return messages * machine.latency + bytes / machine.bandwidth + inside_messages * machine.inside_latency +
+         inside_bytes / machine.inside_bandwidth + overheads * machine.overhead;
+}
+
+const Bound* Stage::longest(const Machine& machine) const {
+  const auto found = std::max_element(bounds.begin(), bounds.end(), [&](const Bound& a, const Bound& b) {
+    return a.seconds(machine) < b.seconds(machine);
+  });
+  return found == bounds.end() ? nullptr : &*found;
+}
+
+double Stage::seconds(const Machine& machine) const {
+  const Bound* const bound = longest(machine);
+  return (bound != nullptr ? bound->seconds(machine) : 0) + (cost != nullptr ? elements * machine.*cost : 0);
+}
+
+double message_bytes(double elements) { return 4 * std::ceil(elements / 32) + 4; }
+
+std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
+                          const Machine& machine) {
+  std::vector<Stage> all = stages_of(form, cluster, parameters, bytes_per_element, machine);
+  double left = machine.burst;
+  for (Stage& stage : all) {
+    if (stage.link_bytes == 0) continue;
+    const double passed = std::min(left, stage.link_bytes);
+    for (Bound& bound : stage.bounds) bound.bytes *= 1 - passed / stage.link_bytes;
+    left -= passed;
+  }
+  return all;
 }
 
 std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine& machine) {

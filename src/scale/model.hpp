@@ -19,6 +19,7 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Machine {
   double latency = 0;                  ///< α between hosts
   double bandwidth = infinity;         ///< β of a host's link, each direction, as far as messages reach it
+  double burst = 0;                    ///< bytes that an idle link passes at once, in one call (token bucket)
   double overhead = 0;                 ///< o of each message
   double inside_latency = 0;           ///< α inside a host
   double inside_bandwidth = infinity;  ///< of a rank's channel inside its host, each direction

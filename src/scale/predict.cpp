@@ -32,6 +32,7 @@ Machine machine_of(const config::Input& input) {
   const double memory = in.memory_bandwidth_gbyte_per_s * 1e9;
   Machine machine;
   machine.latency = in.latency_us * 1e-6;
+  machine.burst = in.burst_kbyte * 1e3;
   machine.overhead = in.message_overhead_us * 1e-6;
   machine.inside_latency = in.inside_latency_us * 1e-6;
   machine.inside_bandwidth = in.inside_bandwidth_gbyte_per_s * 1e9;

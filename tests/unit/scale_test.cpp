@@ -98,6 +98,18 @@ TEST(ClosedForms, two_hosts_of_two_by_hand) {
                    (2 + 1 + 50) + 2 * (10 + 1 + 2 * 8) + (2 + 1 + 16 / 4.0));
 }
 
+TEST(ClosedForms, a_burst_passes_once_in_a_call) {
+  Machine m = simple();
+  const double without = messages_seconds(Form::pairwise, {4, 1}, 100, m);  // two stages of 300 bytes
+  m.burst = 120;
+  EXPECT_DOUBLE_EQ(messages_seconds(Form::pairwise, {4, 1}, 100, m), without - 120);
+  m.burst = 400;
+  // Nothing is left of the first stage but what its processors send; of the second 200 bytes.
+  EXPECT_DOUBLE_EQ(messages_seconds(Form::pairwise, {4, 1}, 100, m), (3 + 10) + (10 + 1 + 200));
+  m.burst = 1e6;
+  EXPECT_DOUBLE_EQ(messages_seconds(Form::pairwise, {4, 1}, 100, m), 2 * 3 + 2 * 10);  // what processors send
+}
+
 TEST(ClosedForms, link_bytes_are_those_of_the_schedule) {
   const Machine m = simple();
   for (const Form form : all_forms)
