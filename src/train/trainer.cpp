@@ -18,6 +18,7 @@
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
+#include "train/averaging.hpp"
 #include "train/build_info.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
@@ -86,22 +87,6 @@ public:
 private:
   std::exception_ptr m_error;
 };
-
-comm::TransportKind transport_kind(config::Transport transport) {
-  switch (transport) {
-    case config::Transport::host:
-      return comm::TransportKind::host;
-    case config::Transport::device:
-      return comm::TransportKind::device;
-    case config::Transport::automatic:
-      break;
-  }
-  return comm::TransportKind::automatic;
-}
-
-comm::Exchange exchange(const config::Input& input) {
-  return {input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
-}
 
 /// First tensor of g with a non-finite element.
 template <class Exec>
@@ -217,7 +202,7 @@ private:
 /// Columns of run.csv that say what was run, on what.
 template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
-                       const comm::Transport<Exec>& transport, std::size_t parameters) {
+                       const Averaging<Exec>& averaging, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
   const comm::DeviceSupport support = comm::device_support<Exec>();
   const char* const network = std::getenv("ONEBIT_NETWORK");
@@ -227,7 +212,9 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"kokkos", kokkos_version()},
           {"backend", BackendName<Exec>::value},
           {"mpi", mpi_library()},
-          {"transport", transport.name()},
+          {"transport", averaging.transport->name()},
+          {"collective", config::to_string(averaging.collective)},
+          {"collective_reason", averaging.reason},
           {"device_mpi", support.supported ? "yes" : "no"},
           {"device_mpi_evidence", support.evidence},
           {"network", network != nullptr ? network : ""},
@@ -258,15 +245,14 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   const double available = available_memory<Exec>();
   const int sharing = is_host<Exec> ? communicator.local_size() : ranks_of_a_gpu(communicator);
   std::unique_ptr<workload::Workload<Exec>> workload;
-  std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
     workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
-    transport = located(input.where("comm.transport"), [&] {
-      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator,
-                                        std::numeric_limits<int>::max(), exchange(input));
-    });
   });
   const TensorTable& tensors = workload->tensors();
+  Averaging<Exec> averaging = make_averaging(exec, input, communicator, tensors);
+  comm::Transport<Exec>* const transport = averaging.transport.get();
+  config::Input resolved = input;  // with what `auto` came to
+  resolved.comm.collective = averaging.collective;
   Vector<Exec, float> x, g;
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
@@ -274,13 +260,15 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
     g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
     workload->initialize(exec, x);
-    algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
+    algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
   const OrderedSum<Exec> sum(tensors.size());
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
+    std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
+                averaging.reason.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
@@ -323,8 +311,10 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
   }
 
   communicator.collectively([&] { deferred.rethrow(); });
-  results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
-                  {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
+  results->finish(run_columns(exec, input, communicator, averaging, tensors.size()),
+                  {{"bytes_within_host", transport->traffic_within_host().total()},
+                   {"parameters_hash", hexadecimal(hash(exec, x))}},
+                  tensors.size(), transport->traffic());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
