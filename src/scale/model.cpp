@@ -15,7 +15,6 @@ constexpr const char* form_names[form_count] = {
     "ring",         "tree",       "rabenseifner",        "pairwise",
     "hierarchical", "compressed", "pairwise_compressed", "hierarchical_compressed"};
 
-/// The number of doublings within n: ⌊log2 n⌋ or ⌈log2 n⌉.
 int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
 int ceil_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n - 1); }
 
@@ -64,8 +63,9 @@ Stage exchange(const Cluster& cluster, int distance, double bytes) {
   return round_of(Part::allreduce, distance < cluster.ranks_per_host ? 0 : cluster.ranks_per_host, bytes);
 }
 
-/// Exchanges, one for each of `sizes`, with the rank at distance 1, 2, 4, …; and back again where `twice`. Where n is no
-/// power of two, ranks above one hand their vectors of `bytes` to a neighbour before, and get the result after.
+/// Exchanges with the rank at distance 1, 2, 4, …: of the whole vector of `bytes` (recursive doubling), or of a half, a
+/// quarter, … and back, the longest between the nearest ranks. Where n is no power of two, the ranks above one hand their
+/// vectors to a neighbour before, and get the result after.
 std::vector<Stage> exchanges(const Cluster& cluster, double bytes, bool halves) {
   std::vector<Stage> rounds;
   const int n = cluster.ranks(), steps = floor_log2(n);
