@@ -28,6 +28,7 @@ Results::Results(const Communicator& communicator, const std::string& directory)
       "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",
       "skipped",     "bytes_sent",  "step_s"};
   for (const char* name : phase_names) columns.push_back(std::string(name) + "_s");
+  columns.emplace_back("allreduce_hidden_s");
   m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", columns);
 }
 
@@ -42,6 +43,7 @@ void Results::add(const StepRecord& record) {
   sums.bytes += record.bytes;
   ++sums.steps;
   sums.seconds += record.seconds;
+  sums.hidden_allreduce += record.hidden_allreduce;
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
   if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
@@ -64,6 +66,7 @@ void Results::add(const StepRecord& record) {
                                      record.seconds};
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     cells.emplace_back(record.times[static_cast<Phase>(phase)]);
+  cells.emplace_back(record.hidden_allreduce);
   m_steps->row(cells);
 }
 
@@ -123,6 +126,7 @@ void Results::write_profile() {
   static constexpr Measure measures[] = {
       {"forward", [](const PhaseSums& s) { return s.times[Phase::forward]; }},
       {"backward_allreduce", [](const PhaseSums& s) { return s.times[Phase::allreduce]; }},
+      {"backward_allreduce_hidden", [](const PhaseSums& s) { return s.hidden_allreduce; }},
       {"backward_everything_else", [](const PhaseSums& s) { return s.times[Phase::backward]; }},
       {"step",
        [](const PhaseSums& s) {

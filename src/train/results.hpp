@@ -30,6 +30,7 @@ struct StepRecord {
   std::uint64_t bytes;  ///< that this rank handed over in this step
   double seconds;       ///< of the whole step, without validation
   PhaseTimes times;
+  double hidden_allreduce;  ///< seconds of the dense average that passed beside the backward pass
 };
 
 /// Name and value of a column of run.csv.
@@ -55,7 +56,7 @@ private:
   struct PhaseSums {
     long steps = 0;
     std::uint64_t bytes = 0;
-    double seconds = 0;
+    double seconds = 0, hidden_allreduce = 0;
     PhaseTimes times;
   };
   void write_profile();

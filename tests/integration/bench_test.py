@@ -129,6 +129,59 @@ class Bench(unittest.TestCase):
         self.assertEqual(processes_with("1234.5"), [])
 
     @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
+    def test_experiments_of_the_paper(self):
+        def run_script(name, *arguments):
+            output = self.directory / f"{name}.csv"
+            done = subprocess.run([sys.executable, pathlib.Path(NETLAB).parent / f"{name}.py", "--onebit", PROGRAM, "--output",
+                                   output, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(output) as file:
+                return list(csv.DictReader(file)), done.stdout
+
+        small = ["--parameters", "20000", "--dense-steps", "2", "--compressed-steps", "2", "--set",
+                 "comm.bucket_bytes=16384"]
+        rows, table = run_script("table1", "--rates", "100mbit", "--hosts", "2", *small)
+        self.assertEqual([row["stage"] for row in rows], ["adam", "onebit_adam"])
+        for row in rows:
+            self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
+            parts = [float(row[f"{name}_s"]) for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
+            self.assertLessEqual(sum(parts), float(row["total_s"]))
+            # What 20000 parameters take of BERT-Large's 172.11 ms.
+            self.assertAlmostEqual(float(row["compute_time_ms"]), 172.11 * 20000 / 336e6, delta=1e-6)
+            self.assertGreaterEqual(1e3 * (parts[0] + parts[2]), float(row["compute_time_ms"]))
+            self.assertEqual((row["bucket_bytes"], row["hosts"]), ("16384", "2"))
+        self.assertGreater(float(rows[0]["backward_allreduce_s"]), 0)
+        self.assertEqual(float(rows[1]["backward_allreduce_s"]), 0)
+        self.assertIn("onebit_adam", table)
+
+        rows, _ = run_script("whole_step", "--rates", "50mbit", "--hosts", "2", *small)
+        self.assertEqual(rows[0]["paper_speedup"], "10.83")
+        self.assertAlmostEqual(float(rows[0]["speedup"]), float(rows[0]["adam_s"]) / float(rows[0]["onebit_adam_s"]),
+                               delta=1e-3 * float(rows[0]["speedup"]))
+
+        rows, _ = run_script("figure5", "--rate", "100mbit", "--hosts", "1,2", *small)
+        self.assertEqual([row["hosts"] for row in rows], ["1", "2"])
+        self.assertEqual([row["link_bit_per_s"] == "" for row in rows], [True, False])
+
+        (self.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 500)
+        steps = 4
+        settings = {"train.steps": steps, "warmup.steps": 2, "schedule.warmup_steps": 1, "train.batch": 2,
+                    "train.validate_every": 2, "train.validation_batch": 2, "model.layers": 1, "model.hidden": 32,
+                    "model.feed_forward": 32, "workload.compute_time_ms": 1,
+                    "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
+        rows, table = run_script("figure4b", "--rate", "100mbit", "--hosts", "2",
+                                 *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+        for algorithm in ("adam", "onebit_adam"):
+            part = [row for row in rows if row["algorithm"] == algorithm]
+            self.assertEqual([int(row["step"]) for row in part], list(range(1, steps + 1)))
+            seconds = [float(row["seconds"]) for row in part]
+            self.assertEqual(seconds, sorted(seconds))
+            self.assertEqual([row["validation_loss"] != "" for row in part], [False, True] * 2)
+        self.assertIn("1.00x", table)
+        self.assertGreater((self.directory / "figure4b.png").stat().st_size, 1000)
+
+    @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
     def test_killed_rank_ends_the_run_on_all_hosts(self):
         before = namespaces()
         output = str(self.directory / "killed")
