@@ -122,10 +122,17 @@ struct Terms {
 
 Terms terms(const Measurement& row, Form form, const Machine& machine, bool inside, double line) {
   Terms sum;
+  double before = 0;
   for (const Stage& stage : stages(form, row.cluster(), row.parameters, 4, machine)) {
-    if (stage.cost != nullptr) sum.work += stage.elements * machine.*stage.cost;
     const Bound* const bound = stage.longest(machine);
-    if (bound == nullptr) continue;
+    if (bound == nullptr) {
+      before = stage.cost != nullptr ? stage.elements * machine.*stage.cost : 0;
+      sum.work += before;
+      continue;
+    }
+    // Of work and the messages beneath it the longer counts.
+    if (stage.beneath && bound->seconds(machine) <= before) continue;
+    if (stage.beneath) sum.work -= before;
     sum.bytes += (inside ? bound->inside_bytes : bound->bytes) / line;
     sum.messages += inside ? bound->inside_messages : bound->messages;
     sum.known += bound->overheads * machine.overhead;
@@ -186,8 +193,8 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
     fit.latency = x.size() > 1 ? x[1] : 0;
     fit.wait = x.size() > 3 ? x[3] : 0;
     if (fit.work_fitted)
-      for (double Fit::*const cost : {&Fit::reduce, &Fit::compress, &Fit::average, &Fit::decompress})
-        fit.*cost *= std::max(x[2], 1e-12);  // not 0, from which no later iteration would come back
+      for (double* const cost : {&fit.reduce, &fit.compress, &fit.average, &fit.decompress})
+        *cost *= std::max(x[2], 1e-12);  // not 0, from which no later iteration would come back
   }
   std::vector<double> errors;
   for (const Measurement& row : rows) {
@@ -203,7 +210,7 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
 }  // namespace
 
 void slow_down(Machine& machine, double factor) {
-  for (double Machine::*const cost : {&Machine::reduce, &Machine::compress, &Machine::average, &Machine::decompress})
+  for (const Cost cost : {&Machine::reduce, &Machine::compress, &Machine::average, &Machine::decompress})
     machine.*cost *= factor;
 }
 

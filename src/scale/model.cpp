@@ -90,7 +90,7 @@ std::vector<Stage> bruck(Part part, const Cluster& cluster, double bytes) {
   return rounds;
 }
 
-Stage work(Part part, double elements, double Machine::*cost) {
+Stage work(Part part, double elements, Cost cost) {
   Stage stage{part, {}};
   stage.elements = elements;
   stage.cost = cost;
@@ -137,18 +137,22 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
         spread = faster(spread.front(), bruck(Part::all_to_all, cluster, message));
         gather = faster(ring(Part::all_gather, cluster, 1, message), bruck(Part::all_gather, cluster, message));
       }
+      spread.front().beneath = gather.front().beneath = form == Form::pairwise_compressed;
       std::vector<Stage> all = {work(Part::compress, d, &Machine::compress)};
       all = joined(joined(all, spread), {work(Part::average, d, &Machine::average)});
       return joined(joined(all, gather), {work(Part::decompress, d, &Machine::decompress)});
     }
     case Form::hierarchical_compressed: {
       const double shard = d / per_host, message = message_bytes(shard / hosts);
+      Stage spread = direct(Part::all_to_all, between, message, per_host);
+      Stage gather = direct(Part::all_gather, between, message, per_host);
+      spread.beneath = gather.beneath = true;
       return {ring(Part::reduce_scatter, host, 1, bytes / per_host),
               reduced(Part::reduce_scatter, d * (per_host - 1) / per_host),
               work(Part::compress, shard, &Machine::compress),
-              direct(Part::all_to_all, between, message, per_host),
+              spread,
               work(Part::average, shard, &Machine::average),
-              direct(Part::all_gather, between, message, per_host),
+              gather,
               ring(Part::all_gather, host, 1, message * hosts),
               work(Part::decompress, d, &Machine::decompress)};
     }
@@ -207,7 +211,12 @@ std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, 
 
 std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine& machine) {
   std::vector<double> seconds(part_count);
-  for (const Stage& stage : stages) seconds[static_cast<int>(stage.part)] += stage.seconds(machine);
+  double before = 0;
+  for (const Stage& stage : stages) {
+    const double all = stage.seconds(machine);
+    seconds[static_cast<int>(stage.part)] += stage.beneath ? std::max(0.0, all - before) : all;
+    before = all;
+  }
   return seconds;
 }
 

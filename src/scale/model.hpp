@@ -29,6 +29,9 @@ struct Machine {
   double decompress = 0;               ///< γ of decompressing an element
 };
 
+/// One of the costs of work.
+using Cost = double Machine::*;
+
 struct Cluster {
   int hosts = 1, ranks_per_host = 1;
   int ranks() const { return hosts * ranks_per_host; }
@@ -36,14 +39,14 @@ struct Cluster {
 
 /// Ways to average a vector over all ranks.
 enum class Form {
-  ring,                    ///< reduce-scatter and all-gather around a ring, the ranks in order
-  tree,                    ///< recursive doubling with the whole vector
-  rabenseifner,            ///< recursive halving, then recursive doubling
-  pairwise,                ///< each rank sends every other its chunk, then its sum to every other
-  hierarchical,            ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
-  compressed,              ///< one bit an element: all-to-all, all-gather; each as an MPI library would choose it
-  pairwise_compressed,     ///< one bit an element, all messages direct
-  hierarchical_compressed  ///< dense reduce-scatter inside hosts; compressed between hosts; messages shared inside
+  ring,                 ///< reduce-scatter and all-gather around a ring, the ranks in order
+  tree,                 ///< recursive doubling with the whole vector
+  rabenseifner,         ///< recursive halving, then recursive doubling
+  pairwise,             ///< each rank sends every other its chunk, then its sum to every other
+  hierarchical,         ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+  compressed,           ///< one bit an element: all-to-all, all-gather; each as an MPI library would choose it
+  pairwise_compressed,  ///< one bit an element, all messages direct, in parts beneath compression and average
+  hierarchical_compressed  ///< dense reduce-scatter inside hosts; pairwise_compressed between hosts; its messages shared inside
 };
 inline constexpr int form_count = 8;
 
@@ -74,8 +77,9 @@ struct Stage {
   std::vector<Bound> bounds;
   double link_bytes = 0;     ///< that leave a host
   bool logarithmic = false;  ///< a round of Bruck's
+  bool beneath = false;      ///< begins with the stage before it, which is work: the longer of the two counts
   double elements = 0;       ///< worked on, each costing `cost`
-  double Machine::*cost = nullptr;
+  Cost cost = nullptr;
 
   /// The bound that holds on `machine`; nullptr for a stage without messages.
   const Bound* longest(const Machine& machine) const;
@@ -87,7 +91,7 @@ struct Stage {
 std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
                           const Machine& machine);
 
-/// Seconds of each part, indexed by Part.
+/// Seconds of each part, indexed by Part. Of messages beneath work it is what is left to wait for.
 std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine& machine);
 double total_seconds(const std::vector<Stage>& stages, const Machine& machine);
 
