@@ -14,7 +14,7 @@ columns of collective.csv and:
   shared_cores    cores that all hosts together have
   burst_bytes     what a link passes at once before its rate holds (netlab.py's tbf)
 
-The defaults take about eight minutes on an idle machine of two cores, most of it for 25 million parameters at 50 Mbit/s.
+By the line rates the defaults take seven minutes, most of it for 25 million parameters at 50 Mbit/s.
 A rate that the machine does not carry ends the script; the rows before are kept.
 """
 
