@@ -28,6 +28,7 @@ def read_csv(path):
 
 def write_csv(path, rows):
     """All at once, so that an earlier file stays whole until then."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     partial = path + ".partial"
     with open(partial, "w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

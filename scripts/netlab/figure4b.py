@@ -65,7 +65,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rate", default="155mbit")
-    experiments.add_arguments(parser, "figure4b.csv", parameters=0)
+    experiments.add_arguments(parser, "results/figure4b.csv", parameters=0)
     parser.add_argument("input", nargs="?", default="inputs/figure4b.yaml")
     arguments = parser.parse_args()
 

@@ -20,7 +20,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", default="1,2,4,6,8")
     parser.add_argument("--rate", default="1gbit")
-    experiments.add_arguments(parser, "figure5.csv", parameters=8000000)
+    experiments.add_arguments(parser, "results/figure5.csv", parameters=8000000)
     arguments = parser.parse_args()
 
     rows = []

@@ -18,7 +18,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="200mbit,1gbit")
     parser.add_argument("--hosts", default="2,4")
-    experiments.add_arguments(parser, "table1.csv")
+    experiments.add_arguments(parser, "results/table1.csv")
     arguments = parser.parse_args()
 
     rows = []

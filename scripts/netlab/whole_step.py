@@ -20,7 +20,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--rates", default="50mbit,200mbit,1gbit,2gbit,3gbit")
-    experiments.add_arguments(parser, "whole_step.csv")
+    experiments.add_arguments(parser, "results/whole_step.csv")
     arguments = parser.parse_args()
 
     rows = []

@@ -22,9 +22,9 @@ constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr double gbit = 1e9 / 8;  // bytes
 
 /// Bytes of memory that a rank's work moves for each element: what it reads and writes.
-constexpr double reduce_traffic = 12;    // two terms, a sum
-constexpr double compress_traffic = 20;  // vector and residual once for the scale, once for the signs; the new residual
-constexpr double average_traffic = 8;    // a sum's old and new value, for each element received
+constexpr double reduce_traffic = 12;     // two terms, a sum
+constexpr double compress_traffic = 12;   // the vector, what the residual is made of, and its new value
+constexpr double average_traffic = 8;     // a sum's old and new value, for each element received
 constexpr double decompress_traffic = 4;  // the value
 
 Machine machine_of(const config::Input& input) {
