@@ -164,9 +164,8 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
 
 int bruck_blocks(Part part, int ranks, int distance) {
   if (part == Part::all_gather) return std::min(distance, ranks - distance);
-  int blocks = 0;
-  for (int other = 0; other < ranks; ++other) blocks += (other & distance) != 0;
-  return blocks;
+  // Those whose number has the bit `distance`.
+  return ranks / (2 * distance) * distance + std::max(0, ranks % (2 * distance) - distance);
 }
 
 const char* name(Form form) { return form_names[static_cast<int>(form)]; }

@@ -49,7 +49,7 @@ bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 /// is true everywhere above, infinite where it is false at `high`. On a logarithmic scale.
 double last_rise(double low, double high, const std::function<bool(double)>& positive) {
   if (!positive(high)) return infinity;
-  constexpr double step = 1.5;
+  constexpr double step = 1.1;
   double above = high;
   while (above > low && positive(above / step)) above /= step;
   if (above <= low) return low;

@@ -119,6 +119,15 @@ TEST(ClosedForms, a_burst_passes_once_in_a_call) {
   EXPECT_DOUBLE_EQ(messages_seconds(Form::pairwise, {4, 1}, 100, m), 2 * 3 + 2 * 10);  // what processors send
 }
 
+TEST(ClosedForms, blocks_of_bruck_are_those_with_the_bit) {
+  for (int ranks = 2; ranks < 70; ++ranks)
+    for (int distance = 1; distance < ranks; distance *= 2) {
+      int blocks = 0;
+      for (int other = 0; other < ranks; ++other) blocks += (other & distance) != 0;
+      EXPECT_EQ(bruck_blocks(Part::all_to_all, ranks, distance), blocks);
+    }
+}
+
 TEST(ClosedForms, link_bytes_are_those_of_the_schedule) {
   const Machine m = simple();
   for (const Form form : all_forms)
@@ -360,16 +369,18 @@ TEST(Model, crossovers_agree_with_direct_evaluation) {
         const double above = model.crossover_parameters(cluster, link);
         if (std::isfinite(above) && above > 0) {
           ++crossings;
-          EXPECT_GT(gain(above * 1.05, link), 0) << ranks << " ranks at " << gbit;
-          EXPECT_LE(gain(above / 1.05, link), 0) << ranks << " ranks at " << gbit;
+          for (const double factor : {1 + 1e-9, 2.0, 10.0, 100.0})
+            EXPECT_GT(gain(above * factor, link), 0) << ranks << " ranks at " << gbit << ", times " << factor;
+          EXPECT_LE(gain(above * (1 - 1e-9), link), 1e-12) << ranks << " ranks at " << gbit;
         } else {
           EXPECT_EQ(gain(1e13, link) > 0, above == 0) << ranks << " ranks at " << gbit;
         }
         const double below = model.crossover_link(cluster, d);
         if (std::isfinite(below) && below > 0) {
           ++crossings;
-          EXPECT_GT(gain(d, below / 1.05), 0) << ranks << " ranks";
-          EXPECT_LE(gain(d, below * 1.05), 0) << ranks << " ranks";
+          for (const double factor : {1 + 1e-9, 2.0, 10.0, 100.0})
+            EXPECT_GT(gain(d, below / factor), 0) << ranks << " ranks, a rate of 1/" << factor;
+          EXPECT_LE(gain(d, below * (1 + 1e-9)), 1e-12) << ranks << " ranks";
         } else {
           EXPECT_EQ(gain(d, 1e2) > 0, std::isinf(below)) << ranks << " ranks";
         }
