@@ -16,6 +16,7 @@
 #include "bench/collective.hpp"
 #include "config/input.hpp"
 #include "train/checkpoint.hpp"
+#include "scale/predict.hpp"
 #include "train/trainer.hpp"
 
 namespace {
@@ -142,6 +143,8 @@ int main(int argc, char** argv) {
   };
   const CLI::App* const info_command = file_command("info", "verify it and print what it holds");
   const CLI::App* const verify_command = file_command("verify", "check that no byte of it has changed");
+  const CLI::App* const predict_command =
+      input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
   list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
   try {
@@ -177,6 +180,12 @@ int main(int argc, char** argv) {
         const std::string description = train::describe_checkpoint(path);
         std::fputs((*info_command ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
       });
+    if (*predict_command) {
+      const config::Input input = read_input(world, path, overrides);
+      world.collectively([&] {
+        if (root) scale::predict(input);
+      });
+    }
     if (*list_command && root) {
       if (input_keys)
         std::fputs(config::documentation().c_str(), stdout);

@@ -106,29 +106,40 @@ public:
   /// \param low_allowed false for a range that leaves out its lower end
   void real(const std::string& name, double& value, double low, double high, const std::string& meaning,
             bool low_allowed = true) {
-    const std::string range = std::isinf(high)
-                                  ? (low_allowed ? "≥ " : "> ") + shortest(low)
-                                  : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
+    const std::string range = range_text(low, high, low_allowed);
     add(
         name, "real", range, meaning,
         [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
-          const std::string& text = scalar(raw, path, "number");
-          char* end = nullptr;
-          const double read = std::strtod(text.c_str(), &end);
-          if (!is_whole(text, end) || !std::isfinite(read))
-            throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not a finite number",
-                             "give a number, " + range);
-          // Kernels compute with floats, in which such a number would be infinite or 0.
-          using Float = std::numeric_limits<float>;
-          if (std::abs(read) > Float::max() || (read != 0 && std::abs(read) < Float::min()))
-            throw InputError(raw.where, path + " is " + excerpt(text) + ", which single precision cannot hold",
-                             "give a number, " + range + ", whose size is between 1.2e-38 and 3.4e38");
-          if (read < low || read > high || (read == low && !low_allowed))
-            throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range",
-                             "give a number, " + range);
-          value = read;
+          value = to_real(scalar(raw, path, "number"), raw, path, low, high, low_allowed, range);
         },
         [&value] { return shortest(value); });
+  }
+
+  /// Numbers of which each lies in the range of `integer`; at least one.
+  void integers(const std::string& name, std::vector<std::int64_t>& value, std::int64_t low, std::int64_t high,
+                const std::string& meaning) {
+    const std::string range = range_text(std::to_string(low), std::to_string(high), high >= unbounded);
+    add(
+        name, "list of integers", range, meaning,
+        [&value, low, high, range, path = path(name)](const RawValue& raw) {
+          value = numbers<std::int64_t>(
+              raw, path, [&](const std::string& text) { return to_integer(text, raw, path, low, high, range); });
+        },
+        [&value] { return "[" + join(value, ", ", [](std::int64_t x) { return std::to_string(x); }) + "]"; });
+  }
+
+  /// Numbers of which each lies in the range of `real`; at least one.
+  void reals(const std::string& name, std::vector<double>& value, double low, double high, const std::string& meaning,
+             bool low_allowed = true) {
+    const std::string range = range_text(low, high, low_allowed);
+    add(
+        name, "list of reals", range, meaning,
+        [&value, low, high, low_allowed, range, path = path(name)](const RawValue& raw) {
+          value = numbers<double>(raw, path, [&](const std::string& text) {
+            return to_real(text, raw, path, low, high, low_allowed, range);
+          });
+        },
+        [&value] { return "[" + join(value, ", ", shortest) + "]"; });
   }
 
   void flag(const std::string& name, bool& value, const std::string& meaning) {
@@ -151,11 +162,13 @@ public:
         [&value] { return quoted(value); });
   }
 
-  void list(const std::string& name, std::vector<std::string>& value, const std::string& meaning) {
+  void list(const std::string& name, std::vector<std::string>& value, const std::string& meaning,
+            bool may_be_empty = false) {
     add(
-        name, "list of text", "at least one", meaning,
-        [&value, path = path(name)](const RawValue& raw) {
-          if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
+        name, "list of text", may_be_empty ? "any number" : "at least one", meaning,
+        [&value, may_be_empty, path = path(name)](const RawValue& raw) {
+          if (raw.items.empty() && !may_be_empty)
+            throw InputError(raw.where, path + " is an empty list", "name at least one");
           for (const std::string& item : raw.items)
             if (printable(item, raw, path).empty())
               throw InputError(raw.where, path + " holds an empty text", "leave it out");
@@ -232,6 +245,18 @@ private:
   static std::string range_text(const std::string& low, const std::string& high, bool open) {
     return open ? "≥ " + low : "[" + low + ", " + high + "]";
   }
+  static std::string range_text(double low, double high, bool low_allowed) {
+    return std::isinf(high) ? (low_allowed ? "≥ " : "> ") + shortest(low)
+                            : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
+  }
+
+  template <class Number, class Convert>
+  static std::vector<Number> numbers(const RawValue& raw, const std::string& path, const Convert& convert) {
+    if (raw.items.empty()) throw InputError(raw.where, path + " is an empty list", "name at least one");
+    std::vector<Number> read;
+    for (const std::string& item : raw.items) read.push_back(convert(item));
+    return read;
+  }
 
   /// True when a conversion that stopped at `end` took the whole text, which may hold a NUL.
   static bool is_whole(const std::string& text, const char* end) {
@@ -246,9 +271,8 @@ private:
     return text;
   }
 
-  static std::int64_t to_integer(const RawValue& raw, const std::string& path, std::int64_t low, std::int64_t high,
-                                 const std::string& range) {
-    const std::string& text = scalar(raw, path, "integer");
+  static std::int64_t to_integer(const std::string& text, const RawValue& raw, const std::string& path,
+                                 std::int64_t low, std::int64_t high, const std::string& range) {
     char* end = nullptr;
     errno = 0;
     const long long read = std::strtoll(text.c_str(), &end, 10);
@@ -256,6 +280,27 @@ private:
       throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not an integer", "give " + range);
     if (errno == ERANGE || read < low || read > high)
       throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range", "give " + range);
+    return read;
+  }
+  static std::int64_t to_integer(const RawValue& raw, const std::string& path, std::int64_t low, std::int64_t high,
+                                 const std::string& range) {
+    return to_integer(scalar(raw, path, "integer"), raw, path, low, high, range);
+  }
+
+  static double to_real(const std::string& text, const RawValue& raw, const std::string& path, double low, double high,
+                        bool low_allowed, const std::string& range) {
+    char* end = nullptr;
+    const double read = std::strtod(text.c_str(), &end);
+    if (!is_whole(text, end) || !std::isfinite(read))
+      throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not a finite number",
+                       "give a number, " + range);
+    // Kernels compute with floats, in which such a number would be infinite or 0.
+    using Float = std::numeric_limits<float>;
+    if (std::abs(read) > Float::max() || (read != 0 && std::abs(read) < Float::min()))
+      throw InputError(raw.where, path + " is " + excerpt(text) + ", which single precision cannot hold",
+                       "give a number, " + range + ", whose size is between 1.2e-38 and 3.4e38");
+    if (read < low || read > high || (read == low && !low_allowed))
+      throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range", "give a number, " + range);
     return read;
   }
 
@@ -536,6 +581,60 @@ std::vector<Section> keys(Input& in) {
     key.integer("warmup", in.bench.warmup, 0, unbounded, "Repetitions that are not timed, after the checked one.");
     key.integer("repetitions", in.bench.repetitions, 1, unbounded, "Repetitions that are timed.");
   }
+  {
+    Declare key(sections, "predict", "`onebit predict`: a step on networks one does not have (docs/prediction.md).");
+    key.real("parameters", in.predict.parameters, 1, 1e13, "Parameters d of the model.");
+    key.integer(
+        "bytes_per_element", in.predict.bytes_per_element, 1, 8,
+        "Bytes of an element in the dense average: 4, or 2 for half precision. The compressed one sends a bit.");
+    key.integers("ranks", in.predict.ranks, 2, 65536,
+                 "Rank counts; those above `ranks_per_host` are multiples of it, smaller ones are on one host.");
+    key.integer("ranks_per_host", in.predict.ranks_per_host, 1, 1024, "Ranks that share a host's link.");
+    key.reals("bandwidths_gbit_per_s", in.predict.bandwidths_gbit_per_s, 0, 1e6,
+              "Networks: line rate of a host's link in each direction.", false);
+    key.real("line_rate_share", in.predict.line_rate_share, 0, 1,
+             "Share of the line rate that messages reach, headers and pauses taken off; collectives with "
+             "`measurements` have their own.",
+             false);
+    key.real("latency_us", in.predict.latency_us, 0, 1e9,
+             "α: from a message's sending to its arrival on another host.");
+    key.real("message_overhead_us", in.predict.message_overhead_us, 0, 1e9,
+             "Time of a rank's processor for each message that it sends.");
+    key.real("burst_kbyte", in.predict.burst_kbyte, 0, 1e9,
+             "What an idle link passes at once before its rate holds (a token bucket, as of tc and of some clouds); in "
+             "measurements and predictions.");
+    key.real("inside_bandwidth_gbyte_per_s", in.predict.inside_bandwidth_gbyte_per_s, 0, 1e9,
+             "What a rank sends to ranks of its own host, while it receives as much.", false);
+    key.real("inside_latency_us", in.predict.inside_latency_us, 0, 1e9, "α inside a host.");
+    key.real("memory_bandwidth_gbyte_per_s", in.predict.memory_bandwidth_gbyte_per_s, 0, 1e9,
+             "Of a rank, for its own work: reduction, compression, average, decompression.", false);
+    key.real("forward_ms", in.predict.forward_ms, 0, 1e9, "Forward pass of a step.");
+    key.real("backward_ms", in.predict.backward_ms, 0, 1e9, "Backward pass of a step, without communication.");
+    key.real("update_ms", in.predict.update_ms, 0, 1e9, "The optimiser's own work in a step.");
+    key.integer("samples_per_rank", in.predict.samples_per_rank, 1, unbounded,
+                "Samples of a rank in a step, for the throughput.");
+    key.integer("overlap_buckets", in.predict.overlap_buckets, 0, 100000,
+                "Equal parts in which the dense average goes on during the backward pass; 0 averages behind it. The "
+                "compressed average needs the whole momentum and is never overlapped.");
+    key.words("collectives", in.predict.collectives,
+              {"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "compressed", "pairwise_compressed",
+               "hierarchical_compressed"},
+              "What is compared (docs/prediction.md).");
+    key.list(
+        "measurements", in.predict.measurements,
+        "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with "
+        "its own numbers, beside those of `collectives`.",
+        true);
+    key.real("measured_gbit_per_s", in.predict.measured_gbit_per_s, 0, 1e6,
+             "Line rate of the links of `measurements` whose rows do not say it; 0 for rows that do.");
+    key.integer(
+        "shared_cores", in.predict.shared_cores, 0, 1 << 20,
+        "Cores that all hosts together have where hosts are namespaces of one machine: a rank's work then takes "
+        "ranks / cores as long, and messages wait for their rank's turn, in measurements and predictions. 0: "
+        "each rank has a core of its own.");
+    key.integer("simulate_up_to", in.predict.simulate_up_to, 0, 512,
+                "Most ranks for which each message is simulated too, as a check of the closed form.");
+  }
   return sections;
 }
 
@@ -592,7 +691,7 @@ void check(const Input& in, int ranks) {
            "compression.group is " + std::to_string(in.compression.group.number) +
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
-  if (in.run.output.empty()) refuse("run.output", "run.output is empty", "name a directory");
+  check_prediction(in);
   if (in.checkpoint.directory.empty())
     refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())
@@ -617,6 +716,17 @@ void check(const Input& in, int ranks) {
     case WorkloadKind::synthetic:
       break;
   }
+}
+
+void check_prediction(const Input& in) {
+  if (in.run.output.empty()) throw InputError(in.where("run.output"), "run.output is empty", "name a directory");
+  const int per_host = in.predict.ranks_per_host;
+  for (const std::int64_t ranks : in.predict.ranks)
+    if (ranks > per_host && ranks % per_host != 0)
+      throw InputError(in.where("predict.ranks"),
+                       "predict.ranks holds " + std::to_string(ranks) + ", which do not fill hosts of " +
+                           std::to_string(per_host) + " ranks",
+                       "give multiples of predict.ranks_per_host, or at most that");
 }
 
 std::string resolved(Input input) {

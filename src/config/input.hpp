@@ -155,6 +155,32 @@ struct Input {
     int warmup = 2;
     int repetitions = 10;
   } bench;
+  struct {
+    double parameters = 25e6;
+    int bytes_per_element = 4;
+    std::vector<std::int64_t> ranks{8, 64, 256, 1024, 4096};
+    int ranks_per_host = 8;
+    std::vector<double> bandwidths_gbit_per_s{1, 10, 100};
+    double line_rate_share = 0.9;
+    double latency_us = 30;
+    double message_overhead_us = 2;
+    double burst_kbyte = 0;
+    double inside_bandwidth_gbyte_per_s = 10;
+    double inside_latency_us = 5;
+    double memory_bandwidth_gbyte_per_s = 100;
+    double forward_ms = 40;
+    double backward_ms = 80;
+    double update_ms = 10;
+    int samples_per_rank = 16;
+    int overlap_buckets = 0;
+    std::vector<std::string> collectives{
+        "ring",         "tree",       "rabenseifner",        "pairwise",
+        "hierarchical", "compressed", "pairwise_compressed", "hierarchical_compressed"};
+    std::vector<std::string> measurements;
+    double measured_gbit_per_s = 0;
+    int shared_cores = 0;
+    int simulate_up_to = 64;
+  } predict;
 
   /// "file:line:column" of each key that was given, by its dotted path.
   std::map<std::string, std::string> given;
@@ -176,7 +202,7 @@ struct RawValue {
 struct Key {
   std::string section;
   std::string name;
-  std::string type;     ///< "integer", "real", "boolean", "text", "list of text" or the allowed words
+  std::string type;     ///< "integer", "real", "boolean", "text", "word", a list of one of them, or "integer or word"
   std::string allowed;  ///< range or words, as people read it
   std::string meaning;
   std::function<void(const RawValue&)> parse;  ///< throws InputError
@@ -206,6 +232,10 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
 /// Refuses values that are each allowed but not together, or not with this number of ranks.
 /// \throws InputError
 void check(const Input& input, int ranks);
+
+/// Refuses a section `predict` whose values are each allowed but not together.
+/// \throws InputError
+void check_prediction(const Input& input);
 
 /// The complete input as YAML; what the user did not give is marked as a default.
 std::string resolved(Input input);

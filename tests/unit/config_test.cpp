@@ -66,8 +66,9 @@ const std::string minimal = "train:\n  steps: 10\n";
 TEST(Keys, are_documented) {
   Input input;
   std::set<std::string> paths;
-  const std::set<std::string> types = {"integer",      "real",          "boolean", "text",
-                                       "list of text", "list of words", "word",    "integer or word"};
+  const std::set<std::string> types = {"integer",          "real",          "boolean", "text",
+                                       "list of text",     "list of words", "word",    "integer or word",
+                                       "list of integers", "list of reals"};
   for (const Section& section : keys(input)) {
     EXPECT_FALSE(section.meaning.empty()) << section.name;
     for (const Key& key : section.keys) {
@@ -204,6 +205,28 @@ TEST(Keys, lists_are_taken_item_by_item) {
   for (const char* wrong : {"[]", "[[a]]", "[a, {b: 1}]", "[a, ~]"})
     expect_refused(refusal(std::string("data:\n  corpus: ") + wrong + "\n"), "a.yaml:2:3", {"data.corpus"});
   expect_refused(refusal("run:\n  output: [a]\n"), "a.yaml:2:3", {"run.output", "list"});
+}
+
+TEST(Keys, numbers_of_lists_are_taken_in_their_range) {
+  Input input;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (key.type != "list of integers" && key.type != "list of reals") continue;
+      const Range range = range_of(key);
+      const bool integers = key.type == "list of integers";
+      const std::string inside = decimal(range.low + (range.low_allowed ? 0 : 0.5)), high = decimal(range.high);
+      for (const std::string& value : {"[" + inside + "]", "[" + inside + ", " + high + "]", high})
+        expect_taken(key, value);
+      for (const std::string& wrong :
+           {std::string("[]"), "[" + inside + ", x]", "[" + inside + ", " + decimal(range.low - 1) + "]",
+            "[" + decimal(range.high * 2) + "]", std::string("[[1]]"), std::string("[~]"),
+            std::string(integers ? "[4.5]" : "[.nan]")})
+        expect_not_taken(key, wrong);
+    }
+  EXPECT_EQ(parsed("predict: {ranks: [4, 8]}").predict.ranks, (std::vector<std::int64_t>{4, 8}));
+  EXPECT_EQ(parsed("predict: {bandwidths_gbit_per_s: [0.05, 4.1]}").predict.bandwidths_gbit_per_s,
+            (std::vector<double>{0.05, 4.1}));
+  EXPECT_TRUE(parsed("predict: {measurements: []}").predict.measurements.empty());
 }
 
 /// A resolved text without what differs between two texts of the same values: the title and the marks of defaults.
@@ -445,6 +468,8 @@ TEST(Check, refuses_combinations) {
       {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  steps: 0\n", 1, "a.yaml:4:3", {"LAMB", "at least a step"}},
       {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},
       {"lamb:\n  min_coefficient: 2\n  max_coefficient: 1\n", 1, "a.yaml:2:3", {"lamb.max_coefficient"}},
+      {"predict:\n  ranks: [4, 12]\n", 1, "a.yaml:2:3", {"12", "hosts of 8"}},
+      {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
       {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
   };
   for (const auto& one : cases) {

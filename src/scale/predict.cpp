@@ -1,0 +1,360 @@
+/// \file predict.cpp
+/// See predict.hpp.
+
+#include "scale/predict.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "base/error.hpp"
+#include "report/csv.hpp"
+#include "scale/simulate.hpp"
+
+namespace onebit::scale {
+namespace {
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+constexpr double gbit = 1e9 / 8;  // bytes
+
+/// Bytes of memory that a rank's work moves for each element: what it reads and writes.
+constexpr double reduce_traffic = 12;     // two terms, a sum
+constexpr double compress_traffic = 12;   // the vector, what the residual is made of, and its new value
+constexpr double average_traffic = 8;     // a sum's old and new value, for each element received
+constexpr double decompress_traffic = 4;  // the value
+
+Machine machine_of(const config::Input& input) {
+  const auto& in = input.predict;
+  const double memory = in.memory_bandwidth_gbyte_per_s * 1e9;
+  Machine machine;
+  machine.latency = in.latency_us * 1e-6;
+  machine.burst = in.burst_kbyte * 1e3;
+  machine.overhead = in.message_overhead_us * 1e-6;
+  machine.inside_latency = in.inside_latency_us * 1e-6;
+  machine.inside_bandwidth = in.inside_bandwidth_gbyte_per_s * 1e9;
+  machine.reduce = reduce_traffic / memory;
+  machine.compress = compress_traffic / memory;
+  machine.average = average_traffic / memory;
+  machine.decompress = decompress_traffic / memory;
+  return machine;
+}
+
+bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+/// Where `positive` changes from false to true as x rises, between `low` and `high`: the last such place. `low` where it
+/// is true everywhere above, infinite where it is false at `high`. On a logarithmic scale.
+double last_rise(double low, double high, const std::function<bool(double)>& positive) {
+  if (!positive(high)) return infinity;
+  constexpr double step = 1.1;
+  double above = high;
+  while (above > low && positive(above / step)) above /= step;
+  if (above <= low) return low;
+  double below = above / step;
+  for (int bisection = 0; bisection < 60; ++bisection) {
+    const double middle = std::sqrt(below * above);
+    (positive(middle) ? above : below) = middle;
+  }
+  return above;
+}
+
+std::string text(const char* format, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, format, value);
+  return buffer;
+}
+
+/// "340 million"
+std::string count_text(double value) {
+  if (value >= 1e9) return text("%.3g billion", value / 1e9);
+  if (value >= 1e6) return text("%.3g million", value / 1e6);
+  if (value >= 1e3) return text("%.3g thousand", value / 1e3);
+  return text("%.0f", value);
+}
+std::string time_text(double seconds) {
+  return seconds >= 1      ? text("%.3g s", seconds)
+         : seconds >= 1e-3 ? text("%.3g ms", 1e3 * seconds)
+                           : text("%.3g µs", 1e6 * seconds);
+}
+
+std::string network_text(double gbit_per_s) {
+  return gbit_per_s < 1 ? text("%.4g Mbit/s", 1e3 * gbit_per_s) : text("%.4g Gbit/s", gbit_per_s);
+}
+
+void print_fits(const std::vector<Fit>& fits) {
+  std::printf(
+      "# Fits: seconds = alpha messages + bytes / (share * line rate) + gamma elements; least relative squares\n");
+  std::printf("#%-25s %-23s %5s %9s %9s %7s  %29s  %7s %7s\n", "collective", "form", "rows", "alpha us", "wait us",
+              "share", "gamma ns dense/compr/avg/decomp", "median", "largest");
+  for (const Fit& fit : fits)
+    std::printf("%-26s %-23s %5d %9.1f %9.1f %7.3f  %8.3f %6.3f %6.3f %6.3f  %6.1f%% %6.1f%%%s%s\n",
+                fit.collective.c_str(), name(fit.form), fit.rows, 1e6 * fit.latency, 1e6 * fit.wait, fit.share,
+                1e9 * fit.reduce, 1e9 * fit.compress, 1e9 * fit.average, 1e9 * fit.decompress, 100 * fit.median_error,
+                100 * fit.largest_error, fit.inside ? "  inside a host" : "",
+                fit.work_fitted ? "" : "  one line rate: gamma from the phases");
+}
+
+void write_fits(const std::vector<Fit>& fits, const std::string& path) {
+  report::CsvFile file(
+      path, {"collective", "form", "inside", "rows", "latency_s", "wait_s", "line_rate_share", "reduce_s", "compress_s",
+             "average_s", "decompress_s", "work_fitted", "median_error", "largest_error"});
+  for (const Fit& fit : fits)
+    file.row({fit.collective, name(fit.form), int{fit.inside}, fit.rows, fit.latency, fit.wait, fit.share, fit.reduce,
+              fit.compress, fit.average, fit.decompress, int{fit.work_fitted}, fit.median_error, fit.largest_error});
+  file.finish();
+}
+
+}  // namespace
+
+Model::Model(const config::Input& input) : m_input(input), m_machine(machine_of(input)) {
+  const auto& in = input.predict;
+  std::vector<Measurement> rows;
+  for (const std::string& path : in.measurements) {
+    const auto read = located(input.where("predict.measurements"),
+                              [&] { return read_measurements(path, in.measured_gbit_per_s * gbit); });
+    rows.insert(rows.end(), read.begin(), read.end());
+  }
+  if (!in.measurements.empty() && rows.empty())
+    throw InputError(input.where("predict.measurements"), "no file has a row of more than one rank",
+                     "measure with several ranks, best on several hosts");
+  m_fits = fit(rows, m_machine, in.shared_cores);
+  for (const Fit& fit : m_fits) m_candidates.push_back({fit.collective, fit.form, &fit});
+  for (const std::string& word : in.collectives) m_candidates.push_back({word, form_of(word)});
+}
+
+Cluster Model::cluster(int ranks) const {
+  const int per_host = std::min(ranks, m_input.predict.ranks_per_host);
+  return {ranks / per_host, per_host};
+}
+
+Machine Model::machine(const Candidate& candidate, const Cluster& cluster, double link) const {
+  Machine machine = m_machine;
+  machine.bandwidth = link * m_input.predict.line_rate_share;
+  const double slow = slowdown(cluster.ranks(), m_input.predict.shared_cores);
+  if (candidate.fit != nullptr) return candidate.fit->applied_to(machine, link, slow);
+  slow_down(machine, slow);
+  return machine;
+}
+
+Step Model::step(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const {
+  const auto& in = m_input.predict;
+  const Machine machine = this->machine(candidate, cluster, link);
+  const double backward = in.backward_ms * 1e-3;
+  const int buckets = is_compressed(candidate.form) ? 1 : std::max(1, in.overlap_buckets);
+  const std::vector<Stage> bucket =
+      stages(candidate.form, cluster, parameters / buckets, in.bytes_per_element, machine);
+  Step step;
+  step.parts = part_seconds(bucket, machine);
+  for (double& seconds : step.parts) {
+    seconds *= buckets;
+    step.call += seconds;
+  }
+  for (const Stage& stage : bucket) {
+    step.link_bytes += buckets * stage.link_bytes;
+    const Bound* const bound = stage.longest(machine);
+    if (bound != nullptr) step.messages += buckets * bound->seconds(machine);
+  }
+  // Bucket k is ready when k / buckets of the backward pass are over; buckets are averaged one after the other.
+  if (!is_compressed(candidate.form) && in.overlap_buckets > 0) {
+    const double one = step.call / buckets;
+    const double end = std::max(backward + one, backward / buckets + step.call);
+    step.hidden = backward + step.call - end;
+  }
+  step.step = (in.forward_ms + in.update_ms) * 1e-3 + backward + step.call - step.hidden;
+  return step;
+}
+
+const Candidate* Model::best(bool compressed, const Cluster& cluster, double parameters, double link) const {
+  const Candidate* found = nullptr;
+  double least = infinity;
+  for (const Candidate& candidate : m_candidates) {
+    if (is_compressed(candidate.form) != compressed) continue;
+    const double seconds = step(candidate, cluster, parameters, link).step;
+    if (seconds >= least) continue;
+    least = seconds;
+    found = &candidate;
+  }
+  return found;
+}
+
+double Model::gain(const Cluster& cluster, double parameters, double link) const {
+  const Candidate* const dense = best(false, cluster, parameters, link);
+  const Candidate* const compressed = best(true, cluster, parameters, link);
+  return step(*dense, cluster, parameters, link).step - step(*compressed, cluster, parameters, link).step;
+}
+
+double Model::crossover_parameters(const Cluster& cluster, double link) const {
+  constexpr double least = 100, most = 1e13;
+  const double found = last_rise(least, most, [&](double d) { return gain(cluster, d, link) > 0; });
+  return found <= least ? 0 : found;
+}
+
+double Model::crossover_link(const Cluster& cluster, double parameters) const {
+  constexpr double least = 1e2, most = 1e14;  // bytes/s
+  const double slowness =
+      last_rise(1 / most, 1 / least, [&](double x) { return gain(cluster, parameters, 1 / x) > 0; });
+  return slowness <= 1 / most ? infinity : 1 / slowness;
+}
+
+namespace {
+
+/// What to do on this network, in words.
+std::string advice_text(const Model& model, const Cluster& cluster, double parameters, double link,
+                        const std::string& network) {
+  const Candidate& dense = *model.best(false, cluster, parameters, link);
+  const Candidate& compressed = *model.best(true, cluster, parameters, link);
+  const double slow = model.step(dense, cluster, parameters, link).step;
+  const double fast = model.step(compressed, cluster, parameters, link).step;
+  std::string words =
+      "On " + network + " with " + std::to_string(cluster.ranks()) + " ranks on " + std::to_string(cluster.hosts) +
+      (cluster.hosts > 1 ? " hosts" : " host") + ", the fastest dense average is " + dense.collective + " (step " +
+      time_text(slow) + ") and the fastest compressed one " + compressed.collective + " (step " + time_text(fast) +
+      "): " +
+      (fast < slow ? "compress, the step is " + text("%.2f", slow / fast) + " times as fast. "
+                   : "do not compress, the step would take " + text("%.2f", fast / slow) + " times as long. ");
+  const double above = model.crossover_parameters(cluster, link), below = model.crossover_link(cluster, parameters);
+  words += "On this network compression pays " +
+           (above == 0          ? "with any number of parameters"
+            : std::isinf(above) ? "with no number of parameters"
+                                : "above " + count_text(above) + " parameters") +
+           "; with " + count_text(parameters) + " parameters it pays " +
+           (std::isinf(below) ? "on links of any rate"
+            : below == 0      ? "on links of no rate"
+                              : "below " + network_text(8 * below / 1e9)) +
+           ".";
+  // How all-to-all and all-gather over all ranks compare with the other ways.
+  const auto call = [&](Form form) {
+    for (const Candidate& candidate : model.candidates())
+      if (candidate.form == form) return model.step(candidate, cluster, parameters, link).call;
+    return nothing;
+  };
+  const double flat = call(Form::compressed);
+  std::string others;
+  for (const Form form : {Form::ring, Form::tree, Form::hierarchical, Form::hierarchical_compressed}) {
+    const double other = call(form);
+    if (std::isnan(other)) continue;
+    others += std::string(others.empty() ? "" : ", ") + name(form) + " " + time_text(other);
+  }
+  if (!std::isnan(flat) && !others.empty())
+    words += " All-to-all and all-gather over all ranks (compressed) take " + time_text(flat) + "; " + others + ".";
+  return words + "\n";
+}
+
+}  // namespace
+
+void predict(const config::Input& input) {
+  config::check_prediction(input);
+  const auto& in = input.predict;
+  const Model model(input);
+  const double d = in.parameters;
+
+  std::unique_ptr<report::CsvFile> file, crossovers;
+  std::error_code error;
+  std::filesystem::create_directories(input.run.output, error);
+  try {
+    file = std::make_unique<report::CsvFile>(
+        input.run.output + "/predict.csv",
+        std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
+                                 "parameters",       "collective",     "form",         "numbers",
+                                 "link_bytes",       "forward_s",      "backward_s",   "allreduce_s",
+                                 "reduce_scatter_s", "compress_s",     "all_to_all_s", "average_s",
+                                 "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
+                                 "simulated_s",      "hidden_s",       "update_s",     "step_s",
+                                 "samples_per_s",    "speedup"});
+    crossovers = std::make_unique<report::CsvFile>(
+        input.run.output + "/crossover.csv",
+        std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters", "dense", "dense_step_s",
+                                 "compressed", "compressed_step_s", "speedup", "pays_above_parameters",
+                                 "pays_below_bit_per_s"});
+    if (!model.fits().empty()) write_fits(model.fits(), input.run.output + "/fit.csv");
+  } catch (const std::exception&) {
+    throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
+                     "name a directory that you may write, with free space");
+  }
+  if (!model.fits().empty()) print_fits(model.fits());
+
+  const auto has = [&](bool compressed) {
+    return std::any_of(model.candidates().begin(), model.candidates().end(),
+                       [&](const Candidate& candidate) { return is_compressed(candidate.form) == compressed; });
+  };
+  const bool comparable = has(false) && has(true);
+  std::printf(
+      "# %s parameters, %d bytes an element in dense averages, %d ranks on a host; forward, backward, update: "
+      "%g, %g, %g ms\n",
+      count_text(d).c_str(), in.bytes_per_element, in.ranks_per_host, in.forward_ms, in.backward_ms, in.update_ms);
+  std::printf("#%13s %6s %5s  %-24s %-8s %12s %12s %12s %12s %12s %8s\n", "network", "ranks", "hosts", "collective",
+              "numbers", "call ms", "messages ms", "simulated ms", "step ms", "samples/s", "speed-up");
+  std::string advice;
+  for (const double gbit_per_s : in.bandwidths_gbit_per_s) {
+    const double link = gbit_per_s * gbit;
+    const std::string network = network_text(gbit_per_s);
+    for (const std::int64_t ranks : in.ranks) {
+      const int n = static_cast<int>(ranks);
+      const Cluster cluster = model.cluster(n);
+      const Candidate* const dense = model.best(false, cluster, d, link);
+      const double dense_step = dense != nullptr ? model.step(*dense, cluster, d, link).step : nothing;
+      for (const Candidate& candidate : model.candidates()) {
+        const Step step = model.step(candidate, cluster, d, link);
+        const bool needs_power = candidate.form == Form::tree || candidate.form == Form::rabenseifner;
+        double simulated = nothing;
+        if (n <= in.simulate_up_to &&
+            (!needs_power || (is_power_of_two(n) && is_power_of_two(cluster.ranks_per_host)))) {
+          const Machine machine = model.machine(candidate, cluster, link);
+          const int buckets = is_compressed(candidate.form) ? 1 : std::max(1, in.overlap_buckets);
+          simulated = buckets * simulate(schedule(candidate.form, cluster, d / buckets, in.bytes_per_element, machine),
+                                         cluster, machine);
+        }
+        const double throughput = static_cast<double>(ranks) * in.samples_per_rank / step.step;
+        const char* const numbers = candidate.fit != nullptr ? "measured" : "input";
+        const auto part = [&](Part one) { return step.parts[static_cast<int>(one)]; };
+        file->row({network,
+                   8 * link,
+                   n,
+                   cluster.hosts,
+                   d,
+                   candidate.collective,
+                   name(candidate.form),
+                   numbers,
+                   step.link_bytes,
+                   in.forward_ms * 1e-3,
+                   in.backward_ms * 1e-3,
+                   part(Part::allreduce),
+                   part(Part::reduce_scatter),
+                   part(Part::compress),
+                   part(Part::all_to_all),
+                   part(Part::average),
+                   part(Part::all_gather),
+                   part(Part::decompress),
+                   step.call,
+                   step.messages,
+                   simulated,
+                   step.hidden,
+                   in.update_ms * 1e-3,
+                   step.step,
+                   throughput,
+                   dense_step / step.step});
+        std::printf("%14s %6d %5d  %-24s %-8s %12.3f %12.3f %12s %12.3f %12.1f %7sx\n", network.c_str(), n,
+                    cluster.hosts, candidate.collective.c_str(), numbers, 1e3 * step.call, 1e3 * step.messages,
+                    std::isnan(simulated) ? "" : text("%.3f", 1e3 * simulated).c_str(), 1e3 * step.step, throughput,
+                    dense != nullptr ? text("%.2f", dense_step / step.step).c_str() : "");
+      }
+      if (!comparable) continue;
+      const Candidate* const compressed = model.best(true, cluster, d, link);
+      const double compressed_step = model.step(*compressed, cluster, d, link).step;
+      const double above = model.crossover_parameters(cluster, link), below = model.crossover_link(cluster, d);
+      crossovers->row({network, 8 * link, n, cluster.hosts, d, dense->collective, dense_step, compressed->collective,
+                       compressed_step, dense_step / compressed_step, above, 8 * below});
+      if (ranks != in.ranks.back()) continue;
+      advice += advice_text(model, cluster, d, link, network);
+    }
+  }
+  file->finish();
+  crossovers->finish();
+  if (!advice.empty()) std::printf("\n%s\n", advice.c_str());
+  std::printf("# results are in %s\n", input.run.output.c_str());
+}
+
+}  // namespace onebit::scale
