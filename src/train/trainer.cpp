@@ -214,6 +214,30 @@ private:
   Stopwatch m_since_start, m_since_line;
 };
 
+/// Columns of run.csv that say by which Slurm job, from rank 0's environment; empty cells outside Slurm.
+RunColumns slurm_columns() {
+  constexpr std::pair<const char*, const char*> variables[] = {
+      {"slurm_job_id", "SLURM_JOB_ID"},
+      {"slurm_job_name", "SLURM_JOB_NAME"},
+      {"slurm_array_job_id", "SLURM_ARRAY_JOB_ID"},
+      {"slurm_array_task_id", "SLURM_ARRAY_TASK_ID"},
+      {"slurm_restarts", "SLURM_RESTART_COUNT"},
+      {"slurm_cluster", "SLURM_CLUSTER_NAME"},
+      {"slurm_partition", "SLURM_JOB_PARTITION"},
+      {"slurm_account", "SLURM_JOB_ACCOUNT"},
+      {"slurm_nodes", "SLURM_JOB_NUM_NODES"},
+      {"slurm_nodelist", "SLURM_JOB_NODELIST"},
+      {"slurm_tasks_per_node", "SLURM_TASKS_PER_NODE"},
+      {"slurm_cpus_per_task", "SLURM_CPUS_PER_TASK"},
+  };
+  RunColumns columns;
+  for (const auto& [column, variable] : variables) {
+    const char* const value = std::getenv(variable);
+    columns.emplace_back(column, value != nullptr ? value : "");
+  }
+  return columns;
+}
+
 /// Columns of run.csv that say what was run, on what.
 template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
@@ -221,27 +245,29 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
   const linalg::BlasInfo blas = linalg::blas_info();
   const comm::DeviceSupport support = comm::device_support<Exec>();
   const char* const network = std::getenv("ONEBIT_NETWORK");
-  return {{"version", build_version},
-          {"git", build_git},
-          {"compiler", build_compiler},
-          {"kokkos", kokkos_version()},
-          {"backend", BackendName<Exec>::value},
-          {"mpi", mpi_library()},
-          {"transport", transport.name()},
-          {"device_mpi", support.supported ? "yes" : "no"},
-          {"device_mpi_evidence", support.evidence},
-          {"network", network != nullptr ? network : ""},
-          {"blas", blas.library},
-          {"blas_core", blas.core},
-          {"input", input.file},
-          {"workload", config::to_string(input.workload.kind)},
-          {"algorithm", input.optimizer.algorithm},
-          {"seed", static_cast<long>(input.run.seed)},
-          {"ranks", communicator.size()},
-          {"threads_per_rank", is_host<Exec> ? concurrency(exec) : 1},
-          {"parameters", static_cast<std::uint64_t>(parameters)},
-          {"steps", input.train.steps},
-          {"batch", input.train.batch}};
+  RunColumns columns = {{"version", build_version},
+                        {"git", build_git},
+                        {"compiler", build_compiler},
+                        {"kokkos", kokkos_version()},
+                        {"backend", BackendName<Exec>::value},
+                        {"mpi", mpi_library()},
+                        {"transport", transport.name()},
+                        {"device_mpi", support.supported ? "yes" : "no"},
+                        {"device_mpi_evidence", support.evidence},
+                        {"network", network != nullptr ? network : ""},
+                        {"blas", blas.library},
+                        {"blas_core", blas.core},
+                        {"input", input.file},
+                        {"workload", config::to_string(input.workload.kind)},
+                        {"algorithm", input.optimizer.algorithm},
+                        {"seed", static_cast<long>(input.run.seed)},
+                        {"ranks", communicator.size()},
+                        {"threads_per_rank", is_host<Exec> ? concurrency(exec) : 1},
+                        {"parameters", static_cast<std::uint64_t>(parameters)},
+                        {"steps", input.train.steps},
+                        {"batch", input.train.batch}};
+  for (auto& column : slurm_columns()) columns.push_back(std::move(column));
+  return columns;
 }
 
 }  // namespace
