@@ -16,6 +16,7 @@
 #include "bench/collective.hpp"
 #include "config/input.hpp"
 #include "train/build_info.hpp"
+#include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
 
 namespace {
@@ -134,6 +135,15 @@ int main(int argc, char** argv) {
   bench_command->require_subcommand(1);
   const CLI::App* const collective_command = input_command(
       *bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv");
+  CLI::App* const checkpoint_command = app.add_subcommand("checkpoint", "look at a checkpoint");
+  checkpoint_command->require_subcommand(1);
+  const auto file_command = [&](const char* name, const char* meaning) {
+    CLI::App* const command = checkpoint_command->add_subcommand(name, meaning);
+    command->add_option("FILE", path, "checkpoint (docs/checkpoint.md)")->required();
+    return command;
+  };
+  const CLI::App* const info_command = file_command("info", "verify it and print what it holds");
+  const CLI::App* const verify_command = file_command("verify", "check that no byte of it has changed");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
   list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
   try {
@@ -153,7 +163,7 @@ int main(int argc, char** argv) {
       const config::Input input = read_input(world, path, overrides);
       on_backend(world, input, [&](const auto& exec) {
         if (*train_command)
-          train::train(exec, input, world);
+          status = train::train(exec, input, world);
         else
           bench::collective(exec, input, world);
       });
@@ -163,6 +173,12 @@ int main(int argc, char** argv) {
       world.collectively([&] { config::check(input, world.size()); });
       if (root) std::fputs(config::resolved(input).c_str(), stdout);
     }
+    if (*info_command || *verify_command)
+      world.collectively([&] {
+        if (!root) return;
+        const std::string description = train::describe_checkpoint(path);
+        std::fputs((*info_command ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
+      });
     if (*list_command && root) {
       if (input_keys)
         std::fputs(config::documentation().c_str(), stdout);

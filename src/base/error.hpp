@@ -9,8 +9,9 @@
 
 namespace onebit {
 
-/// Exit statuses of the program. Every rank ends with the same one.
-enum class ExitStatus : int { success = 0, failed_run = 1, bad_input = 2 };
+/// Exit statuses of the program. Every rank ends with the same one. `stopped` is sysexits.h's EX_TEMPFAIL: a signal asked
+/// the run to stop, its checkpoint is written, and starting it again goes on.
+enum class ExitStatus : int { success = 0, failed_run = 1, bad_input = 2, stopped = 75 };
 
 /// Base of all errors: "<where>: <what>\n  remedy: <remedy>".
 class Error : public std::runtime_error {

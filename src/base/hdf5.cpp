@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -43,18 +44,29 @@ struct ArrayReader::Handle {
 
 namespace {
 
+constexpr std::size_t too_many = std::numeric_limits<std::size_t>::max();
+
 /// A dataset that is known to exist, with its space.
 struct Dataset {
   Dataset(const std::string& path, hid_t file, const std::string& name)
       : id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose), space(id.valid() ? H5Dget_space(id) : -1, H5Sclose) {
     if (!space.valid() || H5Sget_simple_extent_ndims(space) < 0)
       throw InputError(path, "there is no dataset '" + name + "' that can be read",
-                       "see docs/input.md for the datasets that this file must have");
+                       "see docs/input.md and docs/checkpoint.md for the datasets that this file must have");
   }
   std::vector<hsize_t> extents() const {
     std::vector<hsize_t> all(H5Sget_simple_extent_ndims(space));
     H5Sget_simple_extent_dims(space, all.data(), nullptr);
     return all;
+  }
+  /// Elements, all together; `too_many` for more than `most`.
+  std::size_t elements(std::size_t most) const {
+    std::size_t product = 1;
+    for (const hsize_t extent : extents()) {
+      if (extent > 0 && product > most / extent) return too_many;
+      product *= static_cast<std::size_t>(extent);
+    }
+    return product;
   }
   Id id, space;
 };
@@ -62,6 +74,10 @@ struct Dataset {
 InputError unreadable(const std::string& path, const std::string& dataset, const std::string& wanted) {
   return {path, "dataset '" + dataset + "' cannot be read as " + wanted + "; the file may be truncated",
           "check the file with h5dump, and write it again"};
+}
+
+RunError unwritable(const std::string& path) {
+  return {path, "the file could not be written", "check the directory, its permissions and the free space"};
 }
 
 }  // namespace
@@ -156,27 +172,134 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
   return values;
 }
 
-void write_arrays(const std::string& path, const std::vector<NamedArray>& arrays) {
+std::vector<double> ArrayReader::reals(const std::string& dataset) const {
+  const Dataset data(m_path, m_file->file, dataset);
+  const Id type(H5Dget_type(data.id), H5Tclose);
+  const std::size_t length = data.elements(largest(sizeof(float)));
+  if (H5Tget_class(type) != H5T_FLOAT || length == too_many)
+    throw unreadable(m_path, dataset, "floating-point numbers");
+  std::vector<double> values(length);
+  if (H5Dread(data.id, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
+    throw unreadable(m_path, dataset, "floating-point numbers");
+  return values;
+}
+
+std::string ArrayReader::text(const std::string& dataset) const {
+  const Dataset data(m_path, m_file->file, dataset);
+  const Id type(H5Dget_type(data.id), H5Tclose);
+  const std::size_t width = H5Tget_size(type);
+  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0 || data.elements(1) != 1 || width > largest(1))
+    throw unreadable(m_path, dataset, "a text");
+  std::string value(width, '\0');
+  if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()) < 0)
+    throw unreadable(m_path, dataset, "a text");
+  value.erase(value.find_last_not_of('\0') + 1);
+  return value;
+}
+
+std::vector<std::string> ArrayReader::datasets() const {
+  std::vector<std::string> names;
+  const auto visit = [](hid_t group, const char* name, const H5L_info_t* link, void* found) -> herr_t {
+    if (link->type != H5L_TYPE_HARD) return 0;
+    const Id object(H5Oopen(group, name, H5P_DEFAULT), H5Oclose);
+    if (object.valid() && H5Iget_type(object) == H5I_DATASET)
+      static_cast<std::vector<std::string>*>(found)->emplace_back(name);
+    return 0;
+  };
+  H5Lvisit(m_file->file, H5_INDEX_NAME, H5_ITER_INC, visit, &names);
+  return names;
+}
+
+std::size_t ArrayReader::largest(std::size_t element) const {
+  std::error_code unknown;
+  const std::uintmax_t bytes = std::filesystem::file_size(m_path, unknown);
+  return unknown ? 0 : static_cast<std::size_t>(bytes) / element;
+}
+
+struct ArrayWriter::Handles {
+  Handles(const Communicator& communicator, const std::string& path, std::size_t user_block)
+      : access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose) {
+    H5Pset_fapl_mpio(access, communicator.get(), MPI_INFO_NULL);
+    if (user_block > 0) H5Pset_userblock(creation, user_block);
+    file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access);
+  }
+
+  /// Makes a dataset, in place of the one that was open, without writing fill values.
+  void make(const std::string& name, hid_t type, hid_t space) {
+    close_dataset();
+    const Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    H5Pset_create_intermediate_group(links, 1);
+    H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER);
+    H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY);
+    data = H5Dcreate2(file, name.c_str(), type, space, links, properties, H5P_DEFAULT);
+    good = good && data >= 0;
+  }
+  void close_dataset() {
+    if (data >= 0) good = H5Dclose(data) >= 0 && good;
+    data = -1;
+  }
+
+  Id access, creation;
+  hid_t file = -1, data = -1;
+  bool good = true;  ///< on this rank
+};
+
+ArrayWriter::ArrayWriter(const Communicator& communicator, const std::string& path, std::size_t user_block)
+    : m_communicator(communicator), m_path(path) {
   silence_library();
-  const std::string partial = path + ".partial";
-  Id file(H5Fcreate(partial.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
-  bool written = file.valid();
-  for (const auto& [name, values] : arrays) {
-    if (!written) break;
-    const hsize_t extent = values.size();
-    const Id space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
-    Id data(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-    written = data.valid() && H5Dwrite(data, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0;
-    written = data.close() && written;
-  }
-  if (file.valid()) {
-    written = written && H5Fflush(file, H5F_SCOPE_LOCAL) >= 0;
-    written = file.close() && written;
-  }
-  if (!written || std::rename(partial.c_str(), path.c_str()) != 0) {
-    std::remove(partial.c_str());
-    throw RunError(path, "the file could not be written", "check the directory, its permissions and the free space");
-  }
+  m_handles = std::make_unique<Handles>(communicator, path, user_block);
+  communicator.collectively([&] {
+    if (m_handles->file < 0) throw unwritable(path);
+  });
+}
+
+// A file that was not closed stays open: closing is collective, and the other ranks may not come here.
+ArrayWriter::~ArrayWriter() = default;
+
+void ArrayWriter::dataset(const std::string& name, Type type, const std::vector<std::size_t>& shape) {
+  const std::vector<hsize_t> extents(shape.begin(), shape.end());
+  const Id space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
+  m_handles->make(name, type == Type::real32 ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, space);
+}
+
+void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
+                        const float* values) {
+  write(offset, extent, values, Type::real32);
+}
+void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
+                        const double* values) {
+  write(offset, extent, values, Type::real64);
+}
+void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
+                        const void* values, Type type) {
+  if (m_handles->data < 0) return;
+  const std::vector<hsize_t> begin(offset.begin(), offset.end()), count(extent.begin(), extent.end());
+  const Id space(H5Dget_space(m_handles->data), H5Sclose);
+  const Id memory(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
+  const bool selected = H5Sselect_hyperslab(space, H5S_SELECT_SET, begin.data(), nullptr, count.data(), nullptr) >= 0;
+  const hid_t native = type == Type::real32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
+  const bool written = H5Dwrite(m_handles->data, native, memory, space, H5P_DEFAULT, values) >= 0;
+  m_handles->good = m_handles->good && selected && written;
+}
+
+void ArrayWriter::text(const std::string& name, const std::string& text) {
+  const bool root = m_communicator.rank() == 0;
+  const std::uint64_t length = m_communicator.sum(root ? static_cast<std::uint64_t>(text.size()) : 0);
+  const Id space(H5Screate(H5S_SCALAR), H5Sclose), type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type, length > 0 ? length : 1);
+  H5Tset_strpad(type, H5T_STR_NULLPAD);
+  m_handles->make(name, type, space);
+  if (root && m_handles->data >= 0)
+    m_handles->good =
+        H5Dwrite(m_handles->data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) >= 0 && m_handles->good;
+}
+
+void ArrayWriter::close() {
+  m_handles->close_dataset();
+  m_handles->good = H5Fclose(m_handles->file) >= 0 && m_handles->good;
+  m_communicator.collectively([&] {
+    if (!m_handles->good) throw unwritable(m_path);
+  });
 }
 
 }  // namespace onebit

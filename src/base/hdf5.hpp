@@ -1,12 +1,13 @@
 #pragma once
 /// \file hdf5.hpp
-/// Array files (HDF5): gradients for replay, parameters that a run leaves behind.
+/// Array files (HDF5): gradients for replay, checkpoints.
 
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "base/mpi.hpp"
 
 namespace onebit {
 
@@ -28,21 +29,57 @@ public:
   /// Reads the block at `offset` of `extent` elements in each dimension, as float, row-major.
   void read(const std::string& dataset, const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
             float* values) const;
+  /// A whole dataset of floating-point numbers, which may not be longer than the file.
+  std::vector<double> reals(const std::string& dataset) const;
   /// A whole rank-1 dataset of integers, or of texts.
   std::vector<long long> integers(const std::string& dataset) const;
   std::vector<std::string> texts(const std::string& dataset) const;
+  /// A dataset that is one text, which may not be longer than the file.
+  std::string text(const std::string& dataset) const;
+  /// Names of all datasets, with those of their groups in front of them, in alphabetical order.
+  std::vector<std::string> datasets() const;
 
 private:
+  /// Elements of so many bytes that the file has room for.
+  std::size_t largest(std::size_t element) const;
+
   std::string m_path;
   struct Handle;
   std::unique_ptr<Handle> m_file;
 };
 
-/// Name and elements of a rank-1 float dataset.
-using NamedArray = std::pair<std::string, std::vector<float>>;
+/// An HDF5 file that all ranks write together (parallel HDF5). Every member is collective but `write`. Until `close`
+/// nothing throws but the constructor: a rank that failed takes part in what follows, as the library needs all of them.
+class ArrayWriter {
+public:
+  enum class Type { real32, real64 };
 
-/// Writes datasets to a new file: under a temporary name, renamed when it is complete.
-/// \throws RunError
-void write_arrays(const std::string& path, const std::vector<NamedArray>& arrays);
+  /// \param path       a new file, or one that is overwritten
+  /// \param user_block bytes at the begin of the file that are left to the caller: 0, or a power of two ≥ 512
+  /// \throws AgreedError
+  ArrayWriter(const Communicator& communicator, const std::string& path, std::size_t user_block = 0);
+  ~ArrayWriter();
+  ArrayWriter(const ArrayWriter&) = delete;
+  ArrayWriter& operator=(const ArrayWriter&) = delete;
+
+  /// Makes a dataset, and the groups that its name needs; the `write`s that follow go to it.
+  void dataset(const std::string& name, Type type, const std::vector<std::size_t>& shape);
+  /// Writes the block at `offset` of `extent` elements in each dimension, row-major. Not collective.
+  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const float* values);
+  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const double* values);
+  /// Writes rank 0's text as a dataset.
+  void text(const std::string& name, const std::string& text);
+  /// Completes the file. \throws AgreedError when anything could not be written
+  void close();
+
+private:
+  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const void* values,
+             Type type);
+
+  const Communicator& m_communicator;
+  std::string m_path;
+  struct Handles;
+  std::unique_ptr<Handles> m_handles;
+};
 
 }  // namespace onebit

@@ -50,6 +50,11 @@ void Communicator::sum(double* values, int count) const {
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
+std::uint64_t Communicator::sum(std::uint64_t value) const {
+  MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, m_comm);
+  return value;
+}
+
 std::vector<double> Communicator::gather(const double* values, int count) const {
   std::vector<double> all(static_cast<std::size_t>(count) * m_size);
   MPI_Allgather(values, count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, m_comm);

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -39,6 +40,8 @@ public:
   void barrier() const;
   /// Sums element by element in place, on all ranks.
   void sum(double* values, int count) const;
+  /// Σ over ranks, modulo 2⁶⁴.
+  std::uint64_t sum(std::uint64_t value) const;
   /// The values of all ranks, rank by rank: (size() * count).
   std::vector<double> gather(const double* values, int count) const;
   /// Root's text on all ranks.

@@ -34,6 +34,7 @@ inline constexpr std::array<const char*, static_cast<std::size_t>(Phase::count)>
 class PhaseTimes {
 public:
   void add(Phase phase, double seconds) { m_seconds[static_cast<std::size_t>(phase)] += seconds; }
+  void set(Phase phase, double seconds) { m_seconds[static_cast<std::size_t>(phase)] = seconds; }
   double operator[](Phase phase) const { return m_seconds[static_cast<std::size_t>(phase)]; }
   void clear() { m_seconds.fill(0); }
 

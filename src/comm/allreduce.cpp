@@ -62,6 +62,20 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
   end_of(Phase::update);
 }
 
+template <class Exec>
+void CompressedAllreduce<Exec>::set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
+                                              const Vector<Exec, const float>& server) {
+  Kokkos::deep_copy(exec, m_worker_residual, worker);
+  Kokkos::deep_copy(exec, m_server_residual, server);
+  fence(exec, "OneBit::comm::set_residuals");
+}
+
+template <class Exec>
+std::pair<std::size_t, std::size_t> CompressedAllreduce<Exec>::chunk() const {
+  const auto& begins = m_compressor->layout().chunk_begins;
+  return {begins[m_rank], begins[m_rank + 1]};
+}
+
 #define ONEBIT_INSTANTIATE(Exec)                                                                      \
   template void average(const Exec&, Transport<Exec>&, int, const Vector<Exec, float>&, PhaseTimes&); \
   template class CompressedAllreduce<Exec>;

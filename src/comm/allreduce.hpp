@@ -4,6 +4,7 @@
 /// (Tang et al., ICML 2021, Section 5, the three phases of the compressed allreduce).
 
 #include <memory>
+#include <utility>
 
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
@@ -36,6 +37,11 @@ public:
   /// δ_i (length) and δ̄_k (chunk length, padding 0): what the last call's compressions lost; zero at first.
   const Vector<Exec, float>& worker_residual() const { return m_worker_residual; }
   const Vector<Exec, float>& server_residual() const { return m_server_residual; }
+  /// Takes δ_i and δ̄_k from a checkpoint. \param worker (length) \param server (chunk length), padding 0
+  void set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
+                     const Vector<Exec, const float>& server);
+  /// The range [first, second) of the vector that is this rank's chunk.
+  std::pair<std::size_t, std::size_t> chunk() const;
 
 private:
   using Words = Vector<Exec, std::uint32_t>;

@@ -295,8 +295,9 @@ std::vector<Section> keys(Input& in) {
              "Directory for the CSV files and the resolved input; made if missing. A file of an earlier run there is "
              "replaced only when the new one is complete.");
     key.text("dump_parameters", in.run.dump_parameters,
-             "HDF5 file for the final state: dataset `parameters` of shape (parameters), and `momentum` and `variance` "
-             "where the algorithm has them; a relative name is taken inside `run.output`; empty writes none.");
+             "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
+             "`momentum` and `variance`, each of shape (parameters), and more (docs/checkpoint.md); a relative name is "
+             "taken inside `run.output`; empty writes none.");
     key.real("progress_interval_s", in.run.progress_interval_s, 0, infinity,
              "Least time between two progress lines, in seconds; 0 prints none.");
     key.integer(
@@ -363,10 +364,10 @@ std::vector<Section> keys(Input& in) {
                "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, "
                "`paper` asks r ≥ threshold, which holds from the start while v still grows from zero.");
     key.real("threshold", in.warmup.threshold, 0, 1, "How near to 1 the ratio must be.", false);
-    key.text(
-        "from", in.warmup.from,
-        "File that an earlier run of the same model left with `run.dump_parameters`: its variance is what this run "
-        "starts with, so `steps` may be 0, no phase of Adam at all. Empty starts at 0.");
+    key.text("from", in.warmup.from,
+             "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): its variance "
+             "is what "
+             "this run starts with, so `steps` may be 0, no phase of Adam at all. Empty starts at 0.");
   }
   {
     Declare key(sections, "compression", "The compressor of every algorithm that has a compressed allreduce.");
@@ -419,6 +420,22 @@ std::vector<Section> keys(Input& in) {
     key.real("factor_max", in.lamb.factor_max, 1, infinity, "Greatest factor on that average while compressing.");
     key.real("factor_threshold", in.lamb.factor_threshold, 0, 1,
              "Greatest relative change of the factor from one step to the next.");
+  }
+  {
+    Declare key(sections, "checkpoint", "Checkpoints and restart (docs/checkpoint.md).");
+    key.integer("every", in.checkpoint.every, 0, unbounded,
+                "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
+    key.text("directory", in.checkpoint.directory,
+             "Directory for them; a relative name is taken inside `run.output`; made if missing.");
+    key.integer("keep", in.checkpoint.keep, 1, unbounded, "How many of the last ones are kept.");
+    key.text(
+        "restart", in.checkpoint.restart,
+        "`none`: begin at step 1. `auto`: go on from the newest checkpoint in `directory` that is not damaged, and "
+        "begin at step 1 where there is none. Else the file to go on from.");
+    key.text(
+        "initialize_from", in.checkpoint.initialize_from,
+        "Checkpoint of an earlier run with the same parameters: step 1 begins with them, and all else anew (a next "
+        "phase of training). `warmup.from` takes its variance too. Empty begins with those of the workload.");
   }
   {
     Declare key(sections, "comm", "Communication.");
@@ -555,6 +572,10 @@ void check(const Input& in, int ranks) {
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   if (in.run.output.empty()) refuse("run.output", "run.output is empty", "name a directory");
+  if (in.checkpoint.directory.empty())
+    refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
+  if (in.checkpoint.restart.empty())
+    refuse("checkpoint.restart", "checkpoint.restart is empty", "give none, auto or a file");
   switch (in.workload.kind) {
     case WorkloadKind::transformer:
       if (in.model.hidden % in.model.heads != 0)
@@ -585,6 +606,33 @@ std::string resolved(Input input) {
       text << "  " << key.name << ": " << key.print() << (input.given.count(key.path()) ? "" : "  # default") << "\n";
   }
   return text.str();
+}
+
+std::vector<std::string> differences(Input one, Input other) {
+  // Whole sections, and single keys, that leave the steps' mathematics as they are.
+  const std::vector<std::string> free = {"run.",
+                                         "checkpoint.",
+                                         "comm.",
+                                         "bench.",
+                                         "train.steps",
+                                         "train.accumulation",
+                                         "train.validate_every",
+                                         "train.validation_batch",
+                                         "warmup.from",
+                                         "data.cache"};
+  const auto is_free = [&](const std::string& path) {
+    return path != "run.seed" &&
+           std::any_of(free.begin(), free.end(), [&](const std::string& start) { return path.rfind(start, 0) == 0; });
+  };
+  std::vector<std::string> found;
+  const std::vector<Section> all = keys(one), others = keys(other);
+  for (std::size_t section = 0; section < all.size(); ++section)
+    for (std::size_t key = 0; key < all[section].keys.size(); ++key) {
+      const std::string path = all[section].keys[key].path();
+      const std::string value = all[section].keys[key].print(), other_value = others[section].keys[key].print();
+      if (!is_free(path) && value != other_value) found.push_back(path + " (" + value + ", " + other_value + ")");
+    }
+  return found;
 }
 
 std::string documentation() {

@@ -100,6 +100,13 @@ struct Input {
     double factor_threshold = 0.1;
   } lamb;
   struct {
+    int every = 0;
+    std::string directory = "checkpoints";
+    int keep = 2;
+    std::string restart = "none";
+    std::string initialize_from;
+  } checkpoint;
+  struct {
     Transport transport = Transport::automatic;
     Exchange exchange = Exchange::collective;
     int message_bytes = 32768;
@@ -197,6 +204,10 @@ void check(const Input& input, int ranks);
 
 /// The complete input as YAML; what the user did not give is marked as a default.
 std::string resolved(Input input);
+
+/// "path (value, other value)" of each key that says what is computed and differs between two inputs: of all keys but
+/// those of where a run takes place, how long it is, how its ranks exchange, and what it measures and writes.
+std::vector<std::string> differences(Input one, Input other);
 
 /// docs/input.md.
 std::string documentation();

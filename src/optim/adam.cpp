@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
+#include "base/seal.hpp"
 #include "optim/adam_update.hpp"
 
 namespace onebit::optim {
@@ -16,17 +17,18 @@ namespace {
 /// Reads dataset `variance` of an earlier run of the same model.
 template <class Exec>
 void read_variance(const std::string& path, const Vector<Exec, float>& variance) {
+  if (is_sealed(path)) verify_seal(path);
   const ArrayReader file(path);
   const std::vector<std::size_t> shape = {variance.extent(0)};
   if (!file.has("variance") || file.shape("variance") != shape)
     throw InputError(path, "there is no variance of " + std::to_string(shape[0]) + " parameters in it",
-                     "name a file that a run of the same model with adam or onebit_adam left with run.dump_parameters");
+                     "name a checkpoint that a run of the same model with adam or onebit_adam left");
   const auto host = Kokkos::create_mirror_view(variance);
   file.read("variance", {0}, shape, host.data());
   for (std::size_t i = 0; i < shape[0]; ++i)
     if (!(host(i) >= 0 && std::isfinite(host(i))))
       throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
-                       "write it again with run.dump_parameters");
+                       "name another checkpoint");
   Kokkos::deep_copy(variance, host);
 }
 
@@ -131,6 +133,17 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   state.frozen_at = m_frozen_at;
   if (compressed) report_residuals(exec, m_sum, *m_compressed_allreduce, state);
   return state;
+}
+
+template <class Exec>
+void Adam<Exec>::state(Archive<Exec>& archive) {
+  archive.vector("momentum", m_momentum);
+  archive.vector("variance", m_variance);
+  m_monitor.state(archive);
+  archive.number("state/variance_l1", m_variance_l1);
+  archive.number("state/frozen", m_frozen);
+  archive.number("state/frozen_at", m_frozen_at);
+  archive_residuals(archive, m_setup, m_compressed_allreduce);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Adam<Exec>;

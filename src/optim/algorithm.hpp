@@ -6,13 +6,12 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
 #include "config/input.hpp"
+#include "optim/archive.hpp"
 
 namespace onebit::optim {
 
@@ -60,8 +59,10 @@ public:
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;
 
-  /// Vectors of length d that a later run may start from, by the names they have in files: `momentum`, `variance`.
-  virtual std::vector<std::pair<std::string, Vector<Exec, float>>> state() const { return {}; }
+  /// Saves or restores all that `step` goes by beside its arguments, so that the steps after it are the same bits as if
+  /// the run had not stopped. Not collective. Vectors have the names `momentum`, `variance`, …; docs/checkpoint.md lists
+  /// them. \throws InputError for state that does not fit
+  virtual void state(Archive<Exec>& archive) = 0;
 };
 
 /// Makes the algorithm that `optimizer.algorithm` names.

@@ -66,13 +66,23 @@ StepState CompressedAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>
   state.variance_ratio = m_monitor.ratio();
   report_residuals(exec, m_sum, m_compressed_allreduce, state);
   if (m_variance_from == VarianceFrom::own_gradient) {
-    state.synchronised = m_averaging.due(context.step);
+    state.synchronised = m_synchronised = m_averaging.due(context.step);
     if (state.synchronised) {
       comm::average(exec, m_setup.transport, m_setup.ranks, x, times);
       comm::average(exec, m_setup.transport, m_setup.ranks, v, times);
     }
   }
   return state;
+}
+
+template <class Exec>
+void CompressedAdam<Exec>::state(Archive<Exec>& archive) {
+  m_averaging.state(archive);
+  archive.number("state/synchronised", m_synchronised);
+  archive.vector("momentum", m_momentum);
+  archive.vector("variance", m_variance, !m_synchronised);
+  m_monitor.state(archive);
+  archive_residuals(archive, m_compressed_allreduce);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class CompressedAdam<Exec>;

@@ -31,15 +31,14 @@ public:
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
-  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override {
-    return {{"momentum", m_momentum}, {"variance", m_variance}};
-  }
+  void state(Archive<Exec>& archive) override;
 
 private:
   Setup<Exec> m_setup;
   VarianceFrom m_variance_from;
   VarianceMonitor m_monitor;  ///< for r_t alone
   AveragingSteps m_averaging;
+  bool m_synchronised = true;  ///< the ranks have the same bits
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum, m_variance;
   Vector<Exec, std::uint32_t> m_decays;

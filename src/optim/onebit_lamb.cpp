@@ -38,6 +38,18 @@ Direction make_direction(const config::Input& input, long corrected_step) {
           correction(in.beta2)};
 }
 
+/// One number for each tensor.
+template <class Exec>
+void archive_numbers(Archive<Exec>& archive, const char* name, const Vector<Exec, double>& numbers) {
+  const auto host = Kokkos::create_mirror_view(numbers);
+  Kokkos::deep_copy(host, numbers);
+  std::vector<double> copy(host.data(), host.data() + host.extent(0));
+  archive.numbers(name, copy);
+  archive.check_length(name, copy, host.extent(0));
+  std::copy(copy.begin(), copy.end(), host.data());
+  if (archive.restores()) Kokkos::deep_copy(numbers, host);
+}
+
 KOKKOS_INLINE_FUNCTION double clamp(double value, double low, double high) {
   return value < low ? low : value > high ? high : value;
 }
@@ -270,6 +282,23 @@ void OnebitLamb<Exec>::update(const Exec& exec, const Vector<Exec, float>& x, co
         x(i) -= rate * direction(x(i), m(i), v(i), bit(decays.data(), i));
       });
   fence(exec, "OneBit::optim::lamb_update");
+}
+
+template <class Exec>
+void OnebitLamb<Exec>::state(Archive<Exec>& archive) {
+  archive.vector("momentum", m_momentum);
+  archive.vector("variance", m_variance);
+  m_monitor.state(archive);
+  archive.number("state/variance_l1", m_variance_l1);
+  archive.number("state/frozen_at", m_frozen_at);
+  archive_numbers(archive, "state/lamb_average", m_average);
+  archive_numbers(archive, "state/lamb_factor", m_factor);
+  archive_numbers(archive, "state/lamb_scale", m_scale);
+  archive_residuals(archive, m_setup, m_compressed_allreduce);
+  if (m_frozen_at == 0) return;
+  if (archive.restores())
+    m_fresh_variance = make_uninitialized<Exec, float>("OneBit::optim::fresh_variance", m_variance.extent(0));
+  archive.vector("fresh_variance", m_fresh_variance);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class OnebitLamb<Exec>;

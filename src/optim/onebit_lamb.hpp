@@ -64,9 +64,7 @@ public:
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
-  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override {
-    return {{"momentum", m_momentum}, {"variance", m_variance}};
-  }
+  void state(Archive<Exec>& archive) override;
 
   /// The steps of the two phases and what lies between them. Public only because a device lambda may not stand in a
   /// private member function.

@@ -52,6 +52,12 @@ StepState OnebitLion<Exec>::step(const Exec& exec, const Vector<Exec, float>& x,
   return state;
 }
 
+template <class Exec>
+void OnebitLion<Exec>::state(Archive<Exec>& archive) {
+  archive.vector("momentum", m_momentum);
+  archive_residuals(archive, m_compressed_allreduce);
+}
+
 #define ONEBIT_INSTANTIATE(Exec) template class OnebitLion<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

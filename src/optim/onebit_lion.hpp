@@ -17,7 +17,7 @@ public:
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
-  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override { return {{"momentum", m_momentum}}; }
+  void state(Archive<Exec>& archive) override;
 
 private:
   Setup<Exec> m_setup;

@@ -66,6 +66,28 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
 }
 
 template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce) {
+  const auto [begin, end] = allreduce.chunk();
+  Vector<Exec, float> worker = allreduce.worker_residual(), server = allreduce.server_residual();
+  if (archive.restores()) {
+    worker = make_uninitialized<Exec, float>("OneBit::optim::worker_residual", worker.extent(0));
+    server = Vector<Exec, float>("OneBit::optim::server_residual", server.extent(0));  // padding is 0
+  }
+  archive.vector("worker_residual", worker, true);
+  archive.range("server_residual", server, begin, end);
+  if (archive.restores()) allreduce.set_residuals(archive.exec(), worker, server);
+}
+
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
+                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce) {
+  bool compresses = allreduce.has_value();
+  archive.number("state/compresses", compresses);
+  if (compresses && !allreduce) allreduce.emplace(make_compressed_allreduce(setup));
+  if (compresses) archive_residuals(archive, *allreduce);
+}
+
+template <class Exec>
 void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector) {
   if (factor == 1) return;
   for_each(
@@ -103,6 +125,9 @@ void report_residuals(const Exec& exec, const OrderedSum<Exec>& sum, const comm:
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                               \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                      \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);                           \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                                          \
+                                  std::optional<comm::CompressedAllreduce<Exec>>&);                            \
   template void scale(const Exec&, float, const Vector<Exec, float>&);                                         \
   template Vector<Exec, std::uint32_t> decay_bits<Exec>(const TensorTable&);                                   \
   template double l2_norm(const Exec&, const OrderedSum<Exec>&, const Vector<Exec, float>&);                   \

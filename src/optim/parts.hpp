@@ -3,6 +3,8 @@
 /// Parts that several algorithms are made of: the compressed allreduce that the input asks for, clipping, weight decay
 /// by tensor, norms, and when replicas that drift apart are averaged.
 
+#include <optional>
+
 #include "base/parallel.hpp"
 #include "comm/allreduce.hpp"
 #include "optim/algorithm.hpp"
@@ -12,6 +14,15 @@ namespace onebit::optim {
 /// CA with the compressor, groups and error feedback of the section `compression`; residuals are 0.
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
+
+/// Saves or restores the residuals: δ_i of each rank, of which another number of ranks gets the mean, so that (1/n) Σ δ_i
+/// stays, and δ̄ as one vector of length d, of which each rank has the range that its chunk is.
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce);
+/// The same for one that is made when compression begins: it is made when there was one.
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
+                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
 
 /// What `optimizer.clip` multiplies gradients of this norm by.
 inline float clip_factor(const config::Input& input, double norm) {
@@ -36,6 +47,7 @@ public:
     m_next = (step / m_interval + 1) * m_interval;
     return true;
   }
+  void state(NumberArchive& archive) { archive.number("state/next_average", m_next); }
 
 private:
   long m_interval, m_last_step, m_next = m_interval;

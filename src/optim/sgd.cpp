@@ -78,7 +78,7 @@ StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const 
   StepState state;
   if (compressed) report_residuals(exec, m_sum, *m_compressed_allreduce, state);
   if (m_averaged == Averaged::parameters) {
-    state.synchronised = m_averaging.due(context.step);
+    state.synchronised = m_synchronised = m_averaging.due(context.step);
     if (state.synchronised) {
       comm::average(exec, m_setup.transport, m_setup.ranks, x, times);
       if (m_has_momentum) comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
@@ -88,9 +88,11 @@ StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const 
 }
 
 template <class Exec>
-std::vector<std::pair<std::string, Vector<Exec, float>>> Sgd<Exec>::state() const {
-  if (!m_has_momentum) return {};
-  return {{"momentum", m_momentum}};
+void Sgd<Exec>::state(Archive<Exec>& archive) {
+  m_averaging.state(archive);
+  archive.number("state/synchronised", m_synchronised);
+  if (m_has_momentum) archive.vector("momentum", m_momentum, !m_synchronised);
+  if (m_compressed_allreduce) archive_residuals(archive, *m_compressed_allreduce);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Sgd<Exec>;

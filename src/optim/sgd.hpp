@@ -38,13 +38,14 @@ public:
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
-  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override;
+  void state(Archive<Exec>& archive) override;
 
 private:
   Setup<Exec> m_setup;
   Averaged m_averaged;
   bool m_has_momentum;
   AveragingSteps m_averaging;
+  bool m_synchronised = true;  ///< the ranks have the same bits
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum;  ///< (d), or (0) without momentum
   Vector<Exec, std::uint32_t> m_decays;

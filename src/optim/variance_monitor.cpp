@@ -28,4 +28,12 @@ bool VarianceMonitor::record(long step, double variance_l1) {
   return step >= m_rise && stability >= m_threshold;  // false for NaN
 }
 
+void VarianceMonitor::state(NumberArchive& archive) {
+  std::vector<double> norms(m_norms.begin(), m_norms.end());
+  archive.numbers("state/variance_norms", norms);
+  archive.number("state/variance_ratio", m_ratio);
+  if (norms.size() > static_cast<std::size_t>(m_delta)) throw archive.unusable("state/variance_norms");
+  m_norms.assign(norms.begin(), norms.end());
+}
+
 }  // namespace onebit::optim

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "config/input.hpp"
+#include "optim/archive.hpp"
 
 namespace onebit::optim {
 
@@ -22,6 +23,8 @@ public:
   /// r_t of the last step; NaN while t ≤ Δ.
   double ratio() const { return m_ratio; }
   long delta() const { return m_delta; }
+  /// Saves or restores the norms of the last Δ steps.
+  void state(NumberArchive& archive);
 
 private:
   config::NumberOrWord m_steps;

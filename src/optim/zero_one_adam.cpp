@@ -31,6 +31,11 @@ void ZeroOnePolicy::variance_updated(long step) {
   m_next_update = step + doubled(m_updates, m_update_scaler);
 }
 
+void ZeroOnePolicy::state(NumberArchive& archive) {
+  archive.number("state/variance_updates", m_updates);
+  archive.number("state/next_variance_update", m_next_update);
+}
+
 long ZeroOnePolicy::interval(long step) const {
   return step <= m_freeze_step ? 1 : std::min(m_local_clipper, doubled(step - m_freeze_step - 1, m_local_scaler));
 }
@@ -102,6 +107,7 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   if (first) m_lr_sum = m_momentum_weight = 0;
   const double momentum_lr = context.lr * correction(m_setup.input, in.beta1, context.step);
   ++m_local_steps;
+  m_momentum_differs = true;
   m_lr_sum += context.lr;
   m_momentum_weight += momentum_lr;
 
@@ -144,14 +150,33 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   watch.restart();
   for_each(exec, "OneBit::optim::zero_one_update", m.extent(0), update);
   const float weight = static_cast<float>(m_momentum_weight);
-  if (weight > 0)
+  if (weight > 0) {
     for_each(
         exec, "OneBit::optim::zero_one_momentum", m.extent(0), KOKKOS_LAMBDA(std::size_t i) { m(i) = u(i) / weight; });
+    m_momentum_differs = false;
+  }
   m_local_steps = 0;
   fence(exec, "OneBit::optim::zero_one_update");
   times.add(Phase::update, watch.seconds());
   report_residuals(exec, m_sum, m_compressed_allreduce, state);
   return state;
+}
+
+template <class Exec>
+void ZeroOneAdam<Exec>::state(Archive<Exec>& archive) {
+  m_policy.state(archive);
+  archive.number("state/local_steps", m_local_steps);
+  archive.number("state/lr_sum", m_lr_sum);
+  archive.number("state/momentum_weight", m_momentum_weight);
+  archive.number("state/variance_l1", m_variance_l1);
+  archive.number("state/momentum_differs", m_momentum_differs);
+  archive.vector("momentum", m_momentum, m_momentum_differs);
+  archive.vector("variance", m_variance);
+  if (m_local_steps > 0) {
+    archive.vector("anchor", m_anchor);
+    archive.vector("accumulated", m_accumulated, true);
+  }
+  archive_residuals(archive, m_compressed_allreduce);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class ZeroOneAdam<Exec>;

@@ -25,6 +25,7 @@ public:
   bool synchronises(long step, long since) const { return since >= interval(step) || step == m_last_step; }
   /// Steps from one exchange to the next: 1 up to F, then doubling up to H.
   long interval(long step) const;
+  void state(NumberArchive& archive);
 
 private:
   long m_freeze_step, m_update_scaler, m_local_scaler, m_local_clipper, m_last_step;
@@ -41,9 +42,7 @@ public:
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
-  std::vector<std::pair<std::string, Vector<Exec, float>>> state() const override {
-    return {{"momentum", m_momentum}, {"variance", m_variance}};
-  }
+  void state(Archive<Exec>& archive) override;
 
   /// The two kinds of step. Public only because a device lambda may not stand in a private member function.
   StepState variance_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -60,9 +59,10 @@ private:
   Vector<Exec, float> m_accumulated;  ///< (d) u_i: Σ γ m_i since then
   Vector<Exec, std::uint32_t> m_decays;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
-  long m_local_steps = 0;        ///< since the last exchange
-  double m_lr_sum = 0;           ///< Γ: Σ γ since then
-  double m_momentum_weight = 0;  ///< Σ γ / (1 − β1ᵗ) since then; Γ without bias correction
+  bool m_momentum_differs = false;  ///< from rank to rank: until an exchange at a learning rate that is not 0
+  long m_local_steps = 0;           ///< since the last exchange
+  double m_lr_sum = 0;              ///< Γ: Σ γ since then
+  double m_momentum_weight = 0;     ///< Σ γ / (1 − β1ᵗ) since then; Γ without bias correction
   double m_variance_l1 = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 #include <stdexcept>
 
 namespace onebit::report {
@@ -26,19 +27,46 @@ Cell::Cell(double value) {
   m_text = text;
 }
 
+namespace {
+
+std::string line_of(const std::vector<Cell>& cells) {
+  std::string line;
+  for (const Cell& cell : cells) line += (&cell == &cells.front() ? "" : ",") + cell.text();
+  return line + "\n";
+}
+
+}  // namespace
+
 CsvFile::CsvFile(const std::string& path, const std::vector<std::string>& columns)
     : m_path(path), m_columns(columns.size()), m_file(path + ".partial") {
-  row({columns.begin(), columns.end()});
+  const std::vector<Cell> header = {columns.begin(), columns.end()};
+  m_header = line_of(header);
+  row(header);
 }
 
 void CsvFile::row(const std::vector<Cell>& cells) {
   if (cells.size() != m_columns)
     throw std::runtime_error(m_path + ": a row has " + std::to_string(cells.size()) + " cells for " +
                              std::to_string(m_columns) + " columns");
-  std::string line;
-  for (const Cell& cell : cells) line += (&cell == &cells.front() ? "" : ",") + cell.text();
-  m_file << line << "\n" << std::flush;
+  m_file << line_of(cells) << std::flush;
   check();
+}
+
+std::string CsvFile::text() const {
+  std::ifstream file(m_path + ".partial", std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) throw std::runtime_error(m_path + ".partial: reading failed\n  remedy: check that nobody removed it");
+  return text.str();
+}
+
+bool CsvFile::go_on_from(const std::string& text) {
+  if (text.rfind(m_header, 0) != 0 || text.back() != '\n') return false;
+  m_file.close();
+  m_file.open(m_path + ".partial", std::ios::binary | std::ios::trunc);
+  m_file << text << std::flush;
+  check();
+  return true;
 }
 
 void CsvFile::close() {

@@ -35,6 +35,10 @@ public:
 
   /// Appends one row, as many cells as columns, and hands it to the operating system.
   void row(const std::vector<Cell>& cells);
+  /// The complete text so far, read back.
+  std::string text() const;
+  /// Goes on behind the text of an earlier file. \returns false, and changes nothing, when its columns are not this one's
+  bool go_on_from(const std::string& text);
   /// Closes the file, which still has its other name: the last chance of a write to fail.
   void close();
   /// Closes the file if it is not, and gives it its name.
@@ -44,6 +48,7 @@ private:
   void check();
 
   std::string m_path;
+  std::string m_header;
   std::size_t m_columns;
   std::ofstream m_file;
 };

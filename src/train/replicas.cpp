@@ -8,22 +8,11 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 
 namespace onebit::train {
-namespace {
-
-/// The finaliser of MurmurHash3: every bit of the argument changes about half of the result's.
-KOKKOS_INLINE_FUNCTION std::uint64_t mix(std::uint64_t h) {
-  h = (h ^ (h >> 33)) * 0xff51afd7ed558ccdull;
-  h = (h ^ (h >> 33)) * 0xc4ceb9fe1a85ec53ull;
-  return h ^ (h >> 33);
-}
-
-}  // namespace
-
 template <class Exec>
 std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
-  // A sum of integers is the same in any order; the index inside `mix` is what makes the hash depend on places.
   std::uint64_t sum = 0;
   Kokkos::parallel_reduce(
       "OneBit::train::hash", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, values.extent(0)),
@@ -31,7 +20,7 @@ std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
         std::uint32_t bits;
         const float value = values(i);
         memcpy(&bits, &value, sizeof bits);
-        partial += mix(static_cast<std::uint64_t>(bits) ^ mix(i + 1));
+        partial += hash_term(bits, i);
       },
       sum);
   return sum;

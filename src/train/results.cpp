@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace onebit::train {
 namespace {
@@ -69,6 +70,65 @@ void Results::add(const StepRecord& record) {
 
 double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
 
+void Results::add_checkpoint(double seconds) {
+  ++m_checkpoints;
+  m_checkpoint_seconds += seconds;
+}
+
+void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic) {
+  comm::Traffic all = m_earlier_traffic;
+  all.allreduce += traffic.allreduce;
+  all.all_to_all += traffic.all_to_all;
+  all.all_gather += traffic.all_gather;
+
+  // Saving goes through all numbers once, to collect them; restoring a second time, to take them.
+  std::vector<double> numbers;
+  const auto each = [&](const auto& visit) {
+    for (PhaseSums& sums : m_sums) {
+      visit(sums.steps);
+      visit(sums.bytes);
+      visit(sums.seconds);
+      for (std::size_t phase = 0; phase < phase_names.size(); ++phase) {
+        double seconds = sums.times[static_cast<Phase>(phase)];
+        visit(seconds);
+        sums.times.set(static_cast<Phase>(phase), seconds);
+      }
+    }
+    visit(all.allreduce);
+    visit(all.all_to_all);
+    visit(all.all_gather);
+    visit(m_last.loss);
+    visit(m_last.state.frozen_at);
+    visit(m_final_validation_loss);
+    visit(m_tokens);
+    visit(m_seconds);
+    visit(m_count);
+    visit(m_skipped);
+    visit(m_restarts);
+    visit(m_checkpoints);
+    visit(m_checkpoint_seconds);
+  };
+  each([&](const auto& value) { numbers.push_back(static_cast<double>(value)); });
+  const std::size_t count = numbers.size();
+  archive.numbers("results/sums", numbers, true);
+  if (!archive.restores()) return;
+  archive.check_length("results/sums", numbers, count);
+  auto next = numbers.begin();
+  each([&](auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    const double read = *next++;
+    if constexpr (std::is_integral_v<T>) {
+      // A mean over ranks need not be whole.
+      if (!(read >= 0 && read < 9e18)) throw archive.unusable("results/sums");
+      value = static_cast<T>(std::llround(read));
+    } else {
+      value = read;
+    }
+  });
+  m_earlier_traffic = all;
+  ++m_restarts;
+}
+
 void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
                      const comm::Traffic& traffic) {
   const double dense = dense_bytes(parameters, m_communicator.size());
@@ -89,13 +149,16 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("bytes_sent", m_sums[0].bytes + m_sums[1].bytes);
     add("bytes_sent_dense_phase", m_sums[0].bytes);
     add("bytes_sent_compressed_phase", m_sums[1].bytes);
-    add("bytes_sent_allreduce", traffic.allreduce);
-    add("bytes_sent_all_to_all", traffic.all_to_all);
-    add("bytes_sent_all_gather", traffic.all_gather);
+    add("bytes_sent_allreduce", m_earlier_traffic.allreduce + traffic.allreduce);
+    add("bytes_sent_all_to_all", m_earlier_traffic.all_to_all + traffic.all_to_all);
+    add("bytes_sent_all_gather", m_earlier_traffic.all_gather + traffic.all_gather);
     add("bytes_dense_fp32", static_cast<double>(m_count) * dense);
     add("reduction", reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes));
     add("reduction_compressed_phase", reduction(static_cast<double>(m_sums[1].steps), m_sums[1].bytes));
     add("training_s", m_sums[0].seconds + m_sums[1].seconds);
+    add("restarts", m_restarts);
+    add("checkpoints", m_checkpoints);
+    add("checkpoint_s", m_checkpoint_seconds);
     columns.insert(columns.end(), trailing.begin(), trailing.end());
     std::vector<std::string> names;
     std::vector<report::Cell> values;

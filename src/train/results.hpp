@@ -47,6 +47,16 @@ public:
   void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
               const comm::Traffic& traffic);
 
+  /// Counts a checkpoint that took so long.
+  void add_checkpoint(double seconds);
+
+  /// Saves or restores the sums over all steps so far. \param traffic of this process, so far
+  void state(optim::NumberArchive& archive, const comm::Traffic& traffic);
+  /// steps.csv as it is, on rank 0; the others have none. \throws std::runtime_error
+  std::string steps_text() const { return m_steps ? m_steps->text() : ""; }
+  /// Goes on behind the rows of a checkpoint, on rank 0. \returns false when they have other columns
+  bool go_on_from(const std::string& steps_text) { return !m_steps || m_steps->go_on_from(steps_text); }
+
   /// Tokens per second of the steps so far; the first one, which warms up, is left out once there are others.
   double tokens_per_second() const;
 
@@ -68,6 +78,9 @@ private:
   double m_final_validation_loss;
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
+  comm::Traffic m_earlier_traffic;  ///< before the restart
+  long m_restarts = 0, m_checkpoints = 0;
+  double m_checkpoint_seconds = 0;
 };
 
 }  // namespace onebit::train

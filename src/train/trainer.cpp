@@ -13,14 +13,15 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "base/hdf5.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
 #include "train/build_info.hpp"
+#include "train/checkpoint.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
+#include "train/stop_signal.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -123,19 +124,20 @@ struct Agreement {
   double mean_square_norm;
   bool finite;
   bool failed;  ///< some rank threw
+  bool stops;   ///< a signal asked some rank to stop
 };
 
-/// Adds up loss, gradient norms and failures over ranks: the one small message of a step beside the algorithm's own.
+/// Adds up loss, gradient norms, failures and stop signals over ranks: the one small message of a step beside the algorithm's own.
 template <class Exec>
 Agreement agree(const Exec& exec, const Communicator& communicator, const OrderedSum<Exec>& sum, double loss,
-                const Vector<Exec, float>& g, bool failed) {
+                const Vector<Exec, float>& g, bool failed, bool stops) {
   const double square_norm = sum(
       exec, "OneBit::train::gradient_norm",
       KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(g(i)) * static_cast<double>(g(i)); });
-  double sums[3] = {loss, square_norm, failed ? 1.0 : 0.0};
-  communicator.sum(sums, 3);
+  double sums[4] = {loss, square_norm, failed ? 1.0 : 0.0, stops ? 1.0 : 0.0};
+  communicator.sum(sums, 4);
   const double ranks = communicator.size();
-  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[2] > 0};
+  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[2] > 0, sums[3] > 0};
 }
 
 /// Ends the run on all ranks with the place of the lowest rank's first non-finite value.
@@ -173,15 +175,6 @@ int ranks_of_a_gpu(const Communicator& communicator) {
   return (communicator.local_size() + gpus - 1) / gpus;
 }
 
-template <class Exec>
-std::vector<float> to_host(const Vector<Exec, float>& values) {
-  std::vector<float> copy(values.extent(0));
-  Kokkos::deep_copy(
-      Kokkos::View<float*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(copy.data(), copy.size()),
-      values);
-  return copy;
-}
-
 std::string hexadecimal(std::uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
@@ -191,15 +184,17 @@ std::string hexadecimal(std::uint64_t value) {
 /// Prints a line every now and then, on rank 0.
 class Progress {
 public:
-  Progress(const config::Input& input, bool prints)
-      : m_interval(prints ? input.run.progress_interval_s : 0), m_steps(input.train.steps) {}
+  /// \param first_step of this process
+  Progress(const config::Input& input, bool prints, long first_step)
+      : m_interval(prints ? input.run.progress_interval_s : 0), m_first_step(first_step), m_steps(input.train.steps) {}
 
   void operator()(const StepRecord& record, double tokens_per_second) {
     if (m_interval <= 0) return;
     const bool last = record.step == m_steps, validated = !std::isnan(record.validation_loss);
-    if (!last && !validated && record.step > 1 && m_since_line.seconds() < m_interval) return;
+    if (!last && !validated && record.step > m_first_step && m_since_line.seconds() < m_interval) return;
     m_since_line.restart();
-    const double left = m_since_start.seconds() / static_cast<double>(record.step) * (m_steps - record.step);
+    const double left =
+        m_since_start.seconds() / static_cast<double>(record.step - m_first_step + 1) * (m_steps - record.step);
     std::printf("step %ld/%ld  loss %.4f  lr %.3g  phase %s  %.0f tokens/s  time left %ld:%02ld", record.step, m_steps,
                 record.loss, record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second,
                 static_cast<long>(left) / 60, static_cast<long>(left) % 60);
@@ -210,7 +205,7 @@ public:
 
 private:
   double m_interval;
-  long m_steps;
+  long m_first_step, m_steps;
   Stopwatch m_since_start, m_since_line;
 };
 
@@ -273,12 +268,15 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
 }  // namespace
 
 template <class Exec>
-void train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  const StopSignal stop_signal;
   const int rank = communicator.rank(), ranks = communicator.size();
   communicator.collectively([&] {
     config::check(input, ranks);
     if (rank == 0) prepare_output(input);
   });
+
+  const Checkpoints checkpoints(input, communicator);
 
   // Measured here by every rank, before any of them has taken its share.
   const double available = available_memory<Exec>();
@@ -300,6 +298,9 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
     g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
     workload->initialize(exec, x);
+    const std::string& from = input.checkpoint.initialize_from;
+    if (!from.empty() && !checkpoints.restarts())
+      located(input.where("checkpoint.initialize_from"), [&] { read_parameters(exec, from, x); });
     algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
@@ -311,16 +312,18 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
 
-  Progress progress(input, rank == 0);
+  Run<Exec> run{input, x, *algorithm, *results, *transport};
+  if (checkpoints.restarts()) checkpoints.restore(exec, run);
+  Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
-  optim::StepState state;
-  for (long step = 1; step <= input.train.steps; ++step) {
+  optim::StepState& state = run.last;
+  for (long step = run.step + 1; step <= input.train.steps; ++step) {
     StepRecord record{};
     const std::uint64_t bytes_before = transport->traffic().total();
     const Stopwatch watch;
     double loss = 0;
     deferred([&] { loss = workload->gradient(exec, x, step, g, record.times); });
-    const Agreement agreement = agree(exec, communicator, sum, loss, g, deferred.failed());
+    const Agreement agreement = agree(exec, communicator, sum, loss, g, deferred.failed(), stop_signal());
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
@@ -346,23 +349,32 @@ void train(const Exec& exec, const config::Input& input, const Communicator& com
       check_replicas(exec, communicator, x, step);
     deferred([&] { results->add(record); });
     progress(record, results->tokens_per_second());
+
+    run.step = step;
+    const bool stops = agreement.stops && step < input.train.steps;
+    if (!stops && !checkpoints.due(step)) continue;
+    communicator.collectively([&] { deferred.rethrow(); });
+    const std::string checkpoint = checkpoints.write(exec, run);
+    if (!stops) continue;
+    if (rank == 0)
+      std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
+                  step, checkpoint.c_str());
+    return ExitStatus::stopped;
   }
 
   communicator.collectively([&] { deferred.rethrow(); });
+  if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
   results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
                   {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
-    if (input.run.dump_parameters.empty()) return;
-    std::vector<NamedArray> arrays = {{"parameters", to_host<Exec>(x)}};
-    for (const auto& [name, values] : algorithm->state()) arrays.emplace_back(name, to_host<Exec>(values));
-    write_arrays(dump_file(input).string(), arrays);
   });
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
+  return ExitStatus::success;
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template void train(const Exec&, const config::Input&, const Communicator&);
+#define ONEBIT_INSTANTIATE(Exec) template ExitStatus train(const Exec&, const config::Input&, const Communicator&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

@@ -1,0 +1,395 @@
+/// \file checkpoint.cpp
+/// See checkpoint.hpp.
+
+#include "train/checkpoint.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "base/hdf5.hpp"
+#include "base/seal.hpp"
+#include "base/timer.hpp"
+#include "train/build_info.hpp"
+
+namespace onebit::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Elements that are handed to HDF5 at once (16 MiB), and of the one host buffer that device memory goes through.
+constexpr std::size_t block_length = std::size_t{1} << 22;
+
+/// Calls work(first, count) for [0, length) in blocks.
+template <class Work>
+void for_each_block(std::size_t length, const Work& work) {
+  for (std::size_t first = 0; first < length; first += block_length)
+    work(first, std::min(block_length, length - first));
+}
+
+template <class View>
+auto block(const View& values, std::size_t first, std::size_t count) {
+  return Kokkos::subview(values, std::make_pair(first, first + count));
+}
+
+/// Host memory for one block of a vector of `length` elements.
+template <class Exec>
+auto staging(std::size_t length) {
+  return Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>>(
+      Kokkos::view_alloc("OneBit::train::checkpoint", Kokkos::WithoutInitializing), std::min(length, block_length));
+}
+
+/// Saves: what is the same on every rank is written in shares, and what differs has one row for each rank.
+template <class Exec>
+class Saver final : public optim::Archive<Exec> {
+public:
+  /// \param length d
+  Saver(const Exec& exec, const Communicator& communicator, const std::string& path, ArrayWriter& file,
+        std::size_t length)
+      : optim::Archive<Exec>(exec),
+        m_rank(communicator.rank()),
+        m_ranks(communicator.size()),
+        m_length(length),
+        m_path(path),
+        m_file(file) {
+    if (!is_host<Exec>) m_staging = staging<Exec>(length);
+  }
+
+  bool restores() const override { return false; }
+  const std::string& file() const override { return m_path; }
+
+  void numbers(const std::string& name, std::vector<double>& values, bool differs) override {
+    const std::size_t count = values.size();
+    if (differs && m_ranks > 1) {
+      m_file.dataset(name, ArrayWriter::Type::real64, {m_ranks, count});
+      m_file.write({m_rank, 0}, {1, count}, values.data());
+    } else {
+      m_file.dataset(name, ArrayWriter::Type::real64, {count});
+      if (m_rank == 0) m_file.write({0}, {count}, values.data());
+    }
+  }
+
+  void vector(const std::string& name, const Vector<Exec, float>& values, bool differs) override {
+    if (differs && m_ranks > 1) {
+      m_file.dataset(name, ArrayWriter::Type::real32, {m_ranks, m_length});
+      write(values, [&](std::size_t first, std::size_t count, const float* host) {
+        m_file.write({m_rank, first}, {1, count}, host);
+      });
+    } else {
+      const std::size_t begin = m_length * m_rank / m_ranks, end = m_length * (m_rank + 1) / m_ranks;
+      range(name, block(values, begin, end - begin), begin, end);
+    }
+  }
+
+  void range(const std::string& name, const Vector<Exec, float>& values, std::size_t begin, std::size_t end) override {
+    m_file.dataset(name, ArrayWriter::Type::real32, {m_length});
+    write(block(values, 0, end - begin), [&](std::size_t first, std::size_t count, const float* host) {
+      m_file.write({begin + first}, {count}, host);
+    });
+  }
+
+private:
+  template <class Write>
+  void write(const Vector<Exec, float>& values, const Write& write) {
+    for_each_block(values.extent(0), [&](std::size_t first, std::size_t count) {
+      if constexpr (is_host<Exec>) {
+        write(first, count, values.data() + first);
+      } else {
+        Kokkos::deep_copy(this->exec(), block(m_staging, 0, count), block(values, first, count));
+        fence(this->exec(), "OneBit::train::checkpoint");
+        write(first, count, m_staging.data());
+      }
+    });
+  }
+
+  std::size_t m_rank, m_ranks, m_length;
+  std::string m_path;
+  ArrayWriter& m_file;
+  decltype(staging<Exec>(0)) m_staging;
+};
+
+/// Restores on rank `rank` of `ranks`, whichever number of ranks saved.
+template <class Exec>
+class Restorer final : public optim::Archive<Exec> {
+public:
+  Restorer(const Exec& exec, const std::string& path, int rank, int ranks)
+      : optim::Archive<Exec>(exec), m_rank(rank), m_ranks(ranks), m_path(path), m_file(path) {}
+
+  bool restores() const override { return true; }
+  const std::string& file() const override { return m_path; }
+
+  void numbers(const std::string& name, std::vector<double>& values, bool) override {
+    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<double> all = m_file.reals(name);
+    if (shape.size() == 1) {
+      values = all;
+      return;
+    }
+    if (shape.size() != 2) throw this->unusable(name);
+    const auto [first, last] = rows(shape[0]);
+    values.assign(shape[1], 0.0);
+    for (std::size_t i = 0; i < shape[1]; ++i) {
+      for (std::size_t row = first; row < last; ++row) values[i] += all[row * shape[1] + i];
+      if (last - first > 1) values[i] /= static_cast<double>(last - first);
+    }
+  }
+
+  void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
+    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::size_t length = values.extent(0);
+    if (shape == std::vector<std::size_t>{length}) return read(name, values, 0);
+    if (shape.size() != 2 || shape[0] == 0 || shape[1] != length) throw wrong_length(name, length);
+    const auto [first, last] = rows(shape[0]);
+    read(name, values, first, last);
+  }
+
+  void range(const std::string& name, const Vector<Exec, float>& values, std::size_t begin, std::size_t end) override {
+    const std::vector<std::size_t> shape = m_file.shape(name);
+    if (shape.size() != 1 || shape[0] < end) throw wrong_length(name, end);
+    read(name, block(values, 0, end - begin), begin);
+  }
+
+  const ArrayReader& reader() const { return m_file; }
+
+private:
+  /// The rows [first, last) of `saved` ranks that this one's are the mean of: its own, or all.
+  std::pair<std::size_t, std::size_t> rows(std::size_t saved) const {
+    return saved == m_ranks ? std::make_pair(m_rank, m_rank + 1) : std::make_pair(std::size_t{0}, saved);
+  }
+  InputError wrong_length(const std::string& name, std::size_t length) const {
+    return {m_path, "dataset '" + name + "' is not that of a model of " + std::to_string(length) + " parameters",
+            "name a checkpoint of the same model"};
+  }
+
+  /// values ← elements from `begin` on of a dataset with one row.
+  void read(const std::string& name, const Vector<Exec, float>& values, std::size_t begin) {
+    const auto host = staging<Exec>(values.extent(0));
+    for_each_block(values.extent(0), [&](std::size_t first, std::size_t count) {
+      m_file.read(name, {begin + first}, {count}, host.data());
+      to_device(host, values, first, count);
+    });
+  }
+  /// values ← mean of the rows [first_row, last_row): exact for one row, added up in double otherwise.
+  void read(const std::string& name, const Vector<Exec, float>& values, std::size_t first_row, std::size_t last_row) {
+    const auto host = staging<Exec>(values.extent(0));
+    std::vector<double> sums(last_row - first_row > 1 ? host.extent(0) : 0);
+    for_each_block(values.extent(0), [&](std::size_t first, std::size_t count) {
+      std::fill(sums.begin(), sums.end(), 0.0);
+      for (std::size_t row = first_row; row < last_row; ++row) {
+        m_file.read(name, {row, first}, {1, count}, host.data());
+        for (std::size_t i = 0; i < std::min(count, sums.size()); ++i) sums[i] += static_cast<double>(host(i));
+      }
+      for (std::size_t i = 0; i < std::min(count, sums.size()); ++i)
+        host(i) = static_cast<float>(sums[i] / static_cast<double>(last_row - first_row));
+      to_device(host, values, first, count);
+    });
+  }
+  template <class Host>
+  void to_device(const Host& host, const Vector<Exec, float>& values, std::size_t first, std::size_t count) {
+    Kokkos::deep_copy(this->exec(), block(values, first, count), block(host, 0, count));
+    fence(this->exec(), "OneBit::train::checkpoint");
+  }
+
+  std::size_t m_rank, m_ranks;
+  std::string m_path;
+  ArrayReader m_file;
+};
+
+/// All that a run is between two steps, in either direction.
+template <class Exec>
+void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
+  archive.number("step", run.step);
+  archive.number("last/compressed", run.last.compressed);
+  archive.number("last/synchronised", run.last.synchronised);
+  archive.number("last/variance_l1", run.last.variance_l1);
+  archive.number("last/variance_ratio", run.last.variance_ratio);
+  archive.number("last/worker_residual_l2", run.last.worker_residual_l2);
+  archive.number("last/server_residual_l2", run.last.server_residual_l2);
+  archive.number("last/frozen_at", run.last.frozen_at);
+  archive.vector("parameters", run.x, !run.last.synchronised);
+  run.algorithm.state(archive);
+  run.results.state(archive, run.transport.traffic());
+}
+
+/// A dataset that is one whole number.
+long whole_number(const ArrayReader& file, const std::string& path, const std::string& name) {
+  const std::vector<double> values = file.reals(name);
+  if (values.size() != 1 || !(values[0] >= 0 && values[0] <= 9007199254740992.0))
+    throw InputError(path, "dataset '" + name + "' is not a whole number", "use another checkpoint");
+  return static_cast<long>(values[0]);
+}
+
+/// Steps and paths of the checkpoints in a directory, the newest first.
+std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& directory) {
+  std::map<long, fs::path, std::greater<>> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    long step = 0;
+    int length = 0;
+    if (std::sscanf(name.c_str(), "step_%10ld.h5%n", &step, &length) == 1 && length == static_cast<int>(name.size()))
+      found.emplace(step, entry.path());
+  }
+  return found;
+}
+
+/// Refuses to go on from a checkpoint, which is whole, with an input that it does not belong to.
+void check_input(const std::string& path, const config::Input& input) {
+  const ArrayReader file(path);
+  const config::Input saved = config::parse(file.text("input"), path + ", its input", {});
+  std::string different;
+  for (const std::string& difference : config::differences(saved, input)) different += "\n    " + difference;
+  if (!different.empty())
+    throw InputError(path, "it belongs to a run whose input differs from this one's (there, here):" + different,
+                     "give these keys the values of that run, or set checkpoint.restart to none");
+  const long step = whole_number(file, path, "step");
+  if (step > input.train.steps)
+    throw InputError(
+        path,
+        "it is of step " + std::to_string(step) + ", behind train.steps (" + std::to_string(input.train.steps) + ")",
+        "raise train.steps");
+}
+
+}  // namespace
+
+template <class Exec>
+void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run) {
+  const Region region("OneBit::train::checkpoint");
+  const bool root = communicator.rank() == 0;
+  const std::string partial = path + ".partial";
+  std::string steps_text;
+  communicator.collectively([&] { steps_text = run.results.steps_text(); });
+  try {
+    ArrayWriter file(communicator, partial, seal_bytes);
+    file.text("build", std::string("OneBit ") + build_version + " " + build_git + " " + build_compiler);
+    file.text("input", config::resolved(run.input));
+    file.text("steps.csv", steps_text);
+    Saver<Exec> saver(exec, communicator, partial, file, run.x.extent(0));
+    int ranks = communicator.size();
+    saver.number("ranks", ranks);
+    archive(saver, run);
+    file.close();
+    seal(communicator, partial);
+    communicator.collectively([&] {
+      if (!root) return;
+      fs::rename(partial, path);
+      sync_to_disk(fs::absolute(path).parent_path().string());
+    });
+  } catch (const AgreedError&) {
+    if (root) std::remove(partial.c_str());
+    throw;
+  }
+}
+
+Checkpoints::Checkpoints(const config::Input& input, const Communicator& communicator)
+    : m_communicator(communicator),
+      m_directory(fs::path(input.run.output) / input.checkpoint.directory),
+      m_every(input.checkpoint.every),
+      m_keep(static_cast<std::size_t>(input.checkpoint.keep)) {
+  const std::string& wanted = input.checkpoint.restart;
+  if (wanted == "none") return;
+  const bool root = communicator.rank() == 0, is_auto = wanted == "auto";
+
+  // One path a line: the input holds no control characters.
+  std::string paths = wanted;
+  if (is_auto) {
+    paths.clear();
+    if (root)
+      for (const auto& [step, path] : checkpoints_in(m_directory)) paths += path.string() + "\n";
+    paths = communicator.broadcast(paths, 0);
+  }
+  std::istringstream lines(paths);
+  for (std::string path; m_restart.empty() && std::getline(lines, path);) {
+    try {
+      verify_seal(communicator, path);
+      m_restart = path;
+    } catch (const AgreedError& error) {
+      if (!is_auto) throw AgreedError(error.status(), input.where("checkpoint.restart") + ": " + error.what());
+      if (root) std::printf("warning: %s\n  going back to the checkpoint before it\n", error.what());
+    }
+  }
+  if (restarts()) {
+    communicator.collectively(
+        [&] { located(input.where("checkpoint.restart"), [&] { check_input(m_restart, input); }); });
+    if (root) std::printf("restart: from %s\n", m_restart.c_str());
+  } else if (!paths.empty()) {
+    throw AgreedError(ExitStatus::bad_input,
+                      input.where("checkpoint.restart") + ": every checkpoint in " + m_directory.string() +
+                          " is damaged\n  remedy: check the disk; remove them, or set checkpoint.restart to none, to "
+                          "begin at step 1");
+  } else if (root) {
+    std::printf("restart: no checkpoint in %s, beginning at step 1\n", m_directory.c_str());
+  }
+}
+
+template <class Exec>
+void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
+  m_communicator.collectively([&] {
+    Restorer<Exec> restorer(exec, m_restart, m_communicator.rank(), m_communicator.size());
+    archive(restorer, run);
+    if (!run.results.go_on_from(restorer.reader().text("steps.csv"))) throw restorer.unusable("steps.csv");
+  });
+}
+
+template <class Exec>
+std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
+  const Stopwatch watch;
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08ld.h5", run.step);
+  const std::string path = (m_directory / name).string();
+  m_communicator.collectively([&] {
+    if (m_communicator.rank() == 0) fs::create_directories(m_directory);
+  });
+  write_checkpoint(exec, m_communicator, path, run);
+  if (m_communicator.rank() == 0) {
+    std::error_code ignored;
+    std::size_t kept = 0;
+    for (const auto& [step, old] : checkpoints_in(m_directory))
+      if (step > run.step || ++kept > m_keep) fs::remove(old, ignored);
+  }
+  run.results.add_checkpoint(watch.seconds());
+  return path;
+}
+
+template <class Exec>
+void read_parameters(const Exec& exec, const std::string& path, const Vector<Exec, float>& x) {
+  if (is_sealed(path)) verify_seal(path);
+  Restorer<Exec>(exec, path, 0, 1).vector("parameters", x, false);
+}
+
+std::string describe_checkpoint(const std::string& path) {
+  verify_seal(path);
+  const ArrayReader file(path);
+  const config::Input input = config::parse(file.text("input"), path + ", its input", {});
+  std::ostringstream text;
+  text << path << ": whole, " << fs::file_size(path) << " bytes\n"
+       << "step:       " << whole_number(file, path, "step") << " of " << input.train.steps << "\n"
+       << "ranks:      " << whole_number(file, path, "ranks") << "\n"
+       << "algorithm:  " << input.optimizer.algorithm << "\n"
+       << "workload:   " << config::to_string(input.workload.kind) << "\n"
+       << "written by: " << file.text("build") << "\n"
+       << "datasets:\n";
+  for (const std::string& name : file.datasets()) {
+    const std::vector<std::size_t> shape = file.shape(name);
+    if (shape.empty()) {
+      text << "  " << name << ": text\n";
+      continue;
+    }
+    text << "  " << name << ": (";
+    for (std::size_t i = 0; i < shape.size(); ++i) text << (i > 0 ? ", " : "") << shape[i];
+    text << ")\n";
+  }
+  return text.str();
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                                    \
+  template void write_checkpoint(const Exec&, const Communicator&, const std::string&, Run<Exec>&); \
+  template void Checkpoints::restore(const Exec&, Run<Exec>&) const;                                \
+  template std::string Checkpoints::write(const Exec&, Run<Exec>&) const;                           \
+  template void read_parameters(const Exec&, const std::string&, const Vector<Exec, float>&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::train

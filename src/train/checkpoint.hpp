@@ -1,0 +1,73 @@
+#pragma once
+/// \file checkpoint.hpp
+/// Checkpoints: all that a run is between two steps, in one sealed HDF5 file that all ranks write together.
+/// docs/checkpoint.md describes the file and what a restart keeps.
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/kokkos.hpp"
+#include "base/mpi.hpp"
+#include "comm/transport.hpp"
+#include "config/input.hpp"
+#include "optim/algorithm.hpp"
+#include "train/results.hpp"
+
+namespace onebit::train {
+
+/// A run between two steps. The references outlive it.
+template <class Exec>
+struct Run {
+  const config::Input& input;
+  const Vector<Exec, float>& x;  ///< (d) parameters
+  optim::Algorithm<Exec>& algorithm;
+  Results& results;
+  const comm::Transport<Exec>& transport;
+  long step = 0;               ///< the last one that is complete
+  optim::StepState last = {};  ///< what it said
+};
+
+/// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.
+/// \throws AgreedError
+template <class Exec>
+void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run);
+
+/// The checkpoints of one run (section `checkpoint` of the input). Members are collective and throw AgreedError.
+class Checkpoints {
+public:
+  /// Finds, and verifies, the checkpoint from which `checkpoint.restart` asks to go on; says on rank 0 which that is.
+  /// Refuses one whose input differs from `input` in what is computed.
+  Checkpoints(const config::Input& input, const Communicator& communicator);
+
+  /// Whether this run goes on from a checkpoint.
+  bool restarts() const { return !m_restart.empty(); }
+  /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
+  /// number of ranks is another one (docs/checkpoint.md).
+  template <class Exec>
+  void restore(const Exec& exec, Run<Exec>& run) const;
+
+  /// Whether a checkpoint is due after step `step`.
+  bool due(long step) const { return m_every > 0 && step % m_every == 0; }
+  /// Writes one into the directory, and removes those that are more than `checkpoint.keep` or of later steps, which
+  /// another run left. \returns its path
+  template <class Exec>
+  std::string write(const Exec& exec, Run<Exec>& run) const;
+
+private:
+  const Communicator& m_communicator;
+  std::filesystem::path m_directory;
+  long m_every;
+  std::size_t m_keep;
+  std::string m_restart;  ///< file to go on from; empty to begin at step 1
+};
+
+/// x ← parameters of a checkpoint. Not collective. \throws InputError
+template <class Exec>
+void read_parameters(const Exec& exec, const std::string& path, const Vector<Exec, float>& x);
+
+/// Verifies a checkpoint and says in a few lines what it holds. Not collective. \throws InputError for a damaged one
+std::string describe_checkpoint(const std::string& path);
+
+}  // namespace onebit::train

@@ -1,0 +1,41 @@
+#pragma once
+/// \file stop_signal.hpp
+/// Signals with which a batch system announces that it will take the nodes away.
+
+#include <csignal>
+
+namespace onebit::train {
+
+/// While one lives, SIGTERM and SIGUSR1 are noted and end nothing; the step loop asks, so that all ranks can agree.
+class StopSignal {
+public:
+  StopSignal() {
+    received() = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { received() = 1; };
+    action.sa_flags = SA_RESTART;
+    ::sigemptyset(&action.sa_mask);
+    ::sigaction(SIGTERM, &action, &m_terminate);
+    ::sigaction(SIGUSR1, &action, &m_user);
+  }
+  ~StopSignal() {
+    ::sigaction(SIGTERM, &m_terminate, nullptr);
+    ::sigaction(SIGUSR1, &m_user, nullptr);
+  }
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  /// Whether this process has received one of them.
+  bool operator()() const { return received() != 0; }
+
+private:
+  static volatile std::sig_atomic_t& received() {
+    static volatile std::sig_atomic_t flag = 0;
+    return flag;
+  }
+
+  struct sigaction m_terminate {
+  }, m_user{};
+};
+
+}  // namespace onebit::train
