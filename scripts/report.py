@@ -21,7 +21,6 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import sys
 import urllib.parse
 import warnings
@@ -34,7 +33,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 
 matplotlib.rcParams.update({"svg.hashsalt": "onebit", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25,
-                            "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+                            "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False,
                             "figure.constrained_layout.use": True})
 warnings.filterwarnings("ignore", message="Glyph")  # a name may hold characters that the font lacks
 
@@ -60,8 +59,20 @@ class Figure(collections.namedtuple("Figure", "name svg caption")):
     pass
 
 
-class Table(collections.namedtuple("Table", "header rows anchors")):
-    """Cells are texts, links, or lists of links; `anchors` are names of rows, or nothing."""
+def is_text(cell):
+    text = cell.text if isinstance(cell, Link) else cell
+    return isinstance(text, str) and bool(re.match(r"[^\W\d]", text))
+
+
+class Table:
+    """Cells are texts, links, or lists of links; `anchors` are names of rows. Columns without any content are left out."""
+
+    def __init__(self, header, rows, anchors=None):
+        kept = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
+        self.header, self.rows = [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+        self.anchors = anchors or [""] * len(rows)
+        # Columns of words start at the left, columns of numbers end at the right.
+        self.is_text = [place == 0 or any(is_text(row[place]) for row in self.rows) for place in range(len(kept))]
 
 
 class Heading(collections.namedtuple("Heading", "level text")):
@@ -88,18 +99,20 @@ p { max-width: 60rem; margin: .5rem 0; }
 a { color: #00588a; text-decoration: none; } a:hover { text-decoration: underline; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #e2e2e2; white-space: nowrap; }
-th { text-align: right; vertical-align: bottom; background: #f2f5f8; border-bottom: 1px solid #9ab; }
-th:first-child, td:first-child { text-align: left; } td.text { text-align: left; }
-td:first-child, td.text { white-space: normal; min-width: 9rem; overflow-wrap: anywhere; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e2e2e2; }
+td { white-space: nowrap; }
+th { vertical-align: bottom; background: #f2f5f8; border-bottom: 1px solid #9ab; }
+.text { text-align: left; } td.text { white-space: normal; overflow-wrap: break-word; max-width: 34rem; }
+td:first-child { min-width: 11rem; overflow-wrap: anywhere; }
 tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
-@page { margin: 14mm; }
+@page { size: A4 landscape; margin: 12mm; }
 @media print {
   body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
-  .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; } th { white-space: normal; }
+  .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; }
+  figure img { max-height: 150mm; }
 }
 """
 
@@ -111,11 +124,6 @@ def html_cell(cell):
         title = f' title="{html.escape(visible(cell.note))}"' if cell.note else ""
         return f'<a href="{html.escape(url(cell.target))}"{title}>{html.escape(visible(cell.text))}</a>'
     return html.escape(visible(cell))
-
-
-def is_text(cell):
-    text = cell.text if isinstance(cell, Link) else cell
-    return isinstance(text, str) and bool(re.match(r"[^\W\d]", text))
 
 
 def to_html(title, blocks):
@@ -135,12 +143,12 @@ def to_html(title, blocks):
             parts.append(f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
                          f"<figcaption>{caption}</figcaption></figure>")
         elif isinstance(block, Table):
-            parts.append('<div class="wide"><table><thead><tr>'
-                         + "".join(f"<th>{html_cell(cell)}</th>" for cell in block.header) + "</tr></thead><tbody>")
-            for place, row in enumerate(block.rows):
-                anchor = f' id="{block.anchors[place]}"' if block.anchors and block.anchors[place] else ""
-                parts.append(f"<tr{anchor}>" + "".join(
-                    f'<td{" class=text" if is_text(cell) else ""}>{html_cell(cell)}</td>' for cell in row) + "</tr>")
+            kinds = [" class=text" if text else "" for text in block.is_text]
+            parts.append('<div class="wide"><table><thead><tr>' + "".join(
+                f"<th{kind}>{html_cell(cell)}</th>" for kind, cell in zip(kinds, block.header)) + "</tr></thead><tbody>")
+            for anchor, row in zip(block.anchors, block.rows):
+                parts.append((f'<tr id="{anchor}">' if anchor else "<tr>") + "".join(
+                    f"<td{kind}>{html_cell(cell)}</td>" for kind, cell in zip(kinds, row)) + "</tr>")
             parts.append("</tbody></table></div>")
         else:
             parts.append(f"<p>{html_cell(block)}</p>")
@@ -171,7 +179,7 @@ def to_markdown(title, blocks, figures):
                          + markdown_text(block.caption))
         elif isinstance(block, Table):
             lines = [[markdown_cell(cell) for cell in row] for row in [block.header, *block.rows]]
-            lines.insert(1, ["---"] * len(block.header))
+            lines.insert(1, ["---" if text else "---:" for text in block.is_text])
             parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
         else:
             parts.append(markdown_cell(block))
@@ -193,16 +201,22 @@ class Problem:
         values = {key: {run.input.get(key) for run in runs if run.input} for key in keys}
         self.shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
         self.varying = [key for key in keys if len(values[key]) > 1 and key != "run.backend"]
-        self.varies = {name: len({run.value(name) for run in runs}) > 1 for name in ("backend", "ranks", "threads")}
+        # Labels name what tells configurations apart, and no more.
+        self.named = ["algorithm"]
+        for name in ("backend", "ranks", "threads", *self.varying):
+            def told_apart(names):
+                return len({tuple(run.value(name) for name in names) for run in runs if run.input})
+            if len(self.named) < 6 and told_apart([*self.named, name]) > told_apart(self.named):
+                self.named.append(name)
         groups = collections.defaultdict(list)
         for run in runs:
             groups[self.configuration(run)].append(run)
-        self.configurations, self.keys = {}, {}
-        for key, group in groups.items():
+        self.configurations = {}
+        for group in groups.values():
             label = self.label(group[0])
             if label in self.configurations:
                 label = next(f"{label} #{n}" for n in range(2, len(runs) + 2) if f"{label} #{n}" not in self.configurations)
-            self.configurations[label], self.keys[label] = group, key
+            self.configurations[label] = group
 
     def configuration(self, run, without=()):
         """What a run was, but for its seed, and but for `without`."""
@@ -211,15 +225,18 @@ class Problem:
         places = [(name, run.value(name)) for name in ("backend", "ranks", "threads") if name not in without]
         return (*places, *((key, run.input.get(key)) for key in self.varying if key not in without))
 
-    def label(self, run):
-        """Algorithm, ranks, backend, and the first of the keys in which the problem's inputs differ."""
+    def label(self, run, without=()):
         if not run.input:
             return run.name
-        words = [run.value("algorithm")]
-        words += [f"{run.value(name)}{unit}" for name, unit in (("backend", ""), ("ranks", " ranks"), ("threads", " threads"))
-                  if self.varies[name]]
-        others = [key for key in self.varying if key != "optimizer.algorithm"]
-        words += [f"{key.split('.')[1]} {run.input.get(key, '?')}" for key in others[:3]]
+        words = []
+        for name in self.named:
+            value = run.value(name) or "?"
+            if name in ("ranks", "threads"):
+                value += f" {name[:-1]}" if value == "1" else f" {name}"
+            elif "." in name:
+                value = f"{name} {value}"
+            if name not in without:
+                words.append(value)
         return ", ".join(words)
 
 
@@ -237,7 +254,7 @@ class ReportedRun(Run):
 
     def value(self, name):
         column = {"threads": "threads_per_rank", "workload.kind": "workload"}.get(name, name)
-        return self.run.get(column) or self.input.get(self.INPUT_KEYS.get(name, ""), "")
+        return self.run.get(column) or self.input.get(self.INPUT_KEYS.get(name, name), "")
 
     def link(self, text, name, column=""):
         note = f"{os.path.join(self.name, name)}{': ' + column if column else ''}"
@@ -301,6 +318,9 @@ def rate_text(value):
 
 
 def time_text(seconds):
+    """In milliseconds."""
+    if seconds < 5e-7:
+        return "0" if seconds >= 0 else ""
     return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
 
 
@@ -391,6 +411,8 @@ def losses_figure(problem, name):
                 continue
             for axes, column in zip(panels[0], (0, 1)):
                 x, y, low, high = ([point[i] for point in points] for i in (column, 2, 3, 4))
+                if x[-1] == 0:  # one rank sends nothing
+                    continue
                 line, = axes.plot(x, y, linewidth=0.8 if by_algorithm else 1.5, **look)
                 if not by_algorithm:
                     axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
@@ -437,7 +459,8 @@ def bars(rows, name, caption, x_label, formatter=None):
         left = [a + b for a, b in zip(left, lengths)]
     marks = [(row[2], place) for place, row in enumerate(rows) if row[2] is not None]
     if marks:
-        axes.plot(*zip(*marks), "|", color="black", markersize=12, markeredgewidth=2, label="dense fp32 every step")
+        axes.plot(*zip(*marks), "|", color="black", markersize=12, markeredgewidth=2, label="dense fp32 every step",
+                  clip_on=False)
     axes.set_yticks(range(len(rows)))
     axes.set_yticklabels([shown(row[0]) for row in rows])
     axes.set(xlabel=x_label)
@@ -462,6 +485,10 @@ def lines(groups, name, caption, **axes_labels):
 # --- sections ---------------------------------------------------------------------
 
 
+def counted(count, noun):
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def more(count):
     return f" {count - MOST_BARS} more are in the table." if count > MOST_BARS else ""
 
@@ -469,9 +496,10 @@ def more(count):
 def overview(runs, benches, problems):
     whole = complete(runs)
     yield Heading(2, "Overview")
-    words = f"{len(runs)} runs: {len(whole)} complete, {len(runs) - len(whole)} incomplete."
     configurations = sum(len(problem.configurations) for problem in problems)
-    yield f"{words} {len(problems)} problems, {configurations} configurations. {len(benches)} benchmarks of collectives."
+    yield (f"{counted(len(runs), 'run')}, {len(whole)} of them complete, of {counted(configurations, 'configuration')} in "
+           f"{counted(len(problems), 'problem')}. "
+           + (f"{counted(len(benches), 'benchmark')} of collectives." if benches else ""))
     columns = {"version": "version", "git": "git", "compiler": "compiler", "kokkos": "Kokkos", "mpi": "MPI", "blas": "BLAS",
                "blas_core": "BLAS kernels", "backend": "backends", "transport": "transport", "network": "network",
                "ranks": "ranks", "threads_per_rank": "threads of a rank", "slurm_cluster": "Slurm cluster",
@@ -483,7 +511,7 @@ def overview(runs, benches, problems):
             words = [f"{value} ({count} runs)" if len(found) > 1 else value for value, count in found.most_common(6)]
             rows.append([name, "; ".join(words) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")])
     if rows:
-        yield Table(["of complete runs", ""], rows, None)
+        yield Table(["of complete runs", ""], rows)
     missing = [(run, run.what_is_missing()) for run in runs]
     missing = [(run, words) for run, words in missing if words or not run.complete]
     if missing:
@@ -492,7 +520,7 @@ def overview(runs, benches, problems):
                "A run that goes on writes to files that end in .partial.")
         yield Table(["run", "state", "what is missing or broken"],
                     [[run.link(run.name, next(iter(run.links), "")), run.state(), "; ".join(words)]
-                     for run, words in missing], None)
+                     for run, words in missing])
 
 
 def configuration_section(problem):
@@ -508,7 +536,7 @@ def configuration_section(problem):
         section, name = key.split(".", 1)
         groups[section].append(f"{name}: {value}" if value else f"{name}: \"\"")
     yield Table(["section", "keys"], [[resolved.link(section, "input.resolved.yaml"), ", ".join(words)]
-                                      for section, words in groups.items()], None)
+                                      for section, words in groups.items()])
 
 
 def results_section(problem):
@@ -527,7 +555,7 @@ def results_section(problem):
             cell_of(whole, "variance_frozen_at_step", rate_text), cell_of(whole, "training_s", rate_text),
             *(runs[0].input.get(key, "") for key in problem.varying[:8])])
     yield Table(["configuration", "runs", "final validation loss", "least–greatest", "final training loss", "tokens/s",
-                 "bytes sent by a rank", "reduction", "T_w", "training / s", *problem.varying[:8]], rows, None)
+                 "bytes sent by a rank", "reduction", "T_w", "training / s", *problem.varying[:8]], rows)
     if len(problem.varying) > 8:
         yield (f"The inputs differ in {len(problem.varying)} keys, of which eight are shown; the others: "
                + ", ".join(problem.varying[8:]) + ".")
@@ -562,7 +590,7 @@ def profile_section(problem, name):
     yield bars(figure_rows, f"{name}_phases", "Mean time of a step of each phase, by its parts, over ranks and seeds."
                + more(len(figure_rows)), "milliseconds")
     yield Table(["configuration", "phase", *(f"{text} / ms" for text in (*PARTS.values(), "total")), "communication"],
-                rows, None)
+                rows)
 
 
 def volume_section(problem, name):
@@ -589,7 +617,7 @@ def volume_section(problem, name):
                "dense fp32 allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank",
                lambda x, _: with_unit(x))
     yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce", "by all-to-all",
-                 "by all-gather", "dense fp32", "reduction", "in compressed phase"], rows, None)
+                 "by all-gather", "dense fp32", "reduction", "in compressed phase"], rows)
 
 
 def twins(problem, without):
@@ -602,16 +630,6 @@ def twins(problem, without):
     return groups
 
 
-def words_of(problem, run, without):
-    """The configuration's label without some of its words."""
-    problem_words = [(None, run.value("algorithm"))]
-    problem_words += [(n, f"{run.value(n)}{u}") for n, u in (("backend", ""), ("ranks", " ranks"), ("threads", " threads"))]
-    words = [text for name, text in problem_words if name is None or name not in without and problem.varies[name]]
-    words += [f"{key.split('.')[1]} {run.input.get(key, '?')}" for key in problem.varying
-              if key != "optimizer.algorithm" and key not in without][:3]
-    return ", ".join(words)
-
-
 def backend_section(problem, name):
     names = sorted({run.value("backend") for run in complete(problem.runs)} - {""})
     if len(names) < 2:
@@ -621,7 +639,7 @@ def backend_section(problem, name):
         found = {runs[0].value("backend"): runs for runs in sets}
         if len(found) < 2:
             continue
-        label = words_of(problem, sets[0][0], ("backend",))
+        label = problem.label(sets[0][0], ("backend",))
         speeds = {b: mean(number(run.run["tokens_per_s"]) for run in runs) for b, runs in found.items()}
         base = next(iter(b for b in names if b in found))
         hashes = {run.run.get("parameters_hash") for runs in found.values() for run in runs if run.value("seed") ==
@@ -636,14 +654,12 @@ def backend_section(problem, name):
     yield ("Configurations that differ in the backend alone. The hash of the final parameters is equal where both backends "
            "ended in the same bits.")
     yield Table(["configuration", *(f"tokens/s, {b}" for b in names), *(f"{b} ÷ {names[0]}" for b in names[1:]), "final bits"],
-                rows, None)
+                rows)
     figure_rows = [(f"{label}: {b}", {"tokens/s": speed}, None) for label, points in groups.items() for b, speed in points]
     yield bars(figure_rows, f"{name}_backends", "Tokens per second on each backend." + more(len(figure_rows)), "tokens/s")
 
 
 def scaling_section(problem, name):
-    if not problem.varies["ranks"] and not problem.varies["threads"]:
-        return
     without = ("ranks", "threads", "train.batch")
     rows, groups = [], collections.defaultdict(list)
     for sets in twins(problem, without).values():
@@ -655,7 +671,7 @@ def scaling_section(problem, name):
         if len({point[:2] for point in points}) < 2:
             continue
         points.sort(key=lambda point: point[:3])
-        label = words_of(problem, sets[0][0], without)
+        label = problem.label(sets[0][0], without)
         cores, base = points[0][0] * points[0][1], points[0][2]
         for ranks, threads, speed, runs in points:
             used = ranks * threads
@@ -679,9 +695,9 @@ def scaling_section(problem, name):
     first = max((points[0] for points in groups.values()), key=lambda point: point[1])
     axes.plot(places, [first[1] * x / first[0] for x in places], color="0.7", linewidth=1, linestyle=":", zorder=0)
     yield finish()
-    yield Table(["configuration", "ranks", "threads", "batch", "tokens/s", "speed-up", "efficiency"], rows, None)
-    yield ("Speed-up and efficiency are against the row with the fewest ranks, which are threads of one machine or cores of "
-           "many: where there are more of them than cores, efficiency is lost for that reason alone.")
+    yield Table(["configuration", "ranks", "threads", "batch", "tokens/s", "speed-up", "efficiency"], rows)
+    yield ("Speed-up and efficiency are against the configuration's first row. Where ranks × threads are more than the cores, "
+           "efficiency is lost for that reason alone.")
 
 
 def all_runs_section(problems):
@@ -728,8 +744,7 @@ def bench_sections(benches, top, reports):
         axes.set(xscale="log", yscale="log")
         axes.xaxis.set_major_formatter(lambda x, _: with_unit(x))
         yield finish()
-        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "mean / ms", "p99 / ms", "bus bandwidth"], cells,
-                    None)
+        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "mean / ms", "p99 / ms", "bus bandwidth"], cells)
 
 
 def report(runs, benches, top, reports):
@@ -776,8 +791,9 @@ def main():
     figures = output.with_name(f"{output.stem}_figures")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(figures, ignore_errors=True)
-        figures.mkdir()
+        figures.mkdir(exist_ok=True)
+        for old in figures.glob("*.svg"):
+            old.unlink()
         for block in blocks:
             if isinstance(block, Figure):
                 (figures / f"{block.name}.svg").write_bytes(block.svg)

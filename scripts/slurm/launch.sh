@@ -34,14 +34,18 @@ else
 fi
 
 command=("${launch[@]}" "$binary" train "$input" ${backend:+--set "run.backend=$backend"} "$@")
+if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 ]]; then
+  command+=(--set checkpoint.restart=auto)
+fi
 echo "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1)):" \
   "$SLURM_NTASKS ranks, $OMP_NUM_THREADS threads each"
 echo "${command[*]}"
 
 # Told to stop, every rank writes a checkpoint and ends with status 75. mpirun
 # hands SIGUSR1 on to the ranks, but takes SIGTERM as an order to kill them.
+told=no
 stop() {
-  signalled=yes
+  signalled=yes told=yes
   kill -USR1 "$launcher" 2>/dev/null || true
 }
 "${command[@]}" &
@@ -55,15 +59,21 @@ while :; do
 done
 trap '' USR1 TERM
 
-# Not after scancel, which sends the same signals to a job that is to stay away.
-if [[ $status -eq 75 ]]; then
+# 75: stopped with a checkpoint. A rank that was told before it had begun died of
+# the signal (128 + SIGUSR1) and had nothing to save.
+if [[ $status -eq 75 || ($told == yes && $status -eq 138) ]]; then
   job=$SLURM_JOB_ID
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then
+    # The number of one task is that of the whole array too.
+    job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+  fi
+  # Not after scancel, which sends signals too, to a job that is to stay away.
   state=$(scontrol --oneliner show job "$job" | grep -o ' JobState=[A-Z_]*' | cut -d= -f2)
   if [[ $state == RUNNING || $state == PREEMPTED ]]; then
-    echo "job $job stopped with a checkpoint and is requeued"
+    echo "job $job was stopped (status $status) and is requeued"
     scontrol requeue "$job"
   else
-    echo "job $job stopped with a checkpoint; it is $state and not requeued"
+    echo "job $job was stopped (status $status) and is $state: not requeued"
   fi
 fi
 # The exit status of the program becomes that of the job.
