@@ -45,6 +45,7 @@ PARTS = {"forward": "forward", "backward_everything_else": "backward", "backward
          "step_all_gather": "all-gather", "step_update": "update"}
 # Keys of the input that say where a run takes place, or how it is watched; not what is computed.
 ASIDE = re.compile(r"run\.(output|seed|dump_parameters|progress_interval_s|check_replicas_every)|checkpoint\.|bench\.")
+PLACES = ("backend", "ranks", "threads")
 PROBLEM = re.compile(r"(workload|model|data|quadratic|replay)\.")
 
 
@@ -61,7 +62,7 @@ class Figure(collections.namedtuple("Figure", "name svg caption")):
 
 def is_text(cell):
     text = cell.text if isinstance(cell, Link) else cell
-    return isinstance(text, str) and bool(re.match(r"[^\W\d]", text))
+    return isinstance(text, list) or not re.match(r"$|[-+]?[\d.]", text)
 
 
 class Table:
@@ -103,7 +104,7 @@ th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e2e
 td { white-space: nowrap; }
 th { vertical-align: bottom; background: #f2f5f8; border-bottom: 1px solid #9ab; }
 .text { text-align: left; } td.text { white-space: normal; overflow-wrap: break-word; max-width: 34rem; }
-td:first-child { min-width: 11rem; overflow-wrap: anywhere; }
+td:first-child { min-width: 13rem; overflow-wrap: anywhere; }
 tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
@@ -112,14 +113,14 @@ figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
   body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
   .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; }
-  figure img { max-height: 150mm; }
+  figure img { max-height: 92mm; }
 }
 """
 
 
 def html_cell(cell):
     if isinstance(cell, list):
-        return " ".join(map(html_cell, cell))
+        return "&nbsp;".join(map(html_cell, cell))
     if isinstance(cell, Link):
         title = f' title="{html.escape(visible(cell.note))}"' if cell.note else ""
         return f'<a href="{html.escape(url(cell.target))}"{title}>{html.escape(visible(cell.text))}</a>'
@@ -203,14 +204,19 @@ class Problem:
         self.varying = [key for key in keys if len(values[key]) > 1 and key != "run.backend"]
         # Labels name what tells configurations apart, and no more.
         self.named = ["algorithm"]
-        for name in ("backend", "ranks", "threads", *self.varying):
+        for name in (*PLACES, *self.varying):
             def told_apart(names):
                 return len({tuple(run.value(name) for name in names) for run in runs if run.input})
             if len(self.named) < 6 and told_apart([*self.named, name]) > told_apart(self.named):
                 self.named.append(name)
         groups = collections.defaultdict(list)
-        for run in runs:
-            groups[self.configuration(run)].append(run)
+        for run in sorted(runs, key=lambda run: not run.run):
+            key = self.configuration(run)
+            if run.input and not run.run:
+                # What has not ended does not tell its ranks: it belongs to the only configuration that has the same input.
+                same = [other for other in groups if other[len(PLACES):] == key[len(PLACES):]]
+                key = same[0] if len(same) == 1 else key
+            groups[key].append(run)
         self.configurations = {}
         for group in groups.values():
             label = self.label(group[0])
@@ -222,7 +228,7 @@ class Problem:
         """What a run was, but for its seed, and but for `without`."""
         if not run.input:
             return (run.name,)
-        places = [(name, run.value(name)) for name in ("backend", "ranks", "threads") if name not in without]
+        places = [(name, run.value(name)) for name in PLACES if name not in without]
         return (*places, *((key, run.input.get(key)) for key in self.varying if key not in without))
 
     def label(self, run, without=()):
@@ -263,6 +269,8 @@ class ReportedRun(Run):
     def state(self):
         if self.complete:
             return "complete"
+        if self.run:
+            return "complete, and begun again"
         wanted = self.steps_wanted()
         if self.steps:
             return f"incomplete: {self.steps_done()} of {wanted or '?'} steps"
@@ -271,7 +279,7 @@ class ReportedRun(Run):
     def what_is_missing(self):
         found = list(self.problems)
         if self.run and not self.complete:
-            found.append("run.csv is an earlier run's; a later one has begun")
+            found.append("whole files are an earlier run's; a later one has begun, and does not count here")
         elif self.run and self.unfinished:
             found.append(f"files of a later run that has not ended: {', '.join(self.unfinished)}")
         return found
@@ -450,7 +458,7 @@ def bars(rows, name, caption, x_label, formatter=None):
     """Stacked horizontal bars; `rows` are (label, {part: length}, mark or nothing)."""
     rows = rows[:MOST_BARS]
     parts = list(dict.fromkeys(part for _, lengths, _ in rows for part in lengths))
-    figure, axes = pyplot.subplots(figsize=(10, 0.9 + 0.27 * len(rows)))
+    figure, axes = pyplot.subplots(figsize=(10, max(1.9, 0.9 + 0.27 * len(rows))))
     left = [0.0] * len(rows)
     for place, part in enumerate(parts):
         lengths = [row[1].get(part, 0.0) for row in rows]
@@ -508,7 +516,7 @@ def overview(runs, benches, problems):
     for column, name in columns.items():
         found = collections.Counter(run.run[column] for run in whole if run.run.get(column))
         if found:
-            words = [f"{value} ({count} runs)" if len(found) > 1 else value for value, count in found.most_common(6)]
+            words = [f"{value} ({counted(count, 'run')})" if len(found) > 1 else value for value, count in found.most_common(6)]
             rows.append([name, "; ".join(words) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")])
     if rows:
         yield Table(["of complete runs", ""], rows)

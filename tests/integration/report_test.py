@@ -197,6 +197,7 @@ class Report(unittest.TestCase):
         self.assertIn("no run.csv", rows["cut"][2])
         self.assertEqual(rows["begun"][1], "incomplete: no steps")
         self.assertIn("a later one has begun", rows["again"][2])
+        self.assertEqual(rows["again"][1], "complete, and begun again")
         self.assertIn("no steps.csv", rows["lost"][2])
         self.assertIn("incomplete", rows["empty"][1])
         self.assertIn("incomplete", rows["never"][1])
