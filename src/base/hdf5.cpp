@@ -3,7 +3,9 @@
 
 #include "base/hdf5.hpp"
 
+#include <fcntl.h>
 #include <hdf5.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -216,6 +218,24 @@ std::size_t ArrayReader::largest(std::size_t element) const {
   return unknown ? 0 : static_cast<std::size_t>(bytes) / element;
 }
 
+namespace {
+
+/// A file beside one that is written, which keeps room on the disk for its metadata: the library (1.10) crashes at its
+/// end where these cannot be written.
+std::string ballast(const std::string& path) { return path + ".reserve"; }
+
+void reserve(const std::string& path) {
+  constexpr off_t bytes = 1 << 16;
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const bool reserved = file >= 0 && ::posix_fallocate(file, 0, bytes) == 0;
+  if (file >= 0) ::close(file);
+  if (reserved) return;
+  std::remove(path.c_str());
+  throw unwritable(path);
+}
+
+}  // namespace
+
 struct ArrayWriter::Handles {
   Handles(const Communicator& communicator, const std::string& path, std::size_t user_block)
       : access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose) {
@@ -247,6 +267,9 @@ struct ArrayWriter::Handles {
 ArrayWriter::ArrayWriter(const Communicator& communicator, const std::string& path, std::size_t user_block)
     : m_communicator(communicator), m_path(path) {
   silence_library();
+  communicator.collectively([&] {
+    if (communicator.rank() == 0) reserve(ballast(path));
+  });
   m_handles = std::make_unique<Handles>(communicator, path, user_block);
   communicator.collectively([&] {
     if (m_handles->file < 0) throw unwritable(path);
@@ -296,9 +319,19 @@ void ArrayWriter::text(const std::string& name, const std::string& text) {
 
 void ArrayWriter::close() {
   m_handles->close_dataset();
+  const bool root = m_communicator.rank() == 0;
+  const bool failed = m_communicator.sum(std::uint64_t{!m_handles->good}) > 0;
+  if (failed && root) {
+    // Room for the metadata, without which the library does not survive this.
+    std::error_code ignored;
+    std::filesystem::resize_file(m_path, 0, ignored);
+    std::filesystem::remove(ballast(m_path), ignored);
+  }
+  m_communicator.barrier();
   m_handles->good = H5Fclose(m_handles->file) >= 0 && m_handles->good;
+  if (!failed && root) std::remove(ballast(m_path).c_str());
   m_communicator.collectively([&] {
-    if (!m_handles->good) throw unwritable(m_path);
+    if (!m_handles->good || failed) throw unwritable(m_path);
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include "train/checkpoint.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -275,7 +277,8 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
     seal(communicator, partial);
     communicator.collectively([&] {
       if (!root) return;
-      fs::rename(partial, path);
+      if (std::rename(partial.c_str(), path.c_str()) != 0)
+        throw RunError(path, "the complete file could not be renamed", "check the directory");
       sync_to_disk(fs::absolute(path).parent_path().string());
     });
   } catch (const AgreedError&) {
@@ -289,6 +292,15 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
       m_directory(fs::path(input.run.output) / input.checkpoint.directory),
       m_every(input.checkpoint.every),
       m_keep(static_cast<std::size_t>(input.checkpoint.keep)) {
+  // Refused now rather than after hours of training.
+  communicator.collectively([&] {
+    std::error_code error;
+    if (m_every == 0 || communicator.rank() > 0) return;
+    fs::create_directories(m_directory, error);
+    if (error || ::access(m_directory.c_str(), W_OK) != 0)
+      throw InputError(input.where("checkpoint.directory"),
+                       "directory '" + m_directory.string() + "' cannot be written", "name one that you may write");
+  });
   const std::string& wanted = input.checkpoint.restart;
   if (wanted == "none") return;
   const bool root = communicator.rank() == 0, is_auto = wanted == "auto";
@@ -340,17 +352,16 @@ std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
   char name[32];
   std::snprintf(name, sizeof name, "step_%08ld.h5", run.step);
   const std::string path = (m_directory / name).string();
-  m_communicator.collectively([&] {
-    if (m_communicator.rank() == 0) fs::create_directories(m_directory);
-  });
+  std::error_code ignored;  // where it cannot be made, the file cannot be written
+  if (m_communicator.rank() == 0) fs::create_directories(m_directory, ignored);
+  run.results.count_checkpoint();
   write_checkpoint(exec, m_communicator, path, run);
   if (m_communicator.rank() == 0) {
-    std::error_code ignored;
     std::size_t kept = 0;
     for (const auto& [step, old] : checkpoints_in(m_directory))
       if (step > run.step || ++kept > m_keep) fs::remove(old, ignored);
   }
-  run.results.add_checkpoint(watch.seconds());
+  run.results.add_checkpoint_time(watch.seconds());
   return path;
 }
 

@@ -70,11 +70,6 @@ void Results::add(const StepRecord& record) {
 
 double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
 
-void Results::add_checkpoint(double seconds) {
-  ++m_checkpoints;
-  m_checkpoint_seconds += seconds;
-}
-
 void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic) {
   comm::Traffic all = m_earlier_traffic;
   all.allreduce += traffic.allreduce;

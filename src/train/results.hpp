@@ -47,8 +47,9 @@ public:
   void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
               const comm::Traffic& traffic);
 
-  /// Counts a checkpoint that took so long.
-  void add_checkpoint(double seconds);
+  /// Counts a checkpoint: its number before it is written, so that it holds itself; its time afterwards.
+  void count_checkpoint() { ++m_checkpoints; }
+  void add_checkpoint_time(double seconds) { m_checkpoint_seconds += seconds; }
 
   /// Saves or restores the sums over all steps so far. \param traffic of this process, so far
   void state(optim::NumberArchive& archive, const comm::Traffic& traffic);

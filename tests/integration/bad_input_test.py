@@ -229,6 +229,24 @@ case("dump_in_missing_directory", QUADRATIC + "run:\n  dump_parameters: no/such.
      "file 'out/no/such.h5' cannot be written", ranks=2)
 case("dump_is_directory", QUADRATIC + "run:\n  dump_parameters: taken\n", "input.yaml:4:3", "cannot be written",
      prepare=lambda d: (d / "out/taken").mkdir())
+RESTART = QUADRATIC + "checkpoint:\n  restart: earlier.h5\n"
+case("restart_from_nothing", RESTART, "input.yaml:4:3: earlier.h5: the file does not exist", ranks=2)
+case("restart_from_text", RESTART, "input.yaml:4:3: earlier.h5: this is not a checkpoint", ranks=3,
+     prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
+case("restart_from_seal_alone", RESTART, "input.yaml:4:3: earlier.h5: this file is damaged", ranks=2,
+     prepare=lambda d: (d / "earlier.h5").write_text("OneBit sealed file 1\nsize 00000000000000999999 bytes\n"))
+case("restart_from_directory", RESTART, "input.yaml:4:3: earlier.h5: this is not an ordinary file", ranks=2,
+     prepare=lambda d: (d / "earlier.h5").mkdir())
+case("restart_all_damaged", QUADRATIC + "checkpoint:\n  restart: auto\n", "input.yaml:4:3", "every checkpoint in",
+     ranks=2, prepare=lambda d: ((d / "out/checkpoints").mkdir(),
+                                 (d / "out/checkpoints/step_00000003.h5").write_text("step")))
+case("restart_is_empty", QUADRATIC + "checkpoint:\n  restart: ''\n", "input.yaml:4:3", "checkpoint.restart is empty")
+case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
+     "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
+case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),
+     output=None, ranks=2)
+case("verify_of_text", None, "earlier.h5: this is not a checkpoint", command=("checkpoint", "verify", "earlier.h5"),
+     output=None, prepare=lambda d: (d / "earlier.h5").write_text("x" * 5000))
 FROM = QUADRATIC + "optimizer: {algorithm: %s}\nwarmup:\n  from: earlier.h5\n"
 case("variance_missing", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", ranks=2)
 case("variance_is_text", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", "not an HDF5 file", ranks=3,
@@ -370,6 +388,10 @@ case("full_disk_in_the_run", QUADRATIC, "out/steps.csv", "writing failed", statu
      arguments=("--set", "train.steps=100000"))
 case("full_disk_for_parameters", QUADRATIC, "out/x.h5", "could not be written", status=1, ranks=2, tmpfs="256k",
      completes=True, arguments=("--set", "quadratic.dimension=200000", "--set", "run.dump_parameters=x.h5"))
+case("full_disk_for_checkpoint", QUADRATIC, "step_00000001.h5", "could not be written", "free space", status=1, ranks=2,
+     tmpfs="256k", arguments=("--set", "quadratic.dimension=200000", "--set", "checkpoint.every=1"))
+case("checkpoints_are_a_file", QUADRATIC + "checkpoint:\n  every: 1\n", "input.yaml (checkpoint.directory has its default)",
+     "out/checkpoints' cannot be written", ranks=2, prepare=lambda d: (d / "out/checkpoints").write_text("mine"))
 case("full_standard_output", QUADRATIC, "standard output: writing failed", status=1, stdout="/dev/full",
      command=("validate", "input.yaml"))
 

@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "../optim_reference.hpp"
@@ -45,6 +46,28 @@ config::Input make_input(const std::string& algorithm) {
   input.warmup.steps = {"", 20};
   return input;
 }
+
+/// Copies of the vectors that an algorithm hands to an archive.
+template <class Exec>
+class Vectors final : public optim::Archive<Exec> {
+public:
+  Vectors() : optim::Archive<Exec>(Exec()) {}
+  bool restores() const override { return false; }
+  const std::string& file() const override { return m_file; }
+  void numbers(const std::string&, std::vector<double>&, bool) override {}
+  void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
+    m_vectors[name] = test::to_host(values);
+  }
+  void range(const std::string&, const Vector<Exec, float>&, std::size_t, std::size_t) override {}
+  std::map<std::string, std::vector<float>> of(optim::Algorithm<Exec>& algorithm) {
+    algorithm.state(*this);
+    return m_vectors;
+  }
+
+private:
+  std::string m_file = "test";
+  std::map<std::string, std::vector<float>> m_vectors;
+};
 
 /// Runs the algorithm and its reference side by side. \param variance that both start with; empty for 0
 template <class Exec>
@@ -87,9 +110,11 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
     }
     ASSERT_TRUE(state.synchronised || t < steps) << name;
   }
-  for (const auto& [vector, values] : algorithm->state())
-    EXPECT_LE(test::relative_difference(test::to_host(values), vector == "momentum" ? reference.m : reference.v), 1e-6)
-        << name << " " << vector;
+  for (const auto& [vector, values] : Vectors<Exec>().of(*algorithm))
+    if (vector == "momentum" || vector == "variance") {
+      EXPECT_LE(test::relative_difference(values, vector == "momentum" ? reference.m : reference.v), 1e-6)
+          << name << " " << vector;
+    }
   const bool drifts = name == "local_sgd" || name == "local_momentum_sgd" || name == "adam_lazy_variance";
   EXPECT_EQ(apart > 0, drifts && input.optimizer.local_steps > 1 && world.size() > 1) << name;
 }
@@ -164,7 +189,13 @@ TYPED_TEST(Optim, onebit_adam_starts_from_the_variance_of_a_file) {
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() /
       ("onebit_optim_test_" + std::to_string(::getpid()) + "_" + std::to_string(world.rank()) + ".h5");
-  write_arrays(file.string(), {{"variance", variance}});
+  {
+    const Communicator alone(MPI_COMM_SELF);
+    ArrayWriter writer(alone, file.string());
+    writer.dataset("variance", ArrayWriter::Type::real32, {variance.size()});
+    writer.write({0}, {variance.size()}, variance.data());
+    writer.close();
+  }
   for (const char* name : {"onebit_adam", "onebit_adam_32bit"})
     for (const int t_w : {0, 5}) {
       config::Input input = make_input(name);
@@ -197,7 +228,7 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
       for (const Values& one : g) variance[i] += (1 - input.optimizer.beta2) * one[i] * one[i] / world.size();
     }
   }
-  const std::vector<float> quantized = test::to_host(algorithm->state().at(1).second);
+  const std::vector<float> quantized = Vectors<TypeParam>().of(*algorithm).at("variance");
   EXPECT_LE(test::relative_difference(quantized, variance), 1e-3);
   EXPECT_GT(test::relative_difference(quantized, variance), 1e-6);
 }

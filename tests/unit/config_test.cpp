@@ -250,6 +250,37 @@ TEST(Resolved, inputs_of_the_repository_read_back) {
   EXPECT_GT(files, 0);
 }
 
+TEST(Differences, name_what_is_computed_and_nothing_else) {
+  Input one;
+  for (const Section& section : keys(one))
+    for (const Key& key : section.keys) {
+      // Some other value of each key.
+      std::string other = key.print();
+      for (const std::string& candidate :
+           {std::string("64"), std::string("9"), std::string("2048"), std::string("0.25"), std::string("true"),
+            std::string("false"), std::string("other.txt"), key.allowed.substr(0, key.allowed.find(',')),
+            key.allowed.substr(key.allowed.rfind(' ') + 1)})
+        if (refusal(one_key(key, candidate)).empty() &&
+            values(parsed(one_key(key, candidate))).at(key.path()) != key.print())
+          other = candidate;
+      ASSERT_NE(other, key.print()) << key.path();
+      const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
+      const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
+                           key.section == "comm" || key.section == "bench" || key.path() == "train.steps" ||
+                           key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
+                           key.path() == "train.validation_batch" || key.path() == "warmup.from" ||
+                           key.path() == "data.cache";
+      const std::vector<std::string> found = differences(unchanged, changed);
+      EXPECT_EQ(found.empty(), is_free) << key.path();
+      if (!is_free) {
+        EXPECT_EQ(found.front().rfind(key.section + ".", 0), 0u) << found.front();
+      }
+      EXPECT_TRUE(differences(changed, changed).empty());
+    }
+  EXPECT_EQ(differences(parsed("optimizer: {lr: 0.5}"), parsed("run: {seed: 2}")),
+            (std::vector<std::string>{"run.seed (1, 2)", "optimizer.lr (0.5, 0.001)"}));
+}
+
 TEST(Parse, takes_values_from_text_and_overrides) {
   const Input input = parsed("# comment\ntrain:\n  steps: 5   # five\nwarmup:\n",
                              {"train.batch=8", "train.batch=16", "run.output=a=b.c", "warmup.steps=auto"});

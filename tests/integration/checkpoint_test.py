@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Stops, kills and restarts the program, and checks that it ends in the bits of the run that was left alone.
+
+Usage: checkpoint_test.py PROGRAM MPIEXEC [--kills N] [unittest arguments]
+
+--kills: at how many random moments a rank is killed with SIGKILL (default 4).
+"""
+
+import csv
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+KILLS = 4
+if "--kills" in sys.argv:
+    at = sys.argv.index("--kills")
+    KILLS = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+LIMIT_S = 120
+
+QUADRATIC = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps": 40, "train.batch": 8,
+             "train.validate_every": 7, "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "warmup.steps": 15}
+GPT = {"train.steps": 24, "train.batch": 8, "train.validate_every": 5, "train.validation_batch": 8,
+       "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.algorithm": "onebit_adam", "warmup.steps": 10,
+       "run.check_replicas_every": 1, "model.architecture": "gpt", "model.layers": 2, "model.hidden": 32,
+       "model.heads": 2, "model.feed_forward": 64, "model.positions": 32, "model.sequence": 32, "model.dropout": 0.1,
+       "compression.group": "tensor"}
+
+
+def ranks_of(mpirun):
+    """Process ids of the ranks that a running mpirun has started."""
+    ids = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            if int(fields[1]) == mpirun and os.readlink(stat.parent / "exe") == PROGRAM:
+                ids.append(int(stat.parent.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return ids
+
+
+def without_times(path):
+    """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
+    with open(path) as file:
+        return [{name: cell for name, cell in row.items()
+                 if not name.endswith("_s") and name not in ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank")}
+                for row in csv.DictReader(file)]
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.directory = pathlib.Path(scratch.name)
+        (self.directory / "input.yaml").write_text("train: {steps: 1}\n")
+        (self.directory / "corpus.txt").write_text("the king sang of a river and stones. " * 2000)
+
+    def command(self, keys, output, ranks):
+        keys = {**keys, "run.output": self.directory / output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
+        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(self.directory / "input.yaml")]
+        for key, value in keys.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def train(self, keys, output, ranks=2, threads=1, expected=0):
+        done = subprocess.run(self.command(keys, output, ranks), capture_output=True, text=True, timeout=LIMIT_S,
+                              env={**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)})
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        return done.stdout
+
+    def start(self, keys, output, ranks=2):
+        return subprocess.Popen(self.command(keys, output, ranks), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, env=ENVIRONMENT)
+
+    def assert_same_results(self, output, undisturbed):
+        for name in ("run.csv", "steps.csv"):
+            self.assertEqual(without_times(self.directory / output / name),
+                             without_times(self.directory / undisturbed / name), name)
+
+    def look_at(self, action, path):
+        return subprocess.run([PROGRAM, "checkpoint", action, str(path)], capture_output=True, text=True,
+                              timeout=LIMIT_S, env=ENVIRONMENT)
+
+    def test_transformer_goes_on_with_the_same_bits(self):
+        for keys in (GPT, {**GPT, "model.architecture": "bert", "train.accumulation": 2}):
+            name = keys["model.architecture"]
+            self.train({**keys, "checkpoint.every": 7, "checkpoint.keep": 9}, name)
+            for step in (7, 14, 21):
+                checkpoint = self.directory / name / f"checkpoints/step_{step:08}.h5"
+                self.train({**keys, "checkpoint.restart": checkpoint}, f"{name}{step}", threads=2)
+                self.assert_same_results(f"{name}{step}", name)
+
+    def test_a_signal_writes_a_checkpoint_and_ends_with_75(self):
+        keys = {**QUADRATIC, "train.steps": 100000, "run.progress_interval_s": 1e-3}
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            output = number.name
+            run = self.start(keys, output)
+            for line in run.stdout:
+                if line.startswith("step "):
+                    break
+            # One rank alone: the others learn of it.
+            os.kill(random.choice(ranks_of(run.pid)), number)
+            out, _ = run.communicate(timeout=LIMIT_S)
+            self.assertEqual(run.returncode, 75, out)
+            self.assertIn("stopped by a signal after step ", out)
+            checkpoints = list((self.directory / output / "checkpoints").iterdir())
+            self.assertEqual(len(checkpoints), 1)
+            self.assertIn(checkpoints[0].name, out)
+            step = int(checkpoints[0].stem.split("_")[1])
+            self.assertFalse((self.directory / output / "run.csv").exists())
+            # A next start, with the same command, goes on where it was.
+            steps = {**QUADRATIC, "train.steps": step + 20}
+            self.train({**steps, "checkpoint.restart": "auto"}, output)
+            self.train(steps, output + "_undisturbed")
+            self.assert_same_results(output, output + "_undisturbed")
+            with open(self.directory / output / "run.csv") as file:
+                row = next(csv.DictReader(file))
+            self.assertEqual((row["restarts"], row["checkpoints"]), ("1", "1"))
+
+    def test_killed_at_random_moments(self):
+        keys = {**QUADRATIC, "checkpoint.every": 2, "checkpoint.restart": "auto"}
+        begin = time.monotonic()
+        self.train(keys, "undisturbed")
+        whole_run_s = time.monotonic() - begin
+        seed = random.randrange(2**32)
+        moments = random.Random(seed)
+        kills = runs = completed = 0
+        newest = 0
+        while kills < KILLS or completed == 0:
+            output = f"killed{completed}"
+            run = self.start(keys, output)
+            killed = False
+            if kills < KILLS:
+                time.sleep(moments.uniform(0, whole_run_s))
+                ranks = ranks_of(run.pid)
+                if ranks:
+                    os.kill(moments.choice(ranks), signal.SIGKILL)
+                    killed = True
+            try:
+                out, _ = run.communicate(timeout=LIMIT_S / 4)
+            except subprocess.TimeoutExpired:
+                # Open MPI 4.1 sometimes waits for ever for a rank that is gone. No rank may do so.
+                self.assertEqual(ranks_of(run.pid), [], f"seed {seed}: ranks are left")
+                run.kill()
+                out, _ = run.communicate()
+            runs += 1
+            context = f"seed {seed}, run {runs}: {out}"
+            self.assertNotIn("damaged", out, context)
+            if run.returncode == 0:
+                self.assert_same_results(output, "undisturbed")
+                completed += 1
+                newest = 0
+                continue
+            self.assertTrue(killed, context)
+            kills += 1
+            # Never a lost checkpoint, nor a damaged one.
+            checkpoints = sorted((self.directory / output / "checkpoints").glob("step_*.h5"))
+            for checkpoint in checkpoints:
+                seen = self.look_at("verify", checkpoint)
+                self.assertEqual(seen.returncode, 0, context + seen.stderr)
+            last = int(checkpoints[-1].stem.split("_")[1]) if checkpoints else 0
+            self.assertGreaterEqual(last, newest, context)
+            newest = last
+        print(f"{kills} kills in {runs} runs, {completed} of which came to their end")
+
+    def test_info_and_verify(self):
+        self.train({**QUADRATIC, "checkpoint.every": 20}, "out")
+        path = self.directory / "out/checkpoints/step_00000020.h5"
+        seen = self.look_at("verify", path)
+        self.assertEqual((seen.returncode, seen.stdout.count("\n")), (0, 1), seen.stderr)
+        seen = self.look_at("info", path)
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        for text in ("step:       20 of 40", "ranks:      2", "onebit_adam", "worker_residual: (2, 20000)"):
+            self.assertIn(text, seen.stdout)
+        damaged = self.directory / "damaged.h5"
+        whole = path.read_bytes()
+        for content in (whole[:-1], whole[:300], b"", b"x" * 1000, whole[:5000] + b"!" + whole[5001:]):
+            damaged.write_bytes(content)
+            for action in ("info", "verify"):
+                seen = self.look_at(action, damaged)
+                self.assertEqual(seen.returncode, 2, seen.stderr)
+                self.assertIn("remedy:", seen.stderr)
+        for missing in (self.directory / "none.h5", self.directory):
+            self.assertEqual(self.look_at("verify", missing).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,447 @@
+/// \file checkpoint_test.cpp
+/// Restarts: bit-identical at the same number of ranks in every phase of every algorithm, and with the means over ranks
+/// kept at another number. Damaged, hostile and foreign checkpoints are refused. Whole runs through the trainer.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "../support.hpp"
+#include "base/error.hpp"
+#include "base/hdf5.hpp"
+#include "base/seal.hpp"
+#include "train/checkpoint.hpp"
+#include "train/trainer.hpp"
+
+namespace onebit {
+namespace {
+
+namespace fs = std::filesystem;
+using Columns = std::map<std::string, std::string>;
+
+/// One backend is enough, as all are read from and written to host memory by the same code: the build's last one, which
+/// has a memory of its own where any has.
+template <class Types>
+struct LastOf;
+template <class... Exec>
+struct LastOf<::testing::Types<Exec...>> {
+  using type = std::tuple_element_t<sizeof...(Exec) - 1, std::tuple<Exec...>>;
+};
+using Exec = LastOf<test::Backends>::type;
+
+constexpr long parameters = 203;
+constexpr int all_steps = 24;
+
+/// A directory that all ranks share, removed at the end.
+class Scratch {
+public:
+  Scratch()
+      : path(m_world.broadcast(
+            (fs::temp_directory_path() / ("onebit_checkpoint_test_" + std::to_string(::getpid()))).string(), 0)) {
+    if (m_world.rank() == 0) fs::create_directories(path);
+    m_world.barrier();
+  }
+  ~Scratch() {
+    m_world.barrier();
+    if (m_world.rank() == 0) fs::remove_all(path);
+  }
+  std::string operator/(const std::string& name) const { return (path / name).string(); }
+
+private:
+  Communicator m_world;
+
+public:
+  const fs::path path;
+};
+
+/// An input in which all phases come within `all_steps`: T_w and F at 8, averages every 3 steps. η is large for
+/// adam_nbit_variance, which rounds small elements of the variance to 0.
+config::Input make_input(const std::string& output, const std::vector<std::string>& keys) {
+  const std::string text =
+      "workload: {kind: quadratic}\n"
+      "quadratic: {dimension: 203, noise: 0.5}\n"
+      "train: {steps: 24, batch: 12, validate_every: 4}\n"
+      "optimizer: {lr: 0.01, beta2: 0.8, epsilon: 0.1, weight_decay: 0.01, local_steps: 3}\n"
+      "schedule: {warmup_steps: 4, decay: cosine, floor: 0.1}\n"
+      "warmup: {steps: 8}\n"
+      "zero_one: {variance_freeze_step: 8, variance_update_scaler: 2, local_step_scaler: 4, local_step_clipper: 4}\n"
+      "compression: {group: 64}\n"
+      "run: {progress_interval_s: 0, check_replicas_every: 1}\n";
+  std::vector<std::string> overrides = {"run.output=" + output};
+  overrides.insert(overrides.end(), keys.begin(), keys.end());
+  return config::parse(text, "checkpoint_test", overrides);
+}
+
+/// Rows of a CSV file without the columns of times, and those that count restarts and checkpoints.
+std::vector<Columns> rows(const std::string& path) {
+  const auto cells = [](const std::string& line) {
+    std::vector<std::string> all;
+    std::istringstream stream(line + ",");
+    for (std::string cell; std::getline(stream, cell, ',');) all.push_back(cell);
+    return all;
+  };
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const std::vector<std::string> names = cells(line);
+  std::vector<Columns> all;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> values = cells(line);
+    all.emplace_back();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string& name = names[i];
+      const bool is_time = name.size() > 2 && name.compare(name.size() - 2, 2, "_s") == 0;
+      if (!is_time && name != "tokens_per_s" && name != "restarts" && name != "checkpoints")
+        all.back()[name] = values.at(i);
+    }
+  }
+  return all;
+}
+
+std::string checkpoint_of(int step) {
+  char name[64];
+  std::snprintf(name, sizeof name, "/checkpoints/step_%08d.h5", step);
+  return name;
+}
+
+/// The message with which a run is refused with status 2; empty when it is not.
+std::string refusal(const config::Input& input, const Communicator& world) {
+  try {
+    train::train(Exec(), input, world);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), ExitStatus::bad_input) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+/// The first n ranks of the world; null on the others.
+std::unique_ptr<Communicator> first_ranks(const Communicator& world, int n) {
+  MPI_Comm part = MPI_COMM_NULL;
+  MPI_Comm_split(world.get(), world.rank() < n ? 0 : MPI_UNDEFINED, 0, &part);
+  if (part == MPI_COMM_NULL) return nullptr;
+  auto communicator = std::make_unique<Communicator>(part);
+  MPI_Comm_free(&part);
+  return communicator;
+}
+
+std::vector<float> row(const ArrayReader& file, const std::string& dataset, std::size_t index) {
+  std::vector<float> values(parameters);
+  if (file.shape(dataset).size() == 1)
+    file.read(dataset, {0}, {values.size()}, values.data());
+  else
+    file.read(dataset, {index, 0}, {1, values.size()}, values.data());
+  return values;
+}
+
+TEST(Checkpoint, restart_is_bit_identical_in_every_phase_of_every_algorithm) {
+  const Communicator world;
+  const Scratch scratch;
+  for (const std::string& algorithm : config::algorithm_names()) {
+    const std::string straight = scratch / (algorithm + "_straight");
+    train::train(Exec(),
+                 make_input(straight, {"optimizer.algorithm=" + algorithm, "checkpoint.every=5", "checkpoint.keep=9"}),
+                 world);
+    const std::vector<Columns> run = rows(straight + "/run.csv"), steps = rows(straight + "/steps.csv");
+    ASSERT_EQ(steps.size(), static_cast<std::size_t>(all_steps));
+    for (int step = 5; step < all_steps; step += 5) {
+      SCOPED_TRACE(algorithm + " from step " + std::to_string(step));
+      const std::string again = scratch / (algorithm + "_" + std::to_string(step));
+      train::train(Exec(),
+                   make_input(again, {"optimizer.algorithm=" + algorithm,
+                                      "checkpoint.restart=" + straight + checkpoint_of(step)}),
+                   world);
+      EXPECT_EQ(rows(again + "/run.csv"), run);
+      EXPECT_EQ(rows(again + "/steps.csv"), steps);
+      EXPECT_EQ(rows(again + "/profile.csv").size(), rows(straight + "/profile.csv").size());
+    }
+  }
+}
+
+TEST(Checkpoint, restart_after_a_skipped_step_and_at_the_last_one) {
+  const Communicator world;
+  const Scratch scratch;
+  // An update that overflows: every gradient from then on is left out.
+  const std::vector<std::string> overflow = {"optimizer.algorithm=onebit_adam", "optimizer.lr=1e38",
+                                             "optimizer.on_nonfinite=skip", "checkpoint.every=12"};
+  for (const auto& keys : {overflow, std::vector<std::string>{"checkpoint.every=12"}}) {
+    const std::string straight = scratch / ("straight" + std::to_string(keys.size()));
+    train::train(Exec(), make_input(straight, keys), world);
+    for (const int step : {12, 24}) {
+      std::vector<std::string> more = keys;
+      more.push_back("checkpoint.restart=" + straight + checkpoint_of(step));
+      const std::string again = scratch / ("again" + std::to_string(keys.size()) + "_" + std::to_string(step));
+      train::train(Exec(), make_input(again, more), world);
+      EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv"));
+      EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv"));
+    }
+  }
+}
+
+// From n ranks to n': what differs from rank to rank becomes its mean over the n, on each of the n', so (1/n) Σ δ_i stays;
+// what is one vector for all, the server residual among them, keeps its bits.
+TEST(Checkpoint, another_number_of_ranks_keeps_means_and_shared_vectors) {
+  const Communicator world;
+  const Scratch scratch;
+  const int n = world.size();
+  std::set<std::pair<int, int>> changes;
+  if (n > 1) changes = {{n, 1}, {n, n - 1}, {n - 1, n}};
+  for (const std::string& algorithm : config::algorithm_names())
+    for (const auto& [before, after] : changes) {
+      SCOPED_TRACE(algorithm + " from " + std::to_string(before) + " to " + std::to_string(after) + " ranks");
+      const std::string name = algorithm + std::to_string(before) + std::to_string(after);
+      const std::string first = scratch / (name + "a"), second = scratch / (name + "b"), third = scratch / (name + "c");
+      // Step 14: behind T_w and F, and between two averages. Only a checkpoint is taken there, not the end of a run.
+      const std::vector<std::string> keys = {"optimizer.algorithm=" + algorithm};
+      if (const auto ranks = first_ranks(world, before)) {
+        std::vector<std::string> more = keys;
+        more.push_back("checkpoint.every=14");
+        train::train(Exec(), make_input(first, more), *ranks);
+      }
+      world.barrier();
+      if (const auto ranks = first_ranks(world, after)) {
+        // No step further: what was restored is saved again.
+        std::vector<std::string> more = keys;
+        more.insert(more.end(), {"train.steps=14", "checkpoint.restart=" + first + checkpoint_of(14),
+                                 "run.dump_parameters=state.h5"});
+        train::train(Exec(), make_input(second, more), *ranks);
+        // And it goes on: the check of replicas is in every step, and the loss must not be worse than where it was.
+        more = keys;
+        more.push_back("checkpoint.restart=" + first + checkpoint_of(14));
+        train::train(Exec(), make_input(third, more), *ranks);
+      }
+      world.barrier();
+      if (world.rank() > 0) continue;
+      const std::vector<Columns> steps = rows(third + "/steps.csv");
+      ASSERT_EQ(steps.size(), static_cast<std::size_t>(all_steps));
+      EXPECT_LT(std::stod(steps.back().at("loss")), std::stod(steps.front().at("loss")));
+
+      const ArrayReader old(first + checkpoint_of(14)), saved(second + "/state.h5");
+      int vectors = 0;
+      for (const std::string& dataset : old.datasets()) {
+        const std::vector<std::size_t> shape = old.shape(dataset);
+        if (shape.empty() || shape.back() != parameters) continue;
+        ++vectors;
+        std::vector<float> expected = row(old, dataset, 0);
+        if (shape.size() == 2) {
+          ASSERT_EQ(shape[0], static_cast<std::size_t>(before));
+          std::vector<double> mean(parameters);
+          for (int rank = 0; rank < before; ++rank) {
+            const std::vector<float> one = row(old, dataset, rank);
+            for (long i = 0; i < parameters; ++i) mean[i] += one[i];
+          }
+          for (long i = 0; i < parameters; ++i) expected[i] = static_cast<float>(mean[i] / before);
+        }
+        for (int rank = 0; rank < after; ++rank)
+          EXPECT_TRUE(test::same_bits(row(saved, dataset, rank), expected)) << dataset << " of rank " << rank;
+      }
+      EXPECT_GE(vectors, 1);
+      const bool compresses = old.has("worker_residual");
+      EXPECT_EQ(compresses, old.has("server_residual"));
+      EXPECT_EQ(compresses, algorithm != "adam" && algorithm != "onebit_adam_32bit" && algorithm != "sgd" &&
+                                algorithm != "momentum_sgd" && algorithm != "local_sgd" &&
+                                algorithm != "local_momentum_sgd");
+    }
+}
+
+TEST(Checkpoint, the_last_ones_are_kept_and_auto_takes_the_newest_whole_one) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::string output = scratch / "out";
+  const std::vector<std::string> keys = {"checkpoint.every=5", "checkpoint.keep=3"};
+  const auto with = [&](const std::string& key) {
+    std::vector<std::string> more = keys;
+    more.push_back(key);
+    return make_input(output, more);
+  };
+  const auto names = [&] {
+    world.barrier();
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(output + "/checkpoints"))
+      found.insert(entry.path().filename().string());
+    world.barrier();
+    return found;
+  };
+  train::train(Exec(), with("checkpoint.restart=auto"), world);  // there is none yet
+  EXPECT_EQ(names(), (std::set<std::string>{"step_00000010.h5", "step_00000015.h5", "step_00000020.h5"}));
+  const std::vector<Columns> run = rows(output + "/run.csv"), steps = rows(output + "/steps.csv");
+
+  for (int damaged = 0; damaged < 3; ++damaged) {
+    // The newest ones lose a byte, its end, its begin.
+    const std::string path = output + checkpoint_of(20 - 5 * damaged);
+    std::string bytes = read_file(path);
+    world.barrier();
+    if (world.rank() == 0) {
+      if (damaged == 0) bytes[bytes.size() / 2] ^= 1;
+      if (damaged == 1) bytes.resize(bytes.size() - 8);
+      if (damaged == 2) bytes[0] ^= 4;
+      write_file(path, bytes);
+    }
+    world.barrier();
+    if (damaged < 2) {
+      train::train(Exec(), make_input(output, {"checkpoint.restart=auto"}), world);
+      EXPECT_EQ(rows(output + "/run.csv"), run);
+      EXPECT_EQ(rows(output + "/steps.csv"), steps);
+    } else {
+      const std::string message = refusal(make_input(output, {"checkpoint.restart=auto"}), world);
+      EXPECT_NE(message.find("every checkpoint in"), std::string::npos) << message;
+    }
+  }
+
+  // A run from the begin takes over the directory: what lies behind its own steps is another run's.
+  train::train(Exec(), with("train.steps=12"), world);
+  EXPECT_EQ(names(), (std::set<std::string>{"step_00000005.h5", "step_00000010.h5"}));
+}
+
+TEST(Checkpoint, another_input_is_refused_by_the_names_of_its_keys) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::string output = scratch / "out";
+  train::train(Exec(), make_input(output, {"checkpoint.every=10"}), world);
+  const std::string restart = "checkpoint.restart=" + output + checkpoint_of(20);
+  const auto message_of = [&](const std::vector<std::string>& keys) {
+    std::vector<std::string> more = keys;
+    more.push_back(restart);
+    return refusal(make_input(scratch / "other", more), world);
+  };
+  const std::string message = message_of({"optimizer.lr=0.5", "run.seed=3", "quadratic.noise=0.25"});
+  for (const char* part : {"optimizer.lr (0.01, 0.5)", "run.seed (1, 3)", "quadratic.noise (0.5, 0.25)", "remedy:"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  for (const char* key : {"optimizer.algorithm=adam", "compression.group=128", "warmup.steps=9", "train.batch=24"})
+    EXPECT_NE(message_of({key}).find(std::string(key).substr(0, std::string(key).find('='))), std::string::npos) << key;
+  EXPECT_NE(message_of({"train.steps=19"}).find("train.steps"), std::string::npos);
+  EXPECT_EQ(message_of({"train.steps=30", "comm.exchange=pairwise", "train.validate_every=3", "run.backend=serial"}),
+            "");
+  EXPECT_EQ(rows(scratch / "other/steps.csv").size(), 30u);
+  EXPECT_NE(refusal(make_input(scratch / "other", {"checkpoint.restart=" + (scratch / "none.h5")}), world)
+                .find("does not exist"),
+            std::string::npos);
+}
+
+TEST(Checkpoint, a_next_phase_starts_from_parameters_and_variance) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::string output = scratch / "first", checkpoint = output + checkpoint_of(24);
+  train::train(Exec(), make_input(output, {"optimizer.algorithm=adam", "checkpoint.every=24"}), world);
+  train::train(Exec(),
+               make_input(scratch / "second", {"checkpoint.initialize_from=" + checkpoint, "warmup.from=" + checkpoint,
+                                               "warmup.steps=2", "train.batch=24", "run.seed=9"}),
+               world);
+  const std::vector<Columns> first = rows(output + "/steps.csv"), second = rows(scratch / "second/steps.csv");
+  EXPECT_EQ(second.front().at("loss"), first.back().at("validation_loss")) << "the parameters";
+  const double before = std::stod(first.back().at("variance_l1")), after = std::stod(second.front().at("variance_l1"));
+  EXPECT_NEAR(after / before, 1, 0.4) << "the variance, after one step at β2 = 0.8";
+  EXPECT_EQ(second.at(1).at("phase"), "dense");
+  EXPECT_EQ(second.at(2).at("phase"), "compressed");
+  const std::string message = refusal(
+      make_input(scratch / "third", {"checkpoint.initialize_from=" + checkpoint, "quadratic.dimension=100"}), world);
+  EXPECT_NE(message.find("not that of a model of 100 parameters"), std::string::npos) << message;
+}
+
+// One process is enough: all ranks read by the same code.
+TEST(Checkpoint, flipped_bits_and_cut_files_are_detected) {
+  const Communicator world;
+  if (world.size() > 1) return;
+  const Scratch scratch;
+  const std::string output = scratch / "out", copy = scratch / "copy.h5";
+  train::train(Exec(), make_input(output, {"checkpoint.every=20"}), world);
+  const std::string whole = read_file(output + checkpoint_of(20));
+  write_file(copy, whole);
+  EXPECT_NE(train::describe_checkpoint(copy).find("step:       20 of 24"), std::string::npos);
+  const auto is_detected = [&](const std::string& bytes) {
+    write_file(copy, bytes);
+    try {
+      train::describe_checkpoint(copy);
+    } catch (const InputError& error) {
+      return std::string(error.what()).find("remedy:") != std::string::npos;
+    }
+    return false;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    const Philox4 random = philox(stream_key(7, Stream::noise), i, 0);
+    const std::size_t at = random.word[0] % whole.size();
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << random.word[1] % 8));
+    EXPECT_TRUE(is_detected(flipped)) << "bit " << random.word[1] % 8 << " of byte " << at;
+    EXPECT_TRUE(is_detected(whole.substr(0, at))) << at << " bytes";
+  }
+  for (std::size_t at = 0; at < seal_bytes; ++at) {  // every byte of the seal
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ 2);
+    EXPECT_TRUE(is_detected(flipped)) << "byte " << at;
+  }
+  EXPECT_TRUE(is_detected(whole + whole)) << "longer than it was";
+  EXPECT_TRUE(is_detected("")) << "empty";
+}
+
+// Whole by their checksum, but not what a run needs: sealed by hand, with one dataset changed.
+TEST(Checkpoint, whole_files_with_other_contents_are_refused) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::string output = scratch / "out", path = scratch / "made.h5";
+  train::train(Exec(), make_input(output, {"checkpoint.every=20"}), world);
+  const ArrayReader original(output + checkpoint_of(20));
+  const auto refusal_with = [&](const std::string& changed, const std::vector<double>& values) {
+    ArrayWriter file(world, path, seal_bytes);
+    for (const std::string& name : original.datasets()) {
+      const std::vector<std::size_t> shape = original.shape(name);
+      if (shape.empty()) {
+        file.text(name, name == changed ? "no such thing" : original.text(name));
+        continue;
+      }
+      if (name == changed && values.empty()) continue;
+      const std::vector<double> numbers = name == changed ? values : original.reals(name);
+      file.dataset(name, ArrayWriter::Type::real64, name == changed ? std::vector<std::size_t>{values.size()} : shape);
+      const std::vector<std::size_t> offset(name == changed ? 1 : shape.size());
+      if (world.rank() == 0)
+        file.write(offset, name == changed ? std::vector<std::size_t>{values.size()} : shape, numbers.data());
+    }
+    file.close();
+    seal(world, path);
+    return refusal(make_input(scratch / "again", {"checkpoint.restart=" + path}), world);
+  };
+  EXPECT_EQ(refusal_with("nothing", {}), "") << "as it was";
+  const double nan = std::nan("");
+  const std::vector<std::pair<std::string, std::vector<double>>> cases = {
+      {"parameters", {}},
+      {"parameters", std::vector<double>(parameters + 1)},
+      {"momentum", {1, 2}},
+      {"worker_residual", {}},
+      {"server_residual", {0}},
+      {"step", {-1}},
+      {"step", {nan}},
+      {"step", {1e300}},
+      {"step", {1, 2}},
+      {"state/frozen", {2}},
+      {"state/frozen_at", {0.5}},
+      {"state/variance_norms", std::vector<double>(1000, 1.0)},
+      {"results/sums", {1, 2, 3}},
+      {"input", {}},
+      {"steps.csv", {}},
+  };
+  for (const auto& [name, values] : cases) {
+    const std::string message = refusal_with(name, values);
+    EXPECT_NE(message.find("made.h5"), std::string::npos) << name << ": " << message;
+    EXPECT_NE(message.find("remedy:"), std::string::npos) << name << ": " << message;
+  }
+}
+
+}  // namespace
+}  // namespace onebit
