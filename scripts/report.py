@@ -21,6 +21,7 @@ import math
 import os
 import pathlib
 import re
+import statistics
 import sys
 import urllib.parse
 import warnings
@@ -202,13 +203,18 @@ class Problem:
         values = {key: {run.input.get(key) for run in runs if run.input} for key in keys}
         self.shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
         self.varying = [key for key in keys if len(values[key]) > 1 and key != "run.backend"]
-        # Labels name what tells configurations apart, and no more.
-        self.named = ["algorithm"]
+        # Labels name what tells configurations apart, and no more; what most runs have goes without saying.
+        self.named, self.usual = ["algorithm"], {}
+        known = [run for run in runs if run.run and run.input] or [run for run in runs if run.input]
+
+        def told_apart(names):
+            return len({tuple(run.value(name) for name in names) for run in known})
         for name in (*PLACES, *self.varying):
-            def told_apart(names):
-                return len({tuple(run.value(name) for name in names) for run in runs if run.input})
-            if len(self.named) < 6 and told_apart([*self.named, name]) > told_apart(self.named):
+            if len(self.named) < 8 and told_apart([*self.named, name]) > told_apart(self.named):
                 self.named.append(name)
+                value, count = collections.Counter(run.value(name) for run in known).most_common(1)[0]
+                if "." in name and 2 * count > len(known):
+                    self.usual[name] = value
         groups = collections.defaultdict(list)
         for run in sorted(runs, key=lambda run: not run.run):
             key = self.configuration(run)
@@ -241,7 +247,8 @@ class Problem:
                 value += f" {name[:-1]}" if value == "1" else f" {name}"
             elif "." in name:
                 value = f"{name} {value}"
-            if name not in without:
+            # A key that an older version's inputs lack says nothing.
+            if name not in without and run.value(name) not in (self.usual.get(name), "" if "." in name else None):
                 words.append(value)
         return ", ".join(words)
 
@@ -431,13 +438,13 @@ def losses_figure(problem, name):
             starts.append(losses[0])
             tops.append(max(losses[min(len(losses) - 1, len(losses) // 20):]))
             bottoms.append(min(losses))
-    top, bottom = max(tops), min(bottoms)
+    top, bottom, start = max(tops), min(bottoms), statistics.median(starts)
     # A loss that falls by orders of magnitude is seen on a logarithmic scale; otherwise the first steps' drop, and what
     # ends worse than untrained, are left out.
-    if bottom > 0 and max(starts) / bottom > 30:
+    if bottom > 0 and start / bottom > 30:
         panels[0][0].set_yscale("log")
     else:
-        top = min(top, max(starts))
+        top = min(top, start)
         margin = 0.04 * (top - bottom) + 1e-9
         panels[0][0].set_ylim(bottom - margin, top + margin)
     panels[0][0].set(xlabel="step", ylabel="training loss / nats")
@@ -451,7 +458,7 @@ def losses_figure(problem, name):
                       ncol=2 if max(map(len, handles)) > 30 else 3)
     kind = "one colour for each algorithm" if by_algorithm else "mean, and range over seeds"
     return save(figure, name, f"Training loss of {problem.name}, means of {POINTS} stretches of the run at most; {kind}. "
-                              "A cross ends a run that is incomplete.")
+                              "A cross ends a run that is incomplete; what is worse than untrained is cut off.")
 
 
 def bars(rows, name, caption, x_label, formatter=None):
