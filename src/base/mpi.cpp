@@ -38,11 +38,26 @@ Communicator::Communicator(MPI_Comm parent) {
   MPI_Comm_size(m_comm, &m_size);
 }
 
+Communicator::Communicator(const Communicator& parent, int group, int order) {
+  MPI_Comm_split(parent.get(), group, order, &m_comm);
+  MPI_Comm_rank(m_comm, &m_rank);
+  MPI_Comm_size(m_comm, &m_size);
+}
+
 Communicator::~Communicator() { MPI_Comm_free(&m_comm); }
 
 int Communicator::local_rank() const { return on_host(m_comm, MPI_Comm_rank); }
 
 int Communicator::local_size() const { return on_host(m_comm, MPI_Comm_size); }
+
+int Communicator::host() const {
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int lowest = m_rank;
+  MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, host);
+  MPI_Comm_free(&host);
+  return lowest;
+}
 
 void Communicator::barrier() const { MPI_Barrier(m_comm); }
 

@@ -25,6 +25,8 @@ public:
 class Communicator {
 public:
   explicit Communicator(MPI_Comm parent = MPI_COMM_WORLD);
+  /// The ranks of `parent` that name the same group, by ascending `order` and then rank. Collective.
+  Communicator(const Communicator& parent, int group, int order);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -37,6 +39,8 @@ public:
   /// memory. Collective.
   int local_rank() const;
   int local_size() const;
+  /// Lowest rank on this rank's host. Collective.
+  int host() const;
   void barrier() const;
   /// Sums element by element in place, on all ranks.
   void sum(double* values, int count) const;

@@ -4,6 +4,7 @@
 /// how a scheduler cuts the range. `for_each` applies a function, `reduce_pieces` adds in a fixed tree or finds maxima.
 
 #include <cstddef>
+#include <type_traits>
 
 #include "base/kokkos.hpp"
 
@@ -64,9 +65,20 @@ struct Maximum {
   }
 };
 
+/// Calls f(i), or f(piece, i) where it takes both.
+template <class F>
+KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t piece, std::size_t i) {
+  if constexpr (std::is_invocable_v<F, std::size_t, std::size_t>) {
+    return f(piece, i);
+  } else {
+    (void)piece;
+    return f(i);
+  }
+}
+
 /// results(p) = Σ f(i), or max f(i), over i in [begins(p), begins(p+1)) for each piece p: lane i % 32 (counted from the
 /// piece's begin) joins its terms one after the other in f's type, then the lanes are joined in double by halving
-/// (16, 8, 4, 2, 1). f may write element i of anything; it is called once for each i.
+/// (16, 8, 4, 2, 1). f may write element i of anything; it is called once for each i, as f(p, i) where it takes both.
 ///
 /// \tparam Join   `Sum` or `Maximum`
 /// \param begins  (pieces + 1) first elements; where floats are added, at most `piece_length` apart for their precision
@@ -78,16 +90,16 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
   if (pieces == 0) return;
   if constexpr (is_host<Exec>) {
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, pieces), [=](int piece) {
-      using Term = decltype(f(std::size_t{0}));
+      using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
       const std::size_t begin = begins(piece), end = begins(piece + 1);
       Term lanes[lane_count];
       for (int lane = 0; lane < lane_count; ++lane) lanes[lane] = Join::template identity<Term>();
       std::size_t i = begin;
       for (; i + lane_count <= end; i += lane_count) {
 #pragma GCC ivdep
-        for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], f(i + lane));
+        for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], call(f, piece, i + lane));
       }
-      for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], f(i));
+      for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], call(f, piece, i));
       double tree[lane_count];
       for (int lane = 0; lane < lane_count; ++lane) tree[lane] = lanes[lane];
       for (int half = lane_count / 2; half > 0; half /= 2)
@@ -110,9 +122,9 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
             Kokkos::parallel_reduce(
                 Kokkos::ThreadVectorRange(team, lane_count),
                 [&](int lane, double& result) {
-                  using Term = decltype(f(std::size_t{0}));
+                  using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
                   Term mine = Join::template identity<Term>();
-                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, f(i));
+                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, call(f, piece, i));
                   Join::join(result, static_cast<double>(mine));
                 },
                 typename Join::template Reducer<double>(total));

@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "comm/allreduce.hpp"
+#include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
 #include "report/csv.hpp"
 
@@ -32,7 +34,8 @@ template <class Exec>
 struct Average {
   std::function<void(const Vector<Exec, float>&, PhaseTimes&)> run;
   std::function<std::vector<float>()> oracle;
-  comm::Transport<Exec>* transport;
+  comm::Transport<Exec>* transport;  ///< that counts its bytes
+  double more_bytes = 0;             ///< that a call moves beside the transport, of the ring's volume
 };
 
 std::vector<float> dense_oracle(std::size_t length, int ranks) {
@@ -45,15 +48,54 @@ std::vector<float> dense_oracle(std::size_t length, int ranks) {
   return mean;
 }
 
-std::vector<float> compressed_oracle(std::size_t length, int ranks) {
+std::vector<std::vector<float>> vectors_of_all(std::size_t length, int ranks) {
   std::vector<std::vector<float>> vectors(ranks, std::vector<float>(length));
   for (int rank = 0; rank < ranks; ++rank)
     for (std::size_t j = 0; j < length; ++j) vectors[rank][j] = element(rank, j);
-  return comm::CompressedAllreduceRef(compress::LayoutRef(length, ranks, compress::Grouping::vector),
-                                      compress::Options())(vectors);
+  return vectors;
 }
 
-/// Makes the average that a word of `bench.collectives` names, for vectors of `length`.
+std::vector<float> compressed_oracle(std::size_t length, int ranks) {
+  return comm::CompressedAllreduceRef(compress::LayoutRef(length, ranks, compress::Grouping::vector),
+                                      compress::Options())(vectors_of_all(length, ranks));
+}
+
+/// \param hosts (ranks) number of each rank's host
+std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<double>& hosts) {
+  std::map<double, std::vector<int>> by_host;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) by_host[hosts[rank]].push_back(static_cast<int>(rank));
+  std::vector<std::vector<int>> ranks;
+  for (const auto& [host, its_ranks] : by_host) ranks.push_back(its_ranks);
+  const int local = static_cast<int>(ranks.front().size()), across = static_cast<int>(ranks.size());
+  const std::vector<std::size_t> begins = comm::shard_begins(length, local);
+  std::vector<compress::LayoutRef> shards;
+  for (int shard = 0; shard < local; ++shard)
+    shards.emplace_back(begins[shard + 1] - begins[shard], across, compress::Grouping::vector);
+  return comm::HierarchicalAllreduceRef(shards, ranks,
+                                        compress::Options())(vectors_of_all(length, static_cast<int>(hosts.size())));
+}
+
+/// MPI_Reduce_scatter and MPI_Allgatherv on host memory: what an allreduce consists of, as a library does each half.
+template <class Exec>
+void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, float>& x) {
+  const int ranks = communicator.size();
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
+  const std::vector<std::size_t> begins = comm::shard_begins(x.extent(0), ranks);
+  std::vector<int> counts, places;
+  for (int rank = 0; rank < ranks; ++rank) {
+    counts.push_back(static_cast<int>(begins[rank + 1] - begins[rank]));
+    places.push_back(static_cast<int>(begins[rank]));
+  }
+  std::vector<float> own(counts[communicator.rank()]);
+  MPI_Reduce_scatter(host.data(), own.data(), counts.data(), MPI_FLOAT, MPI_SUM, communicator.get());
+  for (float& element : own) element /= static_cast<float>(ranks);
+  MPI_Allgatherv(own.data(), counts[communicator.rank()], MPI_FLOAT, host.data(), counts.data(), places.data(),
+                 MPI_FLOAT, communicator.get());
+  Kokkos::deep_copy(x, host);
+}
+
+/// Makes the average that a word of `bench.collectives` names, for vectors of `length`: by the library's collectives
+/// (mpi_), pairwise messages (pairwise_) or by host (hierarchical_).
 template <class Exec>
 class Averages {
 public:
@@ -62,33 +104,57 @@ public:
     const auto kind = input.comm.transport == config::Transport::host     ? comm::TransportKind::host
                       : input.comm.transport == config::Transport::device ? comm::TransportKind::device
                                                                           : comm::TransportKind::automatic;
+    const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};
     constexpr std::size_t largest = std::numeric_limits<int>::max();
-    m_collective = comm::make_transport<Exec>(kind, communicator, largest);
-    m_pairwise =
-        comm::make_transport<Exec>(kind, communicator, largest, {static_cast<std::size_t>(input.comm.message_bytes)});
+    const int host = communicator.host();
+    const double number = host;
+    m_hosts = communicator.gather(&number, 1);
+    m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);
+    m_transports["pairwise"] = comm::make_transport<Exec>(kind, communicator, largest, pairwise);
+    const auto& names = input.bench.collectives;
+    if (std::any_of(names.begin(), names.end(), [](const auto& name) { return prefix(name) == "hierarchical"; }))
+      m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, host, pairwise);
   }
 
   Average<Exec> operator()(const std::string& name, std::size_t length) {
-    const int rank = m_communicator.rank(), ranks = m_communicator.size();
-    const bool pairwise = name.rfind("pairwise_", 0) == 0;
-    comm::Transport<Exec>* const transport = pairwise ? m_pairwise.get() : m_collective.get();
-    if (name == "mpi_allreduce" || name == "pairwise_allreduce")
-      return {[=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) {
-                comm::average(this_exec, *transport, ranks, x, times);
+    const int ranks = m_communicator.size();
+    comm::Transport<Exec>* const transport = m_transports.at(prefix(name)).get();
+    const Exec exec = m_exec;
+    if (name == "mpi_reduce_scatter")
+      return {[=, communicator = &m_communicator](const Vector<Exec, float>& x, PhaseTimes& times) {
+                const Stopwatch watch;
+                mpi_reduce_scatter<Exec>(*communicator, x);
+                times.add(Phase::allreduce, watch.seconds());
               },
-              [=] { return dense_oracle(length, ranks); }, transport};
+              [=] { return dense_oracle(length, ranks); }, transport, 8.0 * (ranks - 1) / ranks * length};
+    if (name == prefix(name) + "_allreduce")
+      return {
+          [=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, ranks, x, times); },
+          [=] { return dense_oracle(length, ranks); }, transport};
+    const auto run = [=](const std::shared_ptr<comm::CompressedAllreduce<Exec>>& allreduce) {
+      return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
+    };
+    using Compressed = comm::CompressedAllreduce<Exec>;
+    if (const comm::Hosts<Exec>* const hosts = transport->hosts()) {
+      const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
+      std::vector<compress::Layout> shards;
+      for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
+        shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);
+      return {run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
+              [=, on = m_hosts] { return hierarchical_oracle(length, on); }, transport};
+    }
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
-    const auto allreduce =
-        std::make_shared<comm::CompressedAllreduce<Exec>>(*transport, rank, layout, compress::Options());
-    return {
-        [=, this_exec = m_exec](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(this_exec, x, times); },
-        [=] { return compressed_oracle(length, ranks); }, transport};
+    return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())),
+            [=] { return compressed_oracle(length, ranks); }, transport};
   }
 
 private:
+  static std::string prefix(const std::string& name) { return name.substr(0, name.find('_')); }
+
   Exec m_exec;
   const Communicator& m_communicator;
-  std::unique_ptr<comm::Transport<Exec>> m_collective, m_pairwise;
+  std::vector<double> m_hosts;  ///< (ranks)
+  std::map<std::string, std::unique_ptr<comm::Transport<Exec>>> m_transports;
 };
 
 template <class Exec>
@@ -135,7 +201,7 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
     const Stopwatch watch;
     average.run(x, repetition < 0 ? unused : times);
     if (repetition >= 0) mine.push_back(watch.seconds());
-    bytes = average.transport->traffic().total() - before;
+    bytes = average.transport->traffic().total() - before + static_cast<std::uint64_t>(average.more_bytes);
   }
   mine.push_back(static_cast<double>(bytes));
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase) mine.push_back(times[static_cast<Phase>(phase)]);

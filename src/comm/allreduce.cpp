@@ -3,9 +3,22 @@
 
 #include "comm/allreduce.hpp"
 
+#include <algorithm>
+
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
+namespace {
+
+template <class Exec>
+void divide(const Exec& exec, int ranks, const Vector<Exec, float>& x) {
+  const float n = static_cast<float>(ranks);
+  for_each(
+      exec, "OneBit::comm::divide", x.extent(0), KOKKOS_LAMBDA(std::size_t i) { x(i) /= n; });
+  fence(exec, "OneBit::comm::divide");
+}
+
+}  // namespace
 
 template <class Exec>
 void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vector<Exec, float>& values,
@@ -13,67 +26,220 @@ void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vect
   if (ranks == 1) return;
   const Stopwatch watch;
   transport.allreduce(exec, values);
-  const float n = static_cast<float>(ranks);
-  for_each(
-      exec, "OneBit::comm::average", values.extent(0), KOKKOS_LAMBDA(std::size_t i) { values(i) /= n; });
-  fence(exec, "OneBit::comm::average");
+  divide(exec, ranks, values);
   times.add(Phase::allreduce, watch.seconds());
 }
 
 template <class Exec>
-CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout,
+CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout,
                                                const compress::Options& options, bool error_feedback)
-    : m_transport(transport),
-      m_rank(rank),
-      m_error_feedback(error_feedback),
-      m_compressor(compress::make_compressor<Exec>(layout, options)),
-      m_worker_residual("OneBit::comm::worker_residual", layout.length),
-      m_server_residual("OneBit::comm::server_residual", layout.chunk_length()),
-      m_mean("OneBit::comm::mean", layout.chunk_length()),
-      m_send("OneBit::comm::send", layout.chunks * m_compressor->message_words()),
-      m_received("OneBit::comm::received", layout.chunks * m_compressor->message_words()),
-      m_recompressed("OneBit::comm::recompressed", m_compressor->message_words()) {}
+    : CompressedAllreduce(transport, nullptr, {layout}, options, error_feedback) {}
+
+template <class Exec>
+CompressedAllreduce<Exec>::CompressedAllreduce(const Hosts<Exec>& hosts, const std::vector<compress::Layout>& shards,
+                                               const compress::Options& options, bool error_feedback)
+    : CompressedAllreduce(hosts.across, &hosts.local, shards, options, error_feedback) {}
+
+template <class Exec>
+CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport)
+    : m_across(transport), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
+
+template <class Exec>
+CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local,
+                                               const std::vector<compress::Layout>& shards,
+                                               const compress::Options& options, bool error_feedback)
+    : m_across(across), m_local(local), m_error_feedback(error_feedback), m_shard(local ? local->rank() : 0) {
+  std::size_t longest = 0;
+  m_shard_begins.push_back(0);
+  for (const compress::Layout& shard : shards) {
+    m_compressors.push_back(compress::make_compressor<Exec>(shard, options));
+    m_shard_begins.push_back(m_shard_begins.back() + shard.length);
+    longest = std::max(longest, shard.chunks * m_compressors.back()->message_words());
+  }
+  const int chunks = own().layout().chunks;
+  const std::size_t message = own().message_words();
+  m_worker = own().no_feedback(0, chunks);
+  m_server = own().no_feedback(across.rank(), 1);
+  m_mean = Vector<Exec, float>("OneBit::comm::mean", own().layout().chunk_length());
+  m_send = Words("OneBit::comm::send", chunks * message);
+  m_received = Words("OneBit::comm::received", chunks * message);
+  m_gathered = Words("OneBit::comm::gathered", chunks * message);
+  m_recompressed = Words("OneBit::comm::recompressed", message);
+  if (local == nullptr) return;
+  m_shard_messages = Words("OneBit::comm::shard_messages", longest);
+  m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
+}
 
 template <class Exec>
 void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times) {
+  if (!compresses()) return average(exec, m_across, m_across.ranks(), x, times);
   const Region region("OneBit::comm::compressed_allreduce");
-  const int ranks = m_compressor->layout().chunks;
+  Stopwatch watch;
+  const Vector<Exec, float> shard =
+      Kokkos::subview(x, std::make_pair(m_shard_begins[m_shard], m_shard_begins[m_shard + 1]));
+  if (m_local != nullptr) {
+    m_local->reduce_scatter(exec, x, m_shard_begins);
+    divide(exec, m_local->ranks(), shard);
+    times.add(Phase::allreduce, watch.restart());
+  }
+  if (!m_error_feedback)
+    for (const auto& feedback : {m_worker, m_server}) {
+      Kokkos::deep_copy(exec, feedback.c, 0.0f);
+      Kokkos::deep_copy(exec, feedback.scales, 0u);
+    }
+
+  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send};
+  const compress::Compression<Exec> server{m_across.rank(), 1, m_mean, m_server, m_recompressed};
+  if (m_across.overlaps() && m_across.ranks() > 1)
+    exchange_in_parts(exec, worker, server, times);
+  else
+    exchange_at_once(exec, worker, server, times);
+
+  watch.restart();
+  if (m_local == nullptr) {
+    own().decompress(exec, m_gathered, x);
+  } else {
+    const std::size_t longest = m_shard_messages.extent(0);
+    Kokkos::deep_copy(exec, Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, m_gathered.extent(0))),
+                      m_gathered);
+    m_local->all_gather(exec, m_shard_messages, m_all_messages);
+    times.add(Phase::all_gather, watch.restart());
+    for (std::size_t number = 0; number < m_compressors.size(); ++number)
+      m_compressors[number]->decompress(
+          exec, Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
+          Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
+  }
+  fence(exec, "OneBit::comm::decompressed");
+  times.add(Phase::update, watch.seconds());
+}
+
+/// The plain path: one collective a phase.
+template <class Exec>
+void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
+                                                 const compress::Compression<Exec>& server, PhaseTimes& times) {
+  const int ranks = m_across.ranks(), rank = m_across.rank();
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
     fence(exec, "OneBit::comm::end_of_phase");
     times.add(phase, watch.restart());
   };
-
-  if (!m_error_feedback) {
-    Kokkos::deep_copy(exec, m_worker_residual, 0.0f);
-    Kokkos::deep_copy(exec, m_server_residual, 0.0f);
-  }
-  m_compressor->compress(exec, 0, ranks, x, m_worker_residual, m_send);
+  own().compress(exec, worker);
   end_of(Phase::compress);
-  const bool alone = ranks == 1;
-  if (!alone) m_transport.all_to_all(exec, m_send, m_received);
+  if (ranks > 1)
+    m_across.all_to_all(exec, m_send, m_received);
+  else
+    Kokkos::deep_copy(exec, m_received, m_send);
   end_of(Phase::all_to_all);
-  m_compressor->average_chunk(exec, m_rank, ranks, alone ? m_send : m_received, m_mean);
-  m_compressor->compress(exec, m_rank, 1, m_mean, m_server_residual, m_recompressed);
+  own().average(exec, rank, {0, own().layout().words}, ranks, m_received, m_mean);
+  own().compress(exec, server);
   end_of(Phase::average);
-  if (!alone) m_transport.all_gather(exec, m_recompressed, m_received);
+  if (ranks > 1)
+    m_across.all_gather(exec, m_recompressed, m_gathered);
+  else
+    Kokkos::deep_copy(exec, m_gathered, m_recompressed);
   end_of(Phase::all_gather);
-  m_compressor->decompress_all(exec, alone ? m_recompressed : m_received, x);
-  end_of(Phase::update);
+}
+
+/// All receives are posted at the begin; a part of the codes is on its way while the next one is made.
+template <class Exec>
+void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
+                                                  const compress::Compression<Exec>& server, PhaseTimes& times) {
+  /// Runs of a part: 32 KiB of signs where caches count, and enough to fill a GPU.
+  constexpr std::size_t part_runs = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 17;
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  const std::size_t words = own().layout().words, head = own().scale_words(), per_run = own().run_words();
+  std::vector<compress::Runs> parts;
+  std::vector<BlockPart> block_parts;
+  for (std::size_t begin = 0; begin < words; begin += part_runs) {
+    parts.push_back({begin, std::min(words, begin + part_runs)});
+    block_parts.push_back({head + parts.back().begin * per_run, head + parts.back().end * per_run});
+  }
+  block_parts.push_back({0, head});  // scales are known last
+
+  Stopwatch watch;
+  const auto all_to_all = m_across.begin_transfer(m_received, block_parts, &Traffic::all_to_all);
+  const auto all_gather = m_across.begin_transfer(m_gathered, block_parts, &Traffic::all_gather);
+  // Every rank begins with its successor, so that no rank is everybody's first; its own chunk comes last.
+  const auto send_to_others = [&](Transfer<Exec>& transfer, const Words& messages, bool same) {
+    for (int distance = 1; distance < ranks; ++distance) {
+      const int to = (rank + distance) % ranks;
+      transfer.send(exec, to, same ? messages : block(messages, to));
+    }
+  };
+  const bool early = own().codes_before_scales();
+
+  for (const compress::Runs& part : parts)
+    for (int distance = 1; distance <= ranks; ++distance) {
+      const int to = (rank + distance) % ranks;
+      own().encode(exec, worker, to, part);
+      if (early && to != rank) all_to_all->send(exec, to, block(m_send, to));
+    }
+  own().finish(exec, worker);
+  if (!early)
+    for (std::size_t part = 0; part < parts.size(); ++part) send_to_others(*all_to_all, m_send, false);
+  send_to_others(*all_to_all, m_send, false);
+  Kokkos::deep_copy(exec, block(m_received, rank), block(m_send, rank));
+  fence(exec, "OneBit::comm::compressed");
+  times.add(Phase::compress, watch.restart());
+  all_to_all->finish(exec);
+  times.add(Phase::all_to_all, watch.restart());
+
+  for (const compress::Runs& part : parts) {
+    own().average(exec, rank, part, ranks, m_received, m_mean);
+    own().encode(exec, server, rank, part);
+    if (early) send_to_others(*all_gather, m_recompressed, true);
+  }
+  own().finish(exec, server);
+  if (!early)
+    for (std::size_t part = 0; part < parts.size(); ++part) send_to_others(*all_gather, m_recompressed, true);
+  send_to_others(*all_gather, m_recompressed, true);
+  Kokkos::deep_copy(exec, block(m_gathered, rank), m_recompressed);
+  fence(exec, "OneBit::comm::recompressed");
+  times.add(Phase::average, watch.restart());
+  all_gather->finish(exec);
+  times.add(Phase::all_gather, watch.restart());
 }
 
 template <class Exec>
+typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::block(const Words& blocks, int number) const {
+  const std::size_t length = own().message_words();
+  return Kokkos::subview(blocks, std::make_pair(number * length, (number + 1) * length));
+}
+
+template <class Exec>
+Vector<Exec, float> CompressedAllreduce<Exec>::worker_residual(const Exec& exec) const {
+  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.c.extent(0));
+  own().residual(exec, 0, m_across.ranks(), m_worker, residual);
+  fence(exec, "OneBit::comm::worker_residual");
+  return residual;
+}
+
+template <class Exec>
+Vector<Exec, float> CompressedAllreduce<Exec>::server_residual(const Exec& exec) const {
+  Vector<Exec, float> residual("OneBit::comm::server_residual", own().layout().chunk_length());
+  own().residual(exec, m_across.rank(), 1, m_server, residual);
+  fence(exec, "OneBit::comm::server_residual");
+  return residual;
+}
+
+// With scales of 0, C(c) = 0 and c is the residual.
+template <class Exec>
 void CompressedAllreduce<Exec>::set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
                                               const Vector<Exec, const float>& server) {
-  Kokkos::deep_copy(exec, m_worker_residual, worker);
-  Kokkos::deep_copy(exec, m_server_residual, server);
+  Kokkos::deep_copy(exec, m_worker.c, worker);
+  Kokkos::deep_copy(exec, m_server.c, Kokkos::subview(server, std::make_pair(std::size_t{0}, m_server.c.extent(0))));
+  Kokkos::deep_copy(exec, m_worker.scales, 0u);
+  Kokkos::deep_copy(exec, m_server.scales, 0u);
   fence(exec, "OneBit::comm::set_residuals");
 }
 
 template <class Exec>
-std::pair<std::size_t, std::size_t> CompressedAllreduce<Exec>::chunk() const {
-  const auto& begins = m_compressor->layout().chunk_begins;
-  return {begins[m_rank], begins[m_rank + 1]};
+typename CompressedAllreduce<Exec>::Places CompressedAllreduce<Exec>::places() const {
+  const std::size_t begin = m_shard_begins[m_shard], end = m_shard_begins[m_shard + 1];
+  const std::size_t rank = static_cast<std::size_t>(m_across.rank()),
+                    ranks = static_cast<std::size_t>(m_across.ranks());
+  const std::vector<std::size_t>& chunks = own().layout().chunk_begins;
+  return {rank, ranks, begin, end, begin + chunks[rank], begin + chunks[rank + 1]};
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                      \

@@ -4,7 +4,7 @@
 /// (Tang et al., ICML 2021, Section 5, the three phases of the compressed allreduce).
 
 #include <memory>
-#include <utility>
+#include <vector>
 
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
@@ -22,36 +22,73 @@ void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vect
 /// 1. c_i = x_i + δ_i; δ_i ← c_i − C(c_i); chunk k of C(c_i) goes to rank k (all-to-all).
 /// 2. Rank k: a = (1/n) Σ_i C(c_i)_k + δ̄_k, in rank order; δ̄_k ← a − C(a).
 /// 3. All-gather of C(a); every rank decompresses the same bits.
-/// With one rank nothing travels, but both compressions take place.
+/// With one rank nothing travels, but both compressions take place. Where the transport can exchange in parts, the codes
+/// of one part travel while the next one is compressed or averaged, and the times of all-to-all and all-gather are what
+/// is then left to wait for.
+///
+/// Hierarchical, with r ranks on each of H hosts, the vector is cut into r shards, and rank l of a host stands for the host
+/// in shard l: the host's ranks average it densely (reduce-scatter), the hosts' l-th ranks do 1 to 3 among themselves,
+/// and the messages are gathered inside each host. So residuals belong to a host's average and not to a rank's vector,
+/// a rank keeps those of its shard only, and r times less leaves a host.
 template <class Exec>
 class CompressedAllreduce {
 public:
-  /// \param layout of the vectors, with as many chunks as there are ranks
+  /// Flat. \param layout of the vectors, with as many chunks as the transport has ranks
   /// \param error_feedback false drops both residuals: δ_i = δ̄_k = 0 at the begin of every call
-  CompressedAllreduce(Transport<Exec>& transport, int rank, const compress::Layout& layout,
+  CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout, const compress::Options& options,
+                      bool error_feedback = true);
+  /// Hierarchical. \param shards of the vector in order, one for each rank of a host, cut for as many chunks as hosts
+  CompressedAllreduce(const Hosts<Exec>& hosts, const std::vector<compress::Layout>& shards,
                       const compress::Options& options, bool error_feedback = true);
+
+  /// Without compression: a dense average, for networks on which compression does not pay.
+  explicit CompressedAllreduce(Transport<Exec>& transport);
+
+  /// False for the dense average, which has no residuals.
+  bool compresses() const { return !m_compressors.empty(); }
 
   /// \param x (length) this rank's vector, then the average
   void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times);
 
-  /// δ_i (length) and δ̄_k (chunk length, padding 0): what the last call's compressions lost; zero at first.
-  const Vector<Exec, float>& worker_residual() const { return m_worker_residual; }
-  const Vector<Exec, float>& server_residual() const { return m_server_residual; }
-  /// Takes δ_i and δ̄_k from a checkpoint. \param worker (length) \param server (chunk length), padding 0
+  /// δ_i (length of the shard; flat: of the vector) and δ̄_k (chunk length, padding 0): what the last call's compressions
+  /// lost; zero at first.
+  Vector<Exec, float> worker_residual(const Exec& exec) const;
+  Vector<Exec, float> server_residual(const Exec& exec) const;
+  double worker_residual_l2(const Exec& exec) const { return own().residual_l2(exec, 0, m_across.ranks(), m_worker); }
+  double server_residual_l2(const Exec& exec) const { return own().residual_l2(exec, m_across.rank(), 1, m_server); }
+  /// Goes on from these residuals, of the lengths above.
   void set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
                      const Vector<Exec, const float>& server);
-  /// The range [first, second) of the vector that is this rank's chunk.
-  std::pair<std::size_t, std::size_t> chunk() const;
+  /// Where they belong: δ_i is elements [begin, end) of row `row` of a matrix (rows, length) of all ranks' ones, δ̄_k elements
+  /// [server_begin, server_end) of a vector (length).
+  struct Places {
+    std::size_t row, rows, begin, end, server_begin, server_end;
+  };
+  Places places() const;
 
 private:
   using Words = Vector<Exec, std::uint32_t>;
 
-  Transport<Exec>& m_transport;
-  int m_rank;
+  CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local, const std::vector<compress::Layout>& shards,
+                      const compress::Options& options, bool error_feedback);
+  const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
+  void exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
+                         const compress::Compression<Exec>& server, PhaseTimes& times);
+  void exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
+                        const compress::Compression<Exec>& server, PhaseTimes& times);
+  Words block(const Words& blocks, int number) const;
+
+  Transport<Exec>& m_across;
+  Transport<Exec>* m_local;  ///< none where the average is flat
   bool m_error_feedback;
-  std::unique_ptr<const compress::Compressor<Exec>> m_compressor;
-  Vector<Exec, float> m_worker_residual, m_server_residual, m_mean;
-  Words m_send, m_received, m_recompressed;
+  int m_shard;                                                                   ///< this rank's
+  std::vector<std::unique_ptr<const compress::Compressor<Exec>>> m_compressors;  ///< of each shard
+  std::vector<std::size_t> m_shard_begins;                                       ///< (shards + 1)
+  compress::Feedback<Exec> m_worker, m_server;
+  Vector<Exec, float> m_mean;              ///< (chunk length) of this rank's chunk
+  Words m_send, m_received, m_gathered;    ///< (chunks * message) C(c_i) by destination, C(c_i)_k by sender, C(a)
+  Words m_recompressed;                    ///< (message) C(a) of this rank's chunk
+  Words m_shard_messages, m_all_messages;  ///< (longest chunks * message), of all shards; where hierarchical
 };
 
 }  // namespace onebit::comm

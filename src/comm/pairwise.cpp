@@ -65,11 +65,35 @@ void all_gather(const Communicator& communicator, std::size_t message_bytes, con
   messages.wait();
 }
 
+void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
+                       const std::vector<std::size_t>& begins) {
+  const auto bytes = [&](int rank) { return (begins[rank + 1] - begins[rank]) * sizeof(float); };
+  const int self = communicator.rank();
+  Messages messages(communicator, message_bytes);
+  for_each_other(communicator, [&](int rank) { messages.receive(rank, values + begins[rank], bytes(rank)); });
+  for_each_other(communicator, [&](int rank) { messages.send(rank, values + begins[self], bytes(self)); });
+  messages.wait();
+}
+
 template <class Exec>
 void PairwiseSum<Exec>::operator()(const Exec& exec, float* values, std::size_t length) {
+  const std::size_t ranks = m_communicator.size(), chunk = (length + ranks - 1) / ranks;
+  std::vector<std::size_t> begins;
+  for (std::size_t rank = 0; rank <= ranks; ++rank) begins.push_back(std::min(length, rank * chunk));
+  sum(exec, values, begins, true);
+}
+
+template <class Exec>
+void PairwiseSum<Exec>::scatter(const Exec& exec, float* values, const std::vector<std::size_t>& begins) {
+  sum(exec, values, begins, false);
+}
+
+template <class Exec>
+void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers) {
   const Region region("OneBit::comm::pairwise_sum");
   const int ranks = m_communicator.size(), self = m_communicator.rank();
-  const std::size_t chunk = (length + ranks - 1) / ranks;
+  std::size_t chunk = 0;  // the longest
+  for (int rank = 0; rank < ranks; ++rank) chunk = std::max(chunk, begins[rank + 1] - begins[rank]);
   const std::size_t slice = std::min(slice_length, chunk);
   if (slice == 0) return;
   if (m_terms[0].extent(0) < ranks * slice)
@@ -79,8 +103,8 @@ void PairwiseSum<Exec>::operator()(const Exec& exec, float* values, std::size_t 
     std::size_t begin, length;
   };
   const auto part = [&](int rank, std::size_t number) {
-    const std::size_t begin = std::min(length, rank * chunk + std::min(chunk, number * slice));
-    const std::size_t end = std::min(length, rank * chunk + std::min(chunk, (number + 1) * slice));
+    const std::size_t begin = std::min(begins[rank + 1], begins[rank] + number * slice);
+    const std::size_t end = std::min(begins[rank + 1], begins[rank] + (number + 1) * slice);
     return Range{begin, end - begin};
   };
   // Terms of slice `number` go to the rank whose chunk they belong to.
@@ -122,6 +146,7 @@ void PairwiseSum<Exec>::operator()(const Exec& exec, float* values, std::size_t 
           own[i] = sum;
         });
     fence(exec, "OneBit::comm::sum_terms");
+    if (!gathers) continue;
     sums_under_way.wait();
     post_sums(number, sums_under_way);
   }

@@ -40,9 +40,13 @@ void all_to_all(const Communicator& communicator, std::size_t message_bytes, con
 void all_gather(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
                 std::size_t block_bytes);
 
+/// Rank r's elements [begins[r], begins[r+1]) are copied to all others. \param begins (ranks + 1)
+void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
+                       const std::vector<std::size_t>& begins);
+
 /// Sums over ranks, in the order of the ranks, so the bits depend on no library's choice of an algorithm.
 ///
-/// Rank k sums chunk k, ⌈length/n⌉ elements, and sends the sum to all. Chunks are cut into slices: while one slice's sums
+/// Rank k sums chunk k and, for a sum that all need, sends it to all. Chunks are cut into slices: while one slice's sums
 /// travel back the next slice's terms are on their way.
 template <class Exec>
 class PairwiseSum {
@@ -52,6 +56,11 @@ public:
 
   /// \param values (length) in memory that both MPI and `exec` can use; overwritten by the sum
   void operator()(const Exec& exec, float* values, std::size_t length);
+  /// Rank k's elements [begins[k], begins[k+1]) are overwritten by their sum, and no others. \param begins (ranks + 1)
+  void scatter(const Exec& exec, float* values, const std::vector<std::size_t>& begins);
+
+  /// What both do; public because it holds a lambda for the device.
+  void sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers);
 
 private:
   /// Elements of a slice: enough to cover the time in which ranks wait for each other.

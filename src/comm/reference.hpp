@@ -55,4 +55,47 @@ private:
   bool m_error_feedback;
 };
 
+/// The hierarchical average of ranks on hosts of equal numbers: shard by shard, the compressed allreduce of the hosts'
+/// averages. Rank l of host h keeps the residuals of host h in shard l.
+class HierarchicalAllreduceRef {
+public:
+  /// \param shards    of the vector in order, one for each rank of a host, cut for as many chunks as hosts
+  /// \param hosts     (hosts) their ranks, in order
+  HierarchicalAllreduceRef(const std::vector<compress::LayoutRef>& shards, const std::vector<std::vector<int>>& hosts,
+                           const compress::Options& options, bool error_feedback = true)
+      : m_hosts(hosts) {
+    for (const compress::LayoutRef& shard : shards) {
+      m_lengths.push_back(shard.length);
+      this->shards.emplace_back(shard, options, error_feedback);
+    }
+  }
+
+  /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
+  std::vector<float> operator()(const std::vector<std::vector<float>>& x) {
+    std::vector<float> result;
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+      const std::size_t begin = result.size(), end = begin + m_lengths[shard];
+      std::vector<std::vector<float>> averages;
+      for (const std::vector<int>& ranks : m_hosts) {
+        std::vector<float> average;
+        for (std::size_t j = begin; j < end; ++j) {
+          float sum = 0;
+          for (const int rank : ranks) sum += x[rank][j];
+          average.push_back(sum / static_cast<float>(ranks.size()));
+        }
+        averages.push_back(average);
+      }
+      const std::vector<float> part = shards[shard](averages);
+      result.insert(result.end(), part.begin(), part.end());
+    }
+    return result;
+  }
+
+  std::vector<CompressedAllreduceRef> shards;  ///< "rank" h of shard l is rank l of host h
+
+private:
+  std::vector<std::vector<int>> m_hosts;
+  std::vector<std::size_t> m_lengths;
+};
+
 }  // namespace onebit::comm

@@ -91,19 +91,92 @@ private:
   Bytes m_bytes;
 };
 
+/// Messages between all pairs; with staging, through buffers on the host that live as long as the transfer.
+template <class Exec>
+class PairwiseTransfer final : public Transfer<Exec> {
+public:
+  using typename Transfer<Exec>::Words;
+  using HostWords = Kokkos::View<std::uint32_t*, Kokkos::LayoutRight, StagingSpace<Exec>>;
+
+  PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, bool staged, const Words& received,
+                   const std::vector<BlockPart>& parts, std::uint64_t& bytes)
+      : m_ranks(communicator.size()),
+        m_rank(communicator.rank()),
+        m_staged(staged),
+        m_block_words(received.extent(0) / communicator.size()),
+        m_received(received),
+        m_parts(parts),
+        m_next_part(communicator.size(), 0),
+        m_messages(communicator, message_bytes),
+        m_bytes(bytes) {
+    if (staged) {
+      const auto uninitialized = [](const std::string& label) {
+        return Kokkos::view_alloc(label, Kokkos::WithoutInitializing);
+      };
+      m_staged_send = HostWords(uninitialized("OneBit::comm::staged_send"), received.extent(0));
+      m_staged_received = HostWords(uninitialized("OneBit::comm::staged_received"), received.extent(0));
+    }
+    std::uint32_t* const to = staged ? m_staged_received.data() : received.data();
+    for (const BlockPart& part : parts)
+      for (int distance = 1; distance < m_ranks; ++distance) {
+        const int from = (m_rank + distance) % m_ranks;
+        m_messages.receive(from, to + from * m_block_words + part.begin, bytes_of(part));
+      }
+  }
+
+  void send(const Exec& exec, int rank, const Words& block) override {
+    const BlockPart part = m_parts[m_next_part[rank]++];
+    const std::uint32_t* from = block.data() + part.begin;
+    if (m_staged && part.end > part.begin) {
+      const auto range = std::make_pair(part.begin, part.end);
+      const std::size_t to = rank * m_block_words;
+      const auto staged = Kokkos::subview(m_staged_send, std::make_pair(to + part.begin, to + part.end));
+      Kokkos::deep_copy(exec, staged, Kokkos::subview(block, range));
+      from = staged.data();
+    }
+    fence(exec, "OneBit::comm::before_send");
+    m_messages.send(rank, from, bytes_of(part));
+    m_bytes += bytes_of(part);
+  }
+
+  void finish(const Exec& exec) override {
+    m_messages.wait();
+    if (!m_staged) return;
+    const std::size_t own = m_rank * m_block_words, behind = own + m_block_words;
+    for (const auto& range : {std::make_pair(std::size_t{0}, own), std::make_pair(behind, m_received.extent(0))})
+      if (range.second > range.first)
+        Kokkos::deep_copy(exec, Kokkos::subview(m_received, range), Kokkos::subview(m_staged_received, range));
+    fence(exec, "OneBit::comm::unstaged");
+  }
+
+private:
+  static std::size_t bytes_of(const BlockPart& part) { return (part.end - part.begin) * sizeof(std::uint32_t); }
+
+  int m_ranks, m_rank;
+  bool m_staged;
+  std::size_t m_block_words;
+  Words m_received;
+  std::vector<BlockPart> m_parts;
+  std::vector<std::size_t> m_next_part;  ///< (ranks) that `send` hands over next
+  HostWords m_staged_send, m_staged_received;
+  Messages m_messages;
+  std::uint64_t& m_bytes;
+};
+
 template <class Exec>
 class MpiTransport : public Transport<Exec> {
 public:
   using Words = typename Transport<Exec>::Words;
 
   MpiTransport(bool host, const Communicator& communicator, std::size_t largest_count, Exchange exchange)
-      : m_name(host ? "host" : "device"),
+      : Transport<Exec>(communicator),
+        m_name(host ? "host" : "device"),
         m_staged(host && !is_host<Exec>),
         m_communicator(communicator),
         m_largest_count(largest_count),
         m_message_bytes(exchange.message_bytes),
-        m_pairwise_sum(communicator, exchange.message_bytes),
-        m_pairwise_sum_on_host(communicator, exchange.message_bytes) {}
+        m_pairwise_sum(communicator, pairwise() ? m_message_bytes : default_message_bytes),
+        m_pairwise_sum_on_host(communicator, pairwise() ? m_message_bytes : default_message_bytes) {}
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all");
@@ -148,9 +221,43 @@ public:
     this->m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
   }
 
+  void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
+                      const std::vector<std::size_t>& begins) override {
+    const Region region("OneBit::comm::reduce_scatter");
+    fence(exec, "OneBit::comm::before_reduce_scatter");
+    if (m_staged) {
+      m_pairwise_sum_on_host.scatter(HostExec(), m_send.from_device(exec, values), begins);
+      m_send.to_device(exec, values);
+    } else {
+      m_pairwise_sum.scatter(exec, values.data(), begins);
+    }
+    const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
+    this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
+  }
+
+  void all_gather(const Exec& exec, const Vector<Exec, float>& values,
+                  const std::vector<std::size_t>& begins) override {
+    const Region region("OneBit::comm::all_gather");
+    fence(exec, "OneBit::comm::before_all_gather");
+    float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
+    all_gather_ranges(m_communicator, pairwise() ? m_message_bytes : default_message_bytes, data, begins);
+    if (m_staged) m_send.to_device(exec, values);
+    const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
+    this->m_traffic.all_gather += (this->m_ranks - 1) * own * sizeof(float);
+  }
+
+  bool overlaps() const override { return pairwise(); }
+
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
+                                                 std::uint64_t Traffic::*counter) override {
+    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, received, parts,
+                                                    this->m_traffic.*counter);
+  }
+
   std::string name() const override { return m_name; }
 
 private:
+  static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
   using HostExec = Kokkos::DefaultHostExecutionSpace;
 
   bool pairwise() const { return m_message_bytes > 0; }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
@@ -19,8 +20,46 @@ struct Traffic {
   std::uint64_t allreduce = 0;
   std::uint64_t all_to_all = 0;
   std::uint64_t all_gather = 0;
+  std::uint64_t reduce_scatter = 0;
 
-  std::uint64_t total() const { return allreduce + all_to_all + all_gather; }
+  std::uint64_t total() const { return allreduce + all_to_all + all_gather + reduce_scatter; }
+  Traffic& operator+=(const Traffic& other) {
+    allreduce += other.allreduce;
+    all_to_all += other.all_to_all;
+    all_gather += other.all_gather;
+    reduce_scatter += other.reduce_scatter;
+    return *this;
+  }
+};
+
+/// Words [begin, end) of a block.
+struct BlockPart {
+  std::size_t begin, end;
+};
+
+/// One exchange of a block of words with every other rank, in parts: what is handed over travels while the caller
+/// computes the next part. Receives are posted by `Transport::begin_transfer`.
+template <class Exec>
+class Transfer {
+public:
+  using Words = Vector<Exec, std::uint32_t>;
+  virtual ~Transfer() = default;
+
+  /// Hands the next part for `rank`, in the order agreed at the begin, over. \param block of words for that rank, which
+  /// stay as they are until `finish` returns
+  virtual void send(const Exec& exec, int rank, const Words& block) = 0;
+  /// Returns when all blocks were sent and received. Block `rank()` of the receiver's words is not touched.
+  virtual void finish(const Exec& exec) = 0;
+};
+
+template <class Exec>
+class Transport;
+
+/// The ranks of a hierarchical average: those that share this one's host, and those with its place on each host.
+template <class Exec>
+struct Hosts {
+  Transport<Exec>& local;
+  Transport<Exec>& across;
 };
 
 /// Collectives on Views of one execution space. Every call returns when its result is complete in `Exec`'s memory.
@@ -39,12 +78,38 @@ public:
   virtual void all_gather(const Exec& exec, const Words& send, const Words& received) = 0;
   /// Sums element by element over ranks, in place.
   virtual void allreduce(const Exec& exec, const Vector<Exec, float>& values) = 0;
+  /// Sums elements [begins[r], begins[r+1]) of `values` over ranks, in their order, in place on rank r; the others' stay as
+  /// they are. By messages between all pairs. \param begins (ranks + 1) the same on every rank
+  virtual void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
+                              const std::vector<std::size_t>& begins) = 0;
 
+  /// The inverse: rank r's elements [begins[r], begins[r+1]) are copied to all others.
+  virtual void all_gather(const Exec& exec, const Vector<Exec, float>& values,
+                          const std::vector<std::size_t>& begins) = 0;
+
+  /// Whether exchanges can go in parts: with pairwise messages.
+  virtual bool overlaps() const = 0;
+  /// Posts the receives of an exchange in parts.
+  /// \param received (ranks * words) \param parts of a block, in the order in which every rank hands them over
+  virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
+                                                         std::uint64_t Traffic::*counter) = 0;
+
+  /// Where averages are hierarchical; none where they are flat.
+  virtual const Hosts<Exec>* hosts() const { return nullptr; }
+
+  int rank() const { return m_rank; }
+  int ranks() const { return m_ranks; }
   /// "host" or "device".
   virtual std::string name() const = 0;
-  const Traffic& traffic() const { return m_traffic; }
+  /// What went between hosts, or to any other rank where averages are flat.
+  virtual Traffic traffic() const { return m_traffic; }
+  /// What went through the memory of this host, where averages are hierarchical.
+  virtual Traffic traffic_within_host() const { return {}; }
 
 protected:
+  explicit Transport(const Communicator& communicator) : m_rank(communicator.rank()), m_ranks(communicator.size()) {}
+
+  int m_rank, m_ranks;
   Traffic m_traffic;
 };
 

@@ -4,6 +4,7 @@
 ///
 /// - `Statistics`: what is taken over a group of c, one reduction each (a term for each element, and its `Join`);
 /// - `scales`, `planes`: floats of a group, and bits of an element, in a message;
+/// - `codes_before_scales`: whether `encode` reads no values, so that codes are known before the scales;
 /// - `set_scales(statistics, count, scales)`: the floats of a group of `count` > 0 elements;
 /// - `values(words)`: what encode and decode need of a group, from its floats as a message holds them;
 /// - `encode(values, c)`, `decode(values, code)`: one element.
@@ -88,6 +89,7 @@ template <class Norm>
 struct SignCodec {
   using Statistics = std::tuple<Norm>;
   static constexpr int scales = 1, planes = 1;
+  static constexpr bool codes_before_scales = true;
 
   struct Values {
     float scale;
@@ -108,6 +110,7 @@ template <class Norm>
 struct TernaryCodec {
   using Statistics = std::tuple<Norm, CountOfNonzeros>;
   static constexpr int scales = 1, planes = 2;
+  static constexpr bool codes_before_scales = true;
 
   struct Values {
     float scale;
@@ -129,6 +132,7 @@ struct TernaryCodec {
 /// What the two reconstructions of `column` share; code 1 for what is not negative.
 struct TwoValues {
   static constexpr int scales = 2, planes = 1;
+  static constexpr bool codes_before_scales = true;
 
   struct Values {
     float low, high;
@@ -168,6 +172,7 @@ struct ColumnRangeCodec : TwoValues {
 struct NBitCodec {
   using Statistics = std::tuple<GreatestMagnitude>;
   static constexpr int scales = 1;
+  static constexpr bool codes_before_scales = false;
   int planes;
   int levels;  ///< s = 2^(planes−1) − 1
 

@@ -35,7 +35,34 @@ struct Options {
   Reconstruction reconstruction = Reconstruction::mean;  ///< of `column`
 };
 
+/// What error feedback carries from one compression to the next: c, and the scales that its message had. The residual
+/// δ = c − C(c) is formed where the next compression reads it, and never written. Zero at first, where δ = 0.
+template <class Exec>
+struct Feedback {
+  Vector<Exec, float> c;               ///< elements of the chunks that are compressed
+  Vector<Exec, std::uint32_t> scales;  ///< (chunks * scale_words) float bits
+};
+
+/// A compression: what a worker does with all chunks (with Grouping::vector they share the scales of the whole vector),
+/// and a server with one.
+template <class Exec>
+struct Compression {
+  int first_chunk, chunks;
+  Vector<Exec, const float> x;           ///< elements of these chunks, from the first one's begin
+  Feedback<Exec> feedback;               ///< of the same elements
+  Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
+};
+
+/// Runs [begin, end) of 32 elements of a chunk. Borders are multiples of `run_alignment` or the chunk's end, W.
+struct Runs {
+  std::size_t begin, end;
+};
+inline constexpr std::size_t run_alignment = 32;
+
 /// Compresses, averages and decompresses the chunks of one layout.
+///
+/// c = x + δ; messages ← C(c); δ ← c − C(c). A compression is `encode` for all runs of all its chunks, ascending in each
+/// chunk, and then `finish`; so the codes of one part can travel while the next part is encoded. Scales come last in any case.
 template <class Exec>
 class Compressor {
 public:
@@ -44,23 +71,35 @@ public:
   virtual ~Compressor() = default;
 
   virtual const Layout& layout() const = 0;
-  /// Words of a chunk's message.
+  /// Words of a chunk's message, of the scales at its begin, and of each run behind them.
   virtual std::size_t message_words() const = 0;
+  virtual std::size_t scale_words() const = 0;
+  virtual std::size_t run_words() const = 0;
+  /// Whether codes are known before the scales are: `encode` writes them then, else `finish`.
+  virtual bool codes_before_scales() const = 0;
 
-  /// c = x + residual; messages ← C(c); residual ← c − C(c), for `chunks` chunks from `first_chunk`. A worker
-  /// compresses all chunks, and with Grouping::vector they share the scales of the whole vector; a server one.
-  /// \param x, residual elements of these chunks, from the first one's begin
-  /// \param messages    (chunks * message_words)
-  virtual void compress(const Exec& exec, int first_chunk, int chunks, const Vector<Exec, const float>& x,
-                        const Vector<Exec, float>& residual, const Words& messages) const = 0;
+  /// c ← x + δ of some runs of a chunk, and their codes.
+  virtual void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const = 0;
+  /// The scales, and the codes that depend on them, into all messages.
+  virtual void finish(const Exec& exec, const Compression<Exec>& compression) const = 0;
+  /// `encode` for everything, and `finish`.
+  void compress(const Exec& exec, const Compression<Exec>& compression) const;
 
-  /// mean_j = (1/senders) Σ_i C(c_i)_j over the messages of one chunk, added in the order of the senders.
-  /// \param messages (senders * message_words) \param mean (chunk_length), padding is not written
-  virtual void average_chunk(const Exec& exec, int chunk, int senders, const Words& messages,
-                             const Vector<Exec, float>& mean) const = 0;
+  /// The feedback with δ = 0 for so many chunks from the first one.
+  Feedback<Exec> no_feedback(int first_chunk, int chunks) const;
+  /// residual ← δ. \param residual like feedback.c
+  virtual void residual(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback,
+                        const Vector<Exec, float>& residual) const = 0;
+  /// ‖δ‖₂; fences.
+  virtual double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const = 0;
+
+  /// mean_j = (1/senders) Σ_i C(c_i)_j for some runs of one chunk, added in the order of the senders.
+  /// \param messages (senders * message_words) \param mean (chunk_length) from the chunk's begin; padding is not written
+  virtual void average(const Exec& exec, int chunk, Runs runs, int senders, const Words& messages,
+                       const Vector<Exec, float>& mean) const = 0;
 
   /// x ← the values that the messages of all chunks stand for. \param messages (chunks * message_words) \param x (length)
-  virtual void decompress_all(const Exec& exec, const Words& messages, const Vector<Exec, float>& x) const = 0;
+  virtual void decompress(const Exec& exec, const Words& messages, const Vector<Exec, float>& x) const = 0;
 };
 
 /// Holds device copies of the layout's tables and the scratch space of the statistics.

@@ -20,6 +20,10 @@ using Words = std::vector<std::pair<std::string, Enum>>;
 
 const Words<Backend> backend_words = {
     {"serial", Backend::serial}, {"openmp", Backend::openmp}, {"cuda", Backend::cuda}};
+const Words<Collective> collective_words = {{"flat", Collective::flat},
+                                            {"hierarchical", Collective::hierarchical},
+                                            {"dense", Collective::dense},
+                                            {"auto", Collective::automatic}};
 const Words<WorkloadKind> workload_words = {{"transformer", WorkloadKind::transformer},
                                             {"quadratic", WorkloadKind::quadratic},
                                             {"replay", WorkloadKind::replay}};
@@ -278,6 +282,7 @@ bool has_warmup(const std::string& algorithm) {
 }
 
 std::string to_string(Backend backend) { return name_of(backend_words, backend); }
+std::string to_string(Collective collective) { return name_of(collective_words, collective); }
 std::string to_string(WorkloadKind kind) { return name_of(workload_words, kind); }
 
 std::vector<Section> keys(Input& in) {
@@ -443,6 +448,10 @@ std::vector<Section> keys(Input& in) {
                {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
                "How MPI gets device memory: staged through host buffers, or handed over directly (CUDA-aware MPI). "
                "`auto` takes `device` where the MPI library says that it can. The same on host backends.");
+    key.choice("collective", in.comm.collective, collective_words,
+               "How averages go: `flat` among all ranks; `hierarchical` densely inside each host first, which must all "
+               "have the same number of ranks, and then between hosts; `dense` leaves compression out, for networks on "
+               "which it does not pay. `auto` measures them at the start and takes the fastest.");
     key.choice("exchange", in.comm.exchange, {{"collective", Exchange::collective}, {"pairwise", Exchange::pairwise}},
                "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts "
                "messages between all pairs of ranks at once and sums in the order of the ranks, which fills slow "
@@ -506,9 +515,11 @@ std::vector<Section> keys(Input& in) {
   {
     Declare key(sections, "bench", "`onebit bench collective`: averages over ranks, checked and timed.");
     key.words("collectives", in.bench.collectives,
-              {"mpi_allreduce", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed"},
+              {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
+               "pairwise_compressed", "hierarchical_compressed"},
               "What is timed: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
-              "the MPI library's collectives and by pairwise messages (`comm.exchange`).");
+              "the MPI library's collectives, by pairwise messages (`comm.exchange`) and by host (`comm.collective`); "
+              "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
     key.integer("smallest", in.bench.smallest, 1, unbounded, "Elements of the shortest vector.");
     key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
     key.integer("factor", in.bench.factor, 2, unbounded, "From one length to the next.");
@@ -610,16 +621,10 @@ std::string resolved(Input input) {
 
 std::vector<std::string> differences(Input one, Input other) {
   // Whole sections, and single keys, that leave the steps' mathematics as they are.
-  const std::vector<std::string> free = {"run.",
-                                         "checkpoint.",
-                                         "comm.",
-                                         "bench.",
-                                         "train.steps",
-                                         "train.accumulation",
-                                         "train.validate_every",
-                                         "train.validation_batch",
-                                         "warmup.from",
-                                         "data.cache"};
+  const std::vector<std::string> free = {
+      "run.",        "checkpoint.", "comm.transport",     "comm.exchange",        "comm.message_bytes",
+      "bench.",      "train.steps", "train.accumulation", "train.validate_every", "train.validation_batch",
+      "warmup.from", "data.cache"};
   const auto is_free = [&](const std::string& path) {
     return path != "run.seed" &&
            std::any_of(free.begin(), free.end(), [&](const std::string& start) { return path.rfind(start, 0) == 0; });

@@ -21,6 +21,7 @@ enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
 enum class Reconstruction { mean, range };
 enum class Transport { automatic, host, device };
+enum class Collective { flat, hierarchical, dense, automatic };
 enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };
 
@@ -108,6 +109,7 @@ struct Input {
   } checkpoint;
   struct {
     Transport transport = Transport::automatic;
+    Collective collective = Collective::flat;
     Exchange exchange = Exchange::collective;
     int message_bytes = 32768;
   } comm;
@@ -219,5 +221,6 @@ bool has_warmup(const std::string& algorithm);
 
 std::string to_string(Backend backend);
 std::string to_string(WorkloadKind kind);
+std::string to_string(Collective collective);
 
 }  // namespace onebit::config

@@ -131,7 +131,7 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = 1;
   state.frozen_at = m_frozen_at;
-  if (compressed) report_residuals(exec, m_sum, *m_compressed_allreduce, state);
+  if (compressed) report_residuals(exec, *m_compressed_allreduce, state);
   return state;
 }
 

@@ -38,6 +38,12 @@ std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
                    "see `onebit list`");
 }
 
+bool compresses(const std::string& algorithm) {
+  for (const char* dense : {"adam", "onebit_adam_32bit", "sgd", "momentum_sgd", "local_sgd", "local_momentum_sgd"})
+    if (algorithm == dense) return false;
+  return true;
+}
+
 #define ONEBIT_INSTANTIATE(Exec) template std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

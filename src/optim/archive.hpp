@@ -51,6 +51,12 @@ public:
   }
 };
 
+/// Elements [begin, end) of one row of several.
+struct Part {
+  std::size_t begin, end;
+  std::size_t row = 0, rows = 1;
+};
+
 /// \tparam Exec whose memory holds the vectors
 template <class Exec>
 class Archive : public NumberArchive {
@@ -61,10 +67,10 @@ public:
   /// A vector of all parameters' length d.
   /// \param differs as in `numbers`; else every rank has the same bits
   virtual void vector(const std::string& name, const Vector<Exec, float>& values, bool differs = false) = 0;
-  /// Elements [begin, end) of a vector of length d that the ranks share out among them, each a range of its own.
-  /// \param values the range comes first; what follows it is left alone
-  virtual void range(const std::string& name, const Vector<Exec, float>& values, std::size_t begin,
-                     std::size_t end) = 0;
+  /// A part of a vector of length d, or of a matrix (rows, d) whose rows differ; the ranks have all of it among them.
+  /// With another number of rows than were saved, each is the mean of those.
+  /// \param values the part comes first; what follows it is left alone
+  virtual void part(const std::string& name, const Vector<Exec, float>& values, Part part) = 0;
 
 private:
   Exec m_exec;

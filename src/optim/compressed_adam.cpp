@@ -64,7 +64,7 @@ StepState CompressedAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>
 
   m_monitor.record(context.step, state.variance_l1);
   state.variance_ratio = m_monitor.ratio();
-  report_residuals(exec, m_sum, m_compressed_allreduce, state);
+  report_residuals(exec, m_compressed_allreduce, state);
   if (m_variance_from == VarianceFrom::own_gradient) {
     state.synchronised = m_synchronised = m_averaging.due(context.step);
     if (state.synchronised) {

@@ -262,7 +262,7 @@ StepState OnebitLamb<Exec>::frozen_step(const Exec& exec, const Vector<Exec, flo
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = 1;
   state.frozen_at = m_frozen_at;
-  report_residuals(exec, m_sum, *m_compressed_allreduce, state);
+  report_residuals(exec, *m_compressed_allreduce, state);
   return state;
 }
 

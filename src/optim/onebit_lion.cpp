@@ -48,7 +48,7 @@ StepState OnebitLion<Exec>::step(const Exec& exec, const Vector<Exec, float>& x,
   times.add(Phase::update, watch.seconds());
 
   StepState state;
-  report_residuals(exec, m_sum, m_compressed_allreduce, state);
+  report_residuals(exec, m_compressed_allreduce, state);
   return state;
 }
 

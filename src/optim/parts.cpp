@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "comm/hierarchical.hpp"
+
 namespace onebit::optim {
 namespace {
 
@@ -18,18 +20,27 @@ std::vector<std::size_t> column_begins(const TensorTable& tensors) {
   return begins;
 }
 
-compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, int ranks) {
+std::vector<std::size_t> tensor_begins(const TensorTable& tensors) {
+  std::vector<std::size_t> begins;
+  for (const Tensor& tensor : tensors.tensors()) begins.push_back(tensor.offset);
+  return begins;
+}
+
+/// The cut of elements [begin, end) for `chunks` ranks.
+compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, std::size_t begin, std::size_t end,
+                             int chunks) {
   using compress::Grouping;
-  if (input.compression.compressor == config::Compressor::column)
-    return {tensors.size(), ranks, Grouping::column, 0, column_begins(tensors)};
+  const bool columns = input.compression.compressor == config::Compressor::column;
   const config::NumberOrWord& group = input.compression.group;
-  const Grouping grouping = group.word == "vector"   ? Grouping::vector
+  const Grouping grouping = columns                  ? Grouping::column
+                            : group.word == "vector" ? Grouping::vector
                             : group.word == "chunk"  ? Grouping::chunk
                             : group.word == "tensor" ? Grouping::tensor
                                                      : Grouping::block;
-  std::vector<std::size_t> offsets;
-  for (const Tensor& tensor : tensors.tensors()) offsets.push_back(tensor.offset);
-  return {tensors.size(), ranks, grouping, static_cast<std::size_t>(group.number), offsets};
+  std::vector<std::size_t> begins = {0};
+  for (const std::size_t at : columns ? column_begins(tensors) : tensor_begins(tensors))
+    if (at > begin && at < end) begins.push_back(at - begin);
+  return {end - begin, chunks, grouping, static_cast<std::size_t>(group.number), begins};
 }
 
 compress::Options make_options(const config::Input& input) {
@@ -61,20 +72,28 @@ compress::Options make_options(const config::Input& input) {
 
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
-  return {setup.transport, setup.rank, make_layout(setup.input, setup.tensors, setup.ranks), make_options(setup.input),
-          setup.input.compression.error_feedback};
+  if (setup.input.comm.collective == config::Collective::dense) return comm::CompressedAllreduce<Exec>(setup.transport);
+  const std::size_t length = setup.tensors.size();
+  const bool error_feedback = setup.input.compression.error_feedback;
+  const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
+  if (hosts == nullptr)
+    return {setup.transport, make_layout(setup.input, setup.tensors, 0, length, setup.ranks), make_options(setup.input),
+            error_feedback};
+  const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
+  std::vector<compress::Layout> shards;
+  for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
+    shards.push_back(make_layout(setup.input, setup.tensors, begins[shard], begins[shard + 1], hosts->across.ranks()));
+  return {*hosts, shards, make_options(setup.input), error_feedback};
 }
 
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce) {
-  const auto [begin, end] = allreduce.chunk();
-  Vector<Exec, float> worker = allreduce.worker_residual(), server = allreduce.server_residual();
-  if (archive.restores()) {
-    worker = make_uninitialized<Exec, float>("OneBit::optim::worker_residual", worker.extent(0));
-    server = Vector<Exec, float>("OneBit::optim::server_residual", server.extent(0));  // padding is 0
-  }
-  archive.vector("worker_residual", worker, true);
-  archive.range("server_residual", server, begin, end);
+  if (!allreduce.compresses()) return;
+  const auto places = allreduce.places();
+  const Vector<Exec, float> worker = allreduce.worker_residual(archive.exec());
+  const Vector<Exec, float> server = allreduce.server_residual(archive.exec());
+  archive.part("worker_residual", worker, {places.begin, places.end, places.row, places.rows});
+  archive.part("server_residual", server, {places.server_begin, places.server_end});
   if (archive.restores()) allreduce.set_residuals(archive.exec(), worker, server);
 }
 
@@ -115,24 +134,22 @@ double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec,
 }
 
 template <class Exec>
-void report_residuals(const Exec& exec, const OrderedSum<Exec>& sum, const comm::CompressedAllreduce<Exec>& allreduce,
-                      StepState& state) {
-  const auto& server = allreduce.server_residual();
+void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state) {
+  if (!allreduce.compresses()) return;
   state.compressed = true;
-  state.worker_residual_l2 = l2_norm(exec, sum, allreduce.worker_residual());
-  state.server_residual_l2 = l2_norm(exec, OrderedSum<Exec>(server.extent(0)), server);
+  state.worker_residual_l2 = allreduce.worker_residual_l2(exec);
+  state.server_residual_l2 = allreduce.server_residual_l2(exec);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                               \
-  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                      \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);                           \
-  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                                          \
-                                  std::optional<comm::CompressedAllreduce<Exec>>&);                            \
-  template void scale(const Exec&, float, const Vector<Exec, float>&);                                         \
-  template Vector<Exec, std::uint32_t> decay_bits<Exec>(const TensorTable&);                                   \
-  template double l2_norm(const Exec&, const OrderedSum<Exec>&, const Vector<Exec, float>&);                   \
-  template void report_residuals(const Exec&, const OrderedSum<Exec>&, const comm::CompressedAllreduce<Exec>&, \
-                                 StepState&);
+#define ONEBIT_INSTANTIATE(Exec)                                                             \
+  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);    \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);         \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                        \
+                                  std::optional<comm::CompressedAllreduce<Exec>>&);          \
+  template void scale(const Exec&, float, const Vector<Exec, float>&);                       \
+  template Vector<Exec, std::uint32_t> decay_bits<Exec>(const TensorTable&);                 \
+  template double l2_norm(const Exec&, const OrderedSum<Exec>&, const Vector<Exec, float>&); \
+  template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::optim

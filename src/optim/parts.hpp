@@ -11,12 +11,14 @@
 
 namespace onebit::optim {
 
-/// CA with the compressor, groups and error feedback of the section `compression`; residuals are 0.
+/// CA with the compressor, groups and error feedback of the section `compression`, as `comm.collective` says; residuals
+/// are 0.
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
 
-/// Saves or restores the residuals: δ_i of each rank, of which another number of ranks gets the mean, so that (1/n) Σ δ_i
-/// stays, and δ̄ as one vector of length d, of which each rank has the range that its chunk is.
+/// Saves or restores the residuals: δ_i of each rank (of each host, where averages are hierarchical), of which another
+/// number of them gets the mean, so that (1/n) Σ δ_i stays, and δ̄ as one vector of length d, of which each rank has the
+/// range that its chunk is.
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce);
 /// The same for one that is made when compression begins: it is made when there was one.
@@ -63,10 +65,8 @@ KOKKOS_INLINE_FUNCTION bool bit(const std::uint32_t* words, std::size_t i) { ret
 template <class Exec>
 double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector);
 
-/// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state`, and says that this step's exchange was compressed.
-/// \param sum made for the length of a vector
+/// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state`, and says that this step's exchange was compressed, if it was.
 template <class Exec>
-void report_residuals(const Exec& exec, const OrderedSum<Exec>& sum, const comm::CompressedAllreduce<Exec>& allreduce,
-                      StepState& state);
+void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state);
 
 }  // namespace onebit::optim

@@ -76,7 +76,7 @@ StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const 
   times.add(Phase::update, watch.seconds());
 
   StepState state;
-  if (compressed) report_residuals(exec, m_sum, *m_compressed_allreduce, state);
+  if (compressed) report_residuals(exec, *m_compressed_allreduce, state);
   if (m_averaged == Averaged::parameters) {
     state.synchronised = m_synchronised = m_averaging.due(context.step);
     if (state.synchronised) {

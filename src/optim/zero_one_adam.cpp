@@ -158,7 +158,7 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   m_local_steps = 0;
   fence(exec, "OneBit::optim::zero_one_update");
   times.add(Phase::update, watch.seconds());
-  report_residuals(exec, m_sum, m_compressed_allreduce, state);
+  report_residuals(exec, m_compressed_allreduce, state);
   return state;
 }
 

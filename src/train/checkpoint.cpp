@@ -75,21 +75,23 @@ public:
   }
 
   void vector(const std::string& name, const Vector<Exec, float>& values, bool differs) override {
-    if (differs && m_ranks > 1) {
-      m_file.dataset(name, ArrayWriter::Type::real32, {m_ranks, m_length});
-      write(values, [&](std::size_t first, std::size_t count, const float* host) {
-        m_file.write({m_rank, first}, {1, count}, host);
-      });
+    if (differs) {
+      part(name, values, {0, m_length, m_rank, m_ranks});
     } else {
       const std::size_t begin = m_length * m_rank / m_ranks, end = m_length * (m_rank + 1) / m_ranks;
-      range(name, block(values, begin, end - begin), begin, end);
+      part(name, block(values, begin, end - begin), {begin, end});
     }
   }
 
-  void range(const std::string& name, const Vector<Exec, float>& values, std::size_t begin, std::size_t end) override {
-    m_file.dataset(name, ArrayWriter::Type::real32, {m_length});
-    write(block(values, 0, end - begin), [&](std::size_t first, std::size_t count, const float* host) {
-      m_file.write({begin + first}, {count}, host);
+  void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
+    const bool is_matrix = part.rows > 1;
+    m_file.dataset(name, ArrayWriter::Type::real32,
+                   is_matrix ? std::vector<std::size_t>{part.rows, m_length} : std::vector<std::size_t>{m_length});
+    write(block(values, 0, part.end - part.begin), [&](std::size_t first, std::size_t count, const float* host) {
+      if (is_matrix)
+        m_file.write({part.row, part.begin + first}, {1, count}, host);
+      else
+        m_file.write({part.begin + first}, {count}, host);
     });
   }
 
@@ -131,7 +133,7 @@ public:
       return;
     }
     if (shape.size() != 2) throw this->unusable(name);
-    const auto [first, last] = rows(shape[0]);
+    const auto [first, last] = rows(shape[0], m_rank, m_ranks);
     values.assign(shape[1], 0.0);
     for (std::size_t i = 0; i < shape[1]; ++i) {
       for (std::size_t row = first; row < last; ++row) values[i] += all[row * shape[1] + i];
@@ -140,26 +142,28 @@ public:
   }
 
   void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
-    const std::vector<std::size_t> shape = m_file.shape(name);
     const std::size_t length = values.extent(0);
-    if (shape == std::vector<std::size_t>{length}) return read(name, values, 0);
-    if (shape.size() != 2 || shape[0] == 0 || shape[1] != length) throw wrong_length(name, length);
-    const auto [first, last] = rows(shape[0]);
-    read(name, values, first, last);
+    const std::vector<std::size_t> shape = m_file.shape(name);
+    if (shape.empty() || shape.back() != length) throw wrong_length(name, length);
+    part(name, values, {0, length, m_rank, m_ranks});
   }
 
-  void range(const std::string& name, const Vector<Exec, float>& values, std::size_t begin, std::size_t end) override {
+  void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
     const std::vector<std::size_t> shape = m_file.shape(name);
-    if (shape.size() != 1 || shape[0] < end) throw wrong_length(name, end);
-    read(name, block(values, 0, end - begin), begin);
+    const Vector<Exec, float> target = block(values, 0, part.end - part.begin);
+    if (shape.empty() || shape.size() > 2 || shape[0] == 0 || shape.back() < part.end)
+      throw wrong_length(name, part.end);
+    if (shape.size() == 1) return read(name, target, part.begin);
+    const auto [first, last] = rows(shape[0], part.row, part.rows);
+    read(name, target, part.begin, first, last);
   }
 
   const ArrayReader& reader() const { return m_file; }
 
 private:
-  /// The rows [first, last) of `saved` ranks that this one's are the mean of: its own, or all.
-  std::pair<std::size_t, std::size_t> rows(std::size_t saved) const {
-    return saved == m_ranks ? std::make_pair(m_rank, m_rank + 1) : std::make_pair(std::size_t{0}, saved);
+  /// The rows [first, last) of `saved` ones that row `row` of `rows` is the mean of: itself, or all.
+  static std::pair<std::size_t, std::size_t> rows(std::size_t saved, std::size_t row, std::size_t rows) {
+    return saved == rows ? std::make_pair(row, row + 1) : std::make_pair(std::size_t{0}, saved);
   }
   InputError wrong_length(const std::string& name, std::size_t length) const {
     return {m_path, "dataset '" + name + "' is not that of a model of " + std::to_string(length) + " parameters",
@@ -174,14 +178,16 @@ private:
       to_device(host, values, first, count);
     });
   }
-  /// values ← mean of the rows [first_row, last_row): exact for one row, added up in double otherwise.
-  void read(const std::string& name, const Vector<Exec, float>& values, std::size_t first_row, std::size_t last_row) {
+  /// values ← mean of the elements from `begin` on of rows [first_row, last_row): exact for one row, added up in double
+  /// otherwise.
+  void read(const std::string& name, const Vector<Exec, float>& values, std::size_t begin, std::size_t first_row,
+            std::size_t last_row) {
     const auto host = staging<Exec>(values.extent(0));
     std::vector<double> sums(last_row - first_row > 1 ? host.extent(0) : 0);
     for_each_block(values.extent(0), [&](std::size_t first, std::size_t count) {
       std::fill(sums.begin(), sums.end(), 0.0);
       for (std::size_t row = first_row; row < last_row; ++row) {
-        m_file.read(name, {row, first}, {1, count}, host.data());
+        m_file.read(name, {row, begin + first}, {1, count}, host.data());
         for (std::size_t i = 0; i < std::min(count, sums.size()); ++i) sums[i] += static_cast<double>(host(i));
       }
       for (std::size_t i = 0; i < std::min(count, sums.size()); ++i)
@@ -213,7 +219,7 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.number("last/frozen_at", run.last.frozen_at);
   archive.vector("parameters", run.x, !run.last.synchronised);
   run.algorithm.state(archive);
-  run.results.state(archive, run.transport.traffic());
+  run.results.state(archive, run.transport.traffic(), run.transport.traffic_within_host());
 }
 
 /// A dataset that is one whole number.
@@ -239,11 +245,18 @@ std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& director
 }
 
 /// Refuses to go on from a checkpoint, which is whole, with an input that it does not belong to.
-void check_input(const std::string& path, const config::Input& input) {
+/// \returns how its run averaged
+config::Collective check_input(const std::string& path, const config::Input& input) {
+  using config::Collective;
   const ArrayReader file(path);
   const config::Input saved = config::parse(file.text("input"), path + ", its input", {});
+  config::Input wanted = input;
+  const bool is_dense = saved.comm.collective == Collective::dense,
+             wants_dense = input.comm.collective == Collective::dense;
+  if (input.comm.collective == Collective::automatic || is_dense == wants_dense)
+    wanted.comm.collective = saved.comm.collective;
   std::string different;
-  for (const std::string& difference : config::differences(saved, input)) different += "\n    " + difference;
+  for (const std::string& difference : config::differences(saved, wanted)) different += "\n    " + difference;
   if (!different.empty())
     throw InputError(path, "it belongs to a run whose input differs from this one's (there, here):" + different,
                      "give these keys the values of that run, or set checkpoint.restart to none");
@@ -253,6 +266,7 @@ void check_input(const std::string& path, const config::Input& input) {
         path,
         "it is of step " + std::to_string(step) + ", behind train.steps (" + std::to_string(input.train.steps) + ")",
         "raise train.steps");
+  return saved.comm.collective;
 }
 
 }  // namespace
@@ -324,8 +338,9 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
     }
   }
   if (restarts()) {
-    communicator.collectively(
-        [&] { located(input.where("checkpoint.restart"), [&] { check_input(m_restart, input); }); });
+    communicator.collectively([&] {
+      m_collective = located(input.where("checkpoint.restart"), [&] { return check_input(m_restart, input); });
+    });
     if (root) std::printf("restart: from %s\n", m_restart.c_str());
   } else if (!paths.empty()) {
     throw AgreedError(ExitStatus::bad_input,

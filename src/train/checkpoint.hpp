@@ -20,7 +20,7 @@ namespace onebit::train {
 /// A run between two steps. The references outlive it.
 template <class Exec>
 struct Run {
-  const config::Input& input;
+  const config::Input& input;    ///< with what `auto` came to
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
@@ -43,6 +43,8 @@ public:
 
   /// Whether this run goes on from a checkpoint.
   bool restarts() const { return !m_restart.empty(); }
+  /// How the run averaged that the checkpoint is of, which is how `comm.collective: auto` goes on.
+  config::Collective collective() const { return m_collective; }
   /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
   /// number of ranks is another one (docs/checkpoint.md).
   template <class Exec>
@@ -60,6 +62,7 @@ private:
   std::filesystem::path m_directory;
   long m_every;
   std::size_t m_keep;
+  config::Collective m_collective = config::Collective::automatic;
   std::string m_restart;  ///< file to go on from; empty to begin at step 1
 };
 

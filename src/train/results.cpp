@@ -70,11 +70,12 @@ void Results::add(const StepRecord& record) {
 
 double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
 
-void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic) {
+void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic, const comm::Traffic& within_host) {
   comm::Traffic all = m_earlier_traffic;
   all.allreduce += traffic.allreduce;
   all.all_to_all += traffic.all_to_all;
   all.all_gather += traffic.all_gather;
+  std::uint64_t all_within_host = m_earlier_within_host + within_host.total();
 
   // Saving goes through all numbers once, to collect them; restoring a second time, to take them.
   std::vector<double> numbers;
@@ -92,6 +93,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic)
     visit(all.allreduce);
     visit(all.all_to_all);
     visit(all.all_gather);
+    visit(all_within_host);
     visit(m_last.loss);
     visit(m_last.state.frozen_at);
     visit(m_final_validation_loss);
@@ -121,11 +123,12 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic)
     }
   });
   m_earlier_traffic = all;
+  m_earlier_within_host = all_within_host;
   ++m_restarts;
 }
 
 void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-                     const comm::Traffic& traffic) {
+                     const comm::Traffic& traffic, const comm::Traffic& within_host) {
   const double dense = dense_bytes(parameters, m_communicator.size());
   const auto reduction = [&](double steps, std::uint64_t bytes) {
     return bytes > 0 ? steps * dense / static_cast<double>(bytes) : nothing;
@@ -151,6 +154,7 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("reduction", reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes));
     add("reduction_compressed_phase", reduction(static_cast<double>(m_sums[1].steps), m_sums[1].bytes));
     add("training_s", m_sums[0].seconds + m_sums[1].seconds);
+    add("bytes_within_host", m_earlier_within_host + within_host.total());
     add("restarts", m_restarts);
     add("checkpoints", m_checkpoints);
     add("checkpoint_s", m_checkpoint_seconds);

@@ -45,14 +45,14 @@ public:
   /// \param leading  columns that say what was run
   /// \param trailing columns of results that only the caller knows
   void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-              const comm::Traffic& traffic);
+              const comm::Traffic& traffic, const comm::Traffic& within_host);
 
   /// Counts a checkpoint: its number before it is written, so that it holds itself; its time afterwards.
   void count_checkpoint() { ++m_checkpoints; }
   void add_checkpoint_time(double seconds) { m_checkpoint_seconds += seconds; }
 
-  /// Saves or restores the sums over all steps so far. \param traffic of this process, so far
-  void state(optim::NumberArchive& archive, const comm::Traffic& traffic);
+  /// Saves or restores the sums over all steps so far. \param traffic, within_host of this process, so far
+  void state(optim::NumberArchive& archive, const comm::Traffic& traffic, const comm::Traffic& within_host);
   /// steps.csv as it is, on rank 0; the others have none. \throws std::runtime_error
   std::string steps_text() const { return m_steps ? m_steps->text() : ""; }
   /// Goes on behind the rows of a checkpoint, on rank 0. \returns false when they have other columns
@@ -80,6 +80,7 @@ private:
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
   comm::Traffic m_earlier_traffic;  ///< before the restart
+  std::uint64_t m_earlier_within_host = 0;
   long m_restarts = 0, m_checkpoints = 0;
   double m_checkpoint_seconds = 0;
 };

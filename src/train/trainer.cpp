@@ -17,6 +17,7 @@
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
+#include "train/averaging.hpp"
 #include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
 #include "train/replicas.hpp"
@@ -87,22 +88,6 @@ public:
 private:
   std::exception_ptr m_error;
 };
-
-comm::TransportKind transport_kind(config::Transport transport) {
-  switch (transport) {
-    case config::Transport::host:
-      return comm::TransportKind::host;
-    case config::Transport::device:
-      return comm::TransportKind::device;
-    case config::Transport::automatic:
-      break;
-  }
-  return comm::TransportKind::automatic;
-}
-
-comm::Exchange exchange(const config::Input& input) {
-  return {input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
-}
 
 /// First tensor of g with a non-finite element.
 template <class Exec>
@@ -236,33 +221,33 @@ RunColumns slurm_columns() {
 /// Columns of run.csv that say what was run, on what.
 template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
-                       const comm::Transport<Exec>& transport, std::size_t parameters) {
+                       const Averaging<Exec>& averaging, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
   const comm::DeviceSupport support = comm::device_support<Exec>();
   const char* const network = std::getenv("ONEBIT_NETWORK");
-  RunColumns columns = {{"version", build_version},
-                        {"git", build_git},
-                        {"compiler", build_compiler},
-                        {"kokkos", kokkos_version()},
-                        {"backend", BackendName<Exec>::value},
-                        {"mpi", mpi_library()},
-                        {"transport", transport.name()},
-                        {"device_mpi", support.supported ? "yes" : "no"},
-                        {"device_mpi_evidence", support.evidence},
-                        {"network", network != nullptr ? network : ""},
-                        {"blas", blas.library},
-                        {"blas_core", blas.core},
-                        {"input", input.file},
-                        {"workload", config::to_string(input.workload.kind)},
-                        {"algorithm", input.optimizer.algorithm},
-                        {"seed", static_cast<long>(input.run.seed)},
-                        {"ranks", communicator.size()},
-                        {"threads_per_rank", is_host<Exec> ? concurrency(exec) : 1},
-                        {"parameters", static_cast<std::uint64_t>(parameters)},
-                        {"steps", input.train.steps},
-                        {"batch", input.train.batch}};
-  for (auto& column : slurm_columns()) columns.push_back(std::move(column));
-  return columns;
+  return {{"version", build_version},
+          {"git", build_git},
+          {"compiler", build_compiler},
+          {"kokkos", kokkos_version()},
+          {"backend", BackendName<Exec>::value},
+          {"mpi", mpi_library()},
+          {"transport", averaging.transport->name()},
+          {"collective", config::to_string(averaging.collective)},
+          {"collective_reason", averaging.reason},
+          {"device_mpi", support.supported ? "yes" : "no"},
+          {"device_mpi_evidence", support.evidence},
+          {"network", network != nullptr ? network : ""},
+          {"blas", blas.library},
+          {"blas_core", blas.core},
+          {"input", input.file},
+          {"workload", config::to_string(input.workload.kind)},
+          {"algorithm", input.optimizer.algorithm},
+          {"seed", static_cast<long>(input.run.seed)},
+          {"ranks", communicator.size()},
+          {"threads_per_rank", is_host<Exec> ? concurrency(exec) : 1},
+          {"parameters", static_cast<std::uint64_t>(parameters)},
+          {"steps", input.train.steps},
+          {"batch", input.train.batch}};
 }
 
 }  // namespace
@@ -282,15 +267,18 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   const double available = available_memory<Exec>();
   const int sharing = is_host<Exec> ? communicator.local_size() : ranks_of_a_gpu(communicator);
   std::unique_ptr<workload::Workload<Exec>> workload;
-  std::unique_ptr<comm::Transport<Exec>> transport;
   communicator.collectively([&] {
     workload = workload::make_workload(exec, input, workload::Share{rank, ranks, available / sharing});
-    transport = located(input.where("comm.transport"), [&] {
-      return comm::make_transport<Exec>(transport_kind(input.comm.transport), communicator,
-                                        std::numeric_limits<int>::max(), exchange(input));
-    });
   });
   const TensorTable& tensors = workload->tensors();
+  config::Input resolved = input;  // with what `auto` came to
+  const bool as_before = checkpoints.restarts() && input.comm.collective == config::Collective::automatic;
+  if (as_before) resolved.comm.collective = checkpoints.collective();
+  Averaging<Exec> averaging = make_averaging(exec, resolved, communicator, tensors);
+  if (as_before) averaging.reason = "the checkpoint's run did";
+  comm::Transport<Exec>* const transport = averaging.transport.get();
+  resolved.comm.collective = averaging.collective;
+  if (checkpoints.restarts()) resolved.warmup.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
@@ -301,18 +289,20 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     const std::string& from = input.checkpoint.initialize_from;
     if (!from.empty() && !checkpoints.restarts())
       located(input.where("checkpoint.initialize_from"), [&] { read_parameters(exec, from, x); });
-    algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, rank, ranks});
+    algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
   const OrderedSum<Exec> sum(tensors.size());
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
+    std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
+                averaging.reason.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   }
 
-  Run<Exec> run{input, x, *algorithm, *results, *transport};
+  Run<Exec> run{resolved, x, *algorithm, *results, *transport};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
@@ -364,8 +354,10 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
 
   communicator.collectively([&] { deferred.rethrow(); });
   if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
-  results->finish(run_columns(exec, input, communicator, *transport, tensors.size()),
-                  {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic());
+  RunColumns leading = run_columns(exec, input, communicator, averaging, tensors.size());
+  for (auto& column : slurm_columns()) leading.push_back(std::move(column));
+  results->finish(leading, {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic(),
+                  transport->traffic_within_host());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));

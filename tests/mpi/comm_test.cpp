@@ -15,6 +15,7 @@
 #include "base/error.hpp"
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
+#include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
 #include "comm/transport.hpp"
 
@@ -142,29 +143,56 @@ std::vector<float> vector_of(int rank, int round, std::size_t length) {
   return test::random_values(length, static_cast<std::uint64_t>(100 * round + rank));
 }
 
+/// Short messages, so that even small vectors go in many.
+constexpr Exchange by_pairs{1024};
+
 template <class Exec>
-void expect_simulation(const Communicator& world, const Cut& cut, const Options& options, int rounds,
-                       bool error_feedback = true) {
-  SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " error feedback " << error_feedback);
+std::unique_ptr<Transport<Exec>> transport_by(const Communicator& world, Exchange exchange) {
+  return make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(), exchange);
+}
+
+/// Lets `allreduce` and a simulation average the same vectors.
+/// \param worker, server the simulation's residuals that belong to this rank
+template <class Exec, class Simulation, class Residual>
+void expect_simulation(const Communicator& world, std::size_t length, int rounds, CompressedAllreduce<Exec>& allreduce,
+                       Simulation& simulation, const Residual& worker, const Residual& server) {
   const Exec exec{};
-  const auto transport = make_transport<Exec>(TransportKind::automatic, world);
-  CompressedAllreduce<Exec> allreduce(*transport, world.rank(), cut.layout(), options, error_feedback);
-  CompressedAllreduceRef simulation(cut.reference(), options, error_feedback);
   PhaseTimes times;
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
     std::vector<std::vector<float>> all;
-    for (int rank = 0; rank < world.size(); ++rank) all.push_back(vector_of(rank, round, cut.length));
+    for (int rank = 0; rank < world.size(); ++rank) all.push_back(vector_of(rank, round, length));
     const auto x = test::to_device<Exec>(all[world.rank()]);
     allreduce(exec, x, times);
     const std::vector<float> average = test::to_host(x), expected = simulation(all);
 
     EXPECT_TRUE(test::same_bits(average, expected));
     EXPECT_TRUE(same_on_all_ranks(world, average));
-    EXPECT_TRUE(test::same_bits(test::to_host(allreduce.worker_residual()), simulation.worker_residuals[world.rank()]));
-    std::vector<float> server_residual = simulation.server_residuals[world.rank()];
-    server_residual.resize(cut.layout().chunk_length(), 0.0f);
-    EXPECT_TRUE(test::same_bits(test::to_host(allreduce.server_residual()), server_residual));
+    const std::vector<float> worker_residual = test::to_host(allreduce.worker_residual(exec));
+    EXPECT_TRUE(test::same_bits(worker_residual, worker));
+    const std::vector<float> server_residual = test::to_host(allreduce.server_residual(exec));
+    std::vector<float> padded_server = server;
+    padded_server.resize(server_residual.size(), 0.0f);
+    EXPECT_TRUE(test::same_bits(server_residual, padded_server));
+
+    // What was set is what the next round goes on from.
+    allreduce.set_residuals(exec, test::to_device<Exec>(worker_residual), test::to_device<Exec>(server_residual));
+    EXPECT_TRUE(test::same_bits(test::to_host(allreduce.worker_residual(exec)), worker_residual));
+  }
+}
+
+template <class Exec>
+void expect_simulation(const Communicator& world, const Cut& cut, const Options& options, int rounds,
+                       bool error_feedback = true) {
+  for (const Exchange exchange : {Exchange{}, by_pairs}) {
+    if (cut.length >= test::large_length && exchange.message_bytes == 0) continue;  // each simulation takes seconds
+    SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " error feedback " << error_feedback
+                                      << " messages " << exchange.message_bytes);
+    const auto transport = transport_by<Exec>(world, exchange);
+    CompressedAllreduce<Exec> allreduce(*transport, cut.layout(), options, error_feedback);
+    CompressedAllreduceRef simulation(cut.reference(), options, error_feedback);
+    expect_simulation<Exec>(world, cut.length, rounds, allreduce, simulation, simulation.worker_residuals[world.rank()],
+                            simulation.server_residuals[world.rank()]);
   }
 }
 
@@ -200,8 +228,8 @@ TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
       // Nothing is carried over: the same vectors give the same average again, as from residuals of 0.
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> without(*transport, this->world.rank(), cut.layout(), options, false);
-      CompressedAllreduce<TypeParam> fresh(*transport, this->world.rank(), cut.layout(), options);
+      CompressedAllreduce<TypeParam> without(*transport, cut.layout(), options, false);
+      CompressedAllreduce<TypeParam> fresh(*transport, cut.layout(), options);
       PhaseTimes times;
       const auto average_by = [&](CompressedAllreduce<TypeParam>& allreduce) {
         const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, cut.length));
@@ -220,7 +248,7 @@ TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {
     for (const Cut& cut : test::cuts(1000, this->world.size())) {
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), options);
+      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), options);
       PhaseTimes times;
       std::size_t wrong = 0;
       for (int round = 0; round < 3; ++round) {
@@ -257,7 +285,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
     for (const Cut& cut : test::cuts(length, ranks)) {
       SCOPED_TRACE(::testing::Message() << cut);
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), cut.layout(), {Kind::sign});
+      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), {Kind::sign});
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
       PhaseTimes times;
       for (int call = 1; call <= 3; ++call) {
@@ -272,7 +300,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
 
         // One message of S scales and W sign words for each other rank, in both exchanges.
         const std::uint64_t message = (cut.reference().slots + cut.reference().words) * 4;
-        const Traffic& after = transport->traffic();
+        const Traffic after = transport->traffic();
         EXPECT_EQ(after.all_to_all - before.all_to_all, (ranks - 1) * message);
         EXPECT_EQ(after.all_gather - before.all_gather, (ranks - 1) * message);
         EXPECT_EQ(after.allreduce, 0u);
@@ -298,8 +326,8 @@ TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
     EXPECT_EQ(dense, 2 * (ranks - 1) * length * 4 / ranks);
     EXPECT_EQ(mpi_calls.reduced, length * 4);
 
-    CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(),
-                                             compress::Layout(length, ranks, Grouping::vector), {Kind::sign});
+    CompressedAllreduce<TypeParam> allreduce(*transport, compress::Layout(length, ranks, Grouping::vector),
+                                             {Kind::sign});
     allreduce(this->exec, x, times);
     const std::uint64_t compressed = transport->traffic().total() - dense;
     EXPECT_GE(static_cast<double>(dense) / static_cast<double>(compressed), 31.0);
@@ -320,7 +348,7 @@ TYPED_TEST(Collectives, volume_of_each_compressor) {
     const std::uint64_t message = column ? 32 * 2 * 4 + 3200 / 8 : 4 + 3200 * bits / 8;
 
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-    CompressedAllreduce<TypeParam> allreduce(*transport, this->world.rank(), layout, options);
+    CompressedAllreduce<TypeParam> allreduce(*transport, layout, options);
     const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
     PhaseTimes times;
     mpi_calls = {};
@@ -406,13 +434,10 @@ TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
   }
 }
 
-// Short messages, so that even small vectors go in many.
 TYPED_TEST(Collectives, pairwise_messages_give_what_collectives_give) {
   const Communicator world;
   const TypeParam exec{};
-  constexpr Exchange pairwise{1024};
-  const auto transport =
-      make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(), pairwise);
+  const auto transport = transport_by<TypeParam>(world, by_pairs);
   const auto collective = make_transport<TypeParam>(TransportKind::automatic, world);
   const int ranks = world.size();
   for (const std::size_t length : {0, 1, 33, 1000}) {
@@ -454,6 +479,89 @@ TYPED_TEST(Collectives, pairwise_sums_add_in_the_order_of_the_ranks) {
       EXPECT_TRUE(test::same_bits(test::to_host(x), expected));
     }
   }
+}
+
+/// Numbers of ranks to a host with which all hosts have the same.
+std::vector<int> ranks_to_a_host(const Communicator& world) {
+  std::vector<int> all;
+  for (int ranks = 1; ranks <= world.size(); ++ranks)
+    if (world.size() % ranks == 0) all.push_back(ranks);
+  return all;
+}
+
+// Hosts are only numbers here; the laboratory's test has real ones.
+TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
+  const int world_size = this->world.size(), rank = this->world.rank();
+  for (const int local : ranks_to_a_host(this->world))
+    for (const Exchange exchange : {Exchange{}, by_pairs})
+      for (const Options& options : {Options{Kind::sign}, Options{Kind::sign, Scale::l2}, Options{Kind::nbit}})
+        for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300001}}) {
+          if (length > 1000 && (exchange.message_bytes == 0 || options.kind == Kind::nbit)) continue;
+          SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length << ", "
+                                            << test::name_of(options) << ", messages " << exchange.message_bytes);
+          const auto transport =
+              make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, rank / local, exchange);
+          const int across = world_size / local;
+          std::vector<std::vector<int>> hosts(across);
+          for (int other = 0; other < world_size; ++other) hosts[other / local].push_back(other);
+          const std::vector<std::size_t> begins = shard_begins(length, local);
+          std::vector<compress::Layout> shards;
+          std::vector<compress::LayoutRef> references;
+          for (int shard = 0; shard < local; ++shard) {
+            const Cut cut{begins[shard + 1] - begins[shard], across, Grouping::vector};
+            shards.push_back(cut.layout());
+            references.push_back(cut.reference());
+          }
+          CompressedAllreduce<TypeParam> allreduce(*transport->hosts(), shards, options);
+          HierarchicalAllreduceRef simulation(references, hosts, options);
+          CompressedAllreduceRef& own = simulation.shards[rank % local];
+          expect_simulation<TypeParam>(this->world, length, 2, allreduce, simulation,
+                                       own.worker_residuals[rank / local], own.server_residuals[rank / local]);
+        }
+}
+
+TYPED_TEST(Collectives, hierarchical_sums_add_ranks_and_then_hosts) {
+  const int size = this->world.size();
+  for (const int local : ranks_to_a_host(this->world))
+    for (const std::size_t length : {0, 1, 1000, 300001}) {
+      SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length);
+      const auto transport = make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world,
+                                                                    this->world.rank() / local, by_pairs);
+      std::vector<float> expected(length, 0.0f);
+      for (int host = 0; host < size / local; ++host) {
+        std::vector<float> sum(length, 0.0f);
+        for (int rank = host * local; rank < (host + 1) * local; ++rank) {
+          const std::vector<float> term = vector_of(rank, 0, length);
+          for (std::size_t j = 0; j < length; ++j) sum[j] += term[j];
+        }
+        for (std::size_t j = 0; j < length; ++j) expected[j] += sum[j];
+      }
+      const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
+      transport->allreduce(this->exec, x);
+      EXPECT_TRUE(test::same_bits(test::to_host(x), expected));
+      // Less leaves a host the more of its ranks share it.
+      const std::uint64_t dense = 8 * (static_cast<std::uint64_t>(size) / local - 1) * (length + 31 * size);
+      EXPECT_LE(transport->traffic().total() * size, dense);
+    }
+}
+
+TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
+  if (this->world.size() < 3) GTEST_SKIP() << "two hosts of one rank, or one host";
+  const int host = this->world.rank() == 0 ? 0 : 1;
+  EXPECT_THROW(make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, host, by_pairs),
+               InputError);
+}
+
+TYPED_TEST(Collectives, dense_average_stands_in_for_the_compressed_one) {
+  const auto transport = transport_by<TypeParam>(this->world, by_pairs);
+  CompressedAllreduce<TypeParam> dense(*transport);
+  EXPECT_FALSE(dense.compresses());
+  const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
+  const auto y = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
+  PhaseTimes times;
+  dense(this->exec, x, times);
+  average(this->exec, *transport, this->world.size(), y, times);
+  EXPECT_TRUE(test::same_bits(test::to_host(x), test::to_host(y)));
 }
 
 TYPED_TEST(Collectives, transport_is_the_one_asked_for) {

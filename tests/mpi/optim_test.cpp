@@ -58,7 +58,7 @@ public:
   void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
     m_vectors[name] = test::to_host(values);
   }
-  void range(const std::string&, const Vector<Exec, float>&, std::size_t, std::size_t) override {}
+  void part(const std::string&, const Vector<Exec, float>&, optim::Part) override {}
   std::map<std::string, std::vector<float>> of(optim::Algorithm<Exec>& algorithm) {
     algorithm.state(*this);
     return m_vectors;

@@ -176,11 +176,24 @@ std::vector<std::uint32_t> compress_on(const Compressor<Exec>& compressor, int f
   const auto residual_device = test::to_device<Exec>(padded(residual, room, not_a_number));
   const Vector<Exec, std::uint32_t> messages("OneBit::test::messages", chunks * compressor.message_words());
   Kokkos::deep_copy(messages, 0xdeadbeefu);
-  compressor.compress(exec, first_chunk, chunks, x_device, residual_device, messages);
+  // With scales of 0, C(c) = 0, and the feedback's c is the residual.
+  const Feedback<Exec> feedback{residual_device, compressor.no_feedback(first_chunk, chunks).scales};
+  compressor.compress(exec, {first_chunk, chunks, x_device, feedback, messages});
+  const std::vector<float> c = test::to_host(feedback.c);
+  for (std::size_t j = length; j < room; ++j) EXPECT_TRUE(std::isnan(c[j])) << "padding " << j - length;
+
+  const auto rest = test::to_device<Exec>(std::vector<float>(room, not_a_number));
+  compressor.residual(exec, first_chunk, chunks, feedback, rest);
   fence(exec, "OneBit::test::compress");
-  residual = test::to_host(residual_device);
+  residual = test::to_host(rest);
   for (std::size_t j = length; j < room; ++j) EXPECT_TRUE(std::isnan(residual[j])) << "padding " << j - length;
   residual.resize(length);
+  double square = 0;
+  for (const float element : residual) square += static_cast<double>(element) * element;
+  const double norm = compressor.residual_l2(exec, first_chunk, chunks, feedback);
+  if (std::isfinite(square)) {
+    EXPECT_NEAR(norm, std::sqrt(square), 1e-12 * std::sqrt(square));
+  }
   return test::to_host(messages);
 }
 
@@ -191,7 +204,7 @@ std::vector<float> average_on(const Compressor<Exec>& compressor, int chunk, int
   const Layout& layout = compressor.layout();
   const std::size_t length = layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk];
   const auto mean = test::to_device<Exec>(std::vector<float>(layout.chunk_length() + 64, not_a_number));
-  compressor.average_chunk(exec, chunk, senders, test::to_device<Exec>(messages), mean);
+  compressor.average(exec, chunk, {0, layout.words}, senders, test::to_device<Exec>(messages), mean);
   fence(exec, "OneBit::test::average");
   std::vector<float> result = test::to_host(mean);
   for (std::size_t j = length; j < result.size(); ++j) EXPECT_TRUE(std::isnan(result[j])) << "padding " << j - length;
@@ -204,7 +217,7 @@ std::vector<float> decompress_on(const Compressor<Exec>& compressor, const std::
   const Exec exec;
   const std::size_t length = compressor.layout().length;
   const auto x = test::to_device<Exec>(std::vector<float>(length + 64, not_a_number));
-  compressor.decompress_all(exec, test::to_device<Exec>(messages), x);
+  compressor.decompress(exec, test::to_device<Exec>(messages), x);
   fence(exec, "OneBit::test::decompress");
   std::vector<float> result = test::to_host(x);
   for (std::size_t j = length; j < result.size(); ++j) EXPECT_TRUE(std::isnan(result[j])) << "padding " << j - length;
@@ -238,6 +251,31 @@ TYPED_TEST(Codecs, worker_equals_reference) {
       ASSERT_TRUE(test::same_bits(messages, compress_ref(reference, options, 0, cut.chunks, x, residual_ref)));
       ASSERT_TRUE(test::same_bits(residual, residual_ref));
       ASSERT_TRUE(test::same_bits(decompress_on(*compressor, messages), decompress_ref(reference, options, messages)));
+    }
+  });
+}
+
+// The feedback of one round is what the next one reads; chunks come in any order.
+TYPED_TEST(Codecs, parts_equal_reference) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    const TypeParam exec;
+    const LayoutRef reference = cut.reference();
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const Vector<TypeParam, std::uint32_t> messages("OneBit::test::messages", cut.chunks * compressor->message_words());
+    const Feedback<TypeParam> feedback = compressor->no_feedback(0, cut.chunks);
+    std::vector<float> residual_ref(cut.length, 0.0f);
+    const std::size_t words = cut.layout().words, parts = (words + run_alignment - 1) / run_alignment;
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<float> x = test::random_values(cut.length, round);
+      const Compression<TypeParam> compression{0, cut.chunks, test::to_device<TypeParam>(x), feedback, messages};
+      for (int chunk = cut.chunks - 1; chunk >= 0; --chunk)
+        for (std::size_t part = 0; part < parts; ++part) {
+          const std::size_t begin = part * run_alignment;
+          compressor->encode(exec, compression, chunk, {begin, std::min(words, begin + run_alignment)});
+        }
+      compressor->finish(exec, compression);
+      ASSERT_TRUE(
+          test::same_bits(test::to_host(messages), compress_ref(reference, options, 0, cut.chunks, x, residual_ref)));
     }
   });
 }

@@ -1,0 +1,99 @@
+/// \file hierarchical.cpp
+/// See hierarchical.hpp.
+
+#include "comm/hierarchical.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace onebit::comm {
+namespace {
+
+template <class Exec>
+class HierarchicalTransport final : public Transport<Exec> {
+public:
+  using typename Transport<Exec>::Words;
+
+  HierarchicalTransport(TransportKind kind, const Communicator& world, int host, Exchange exchange)
+      : Transport<Exec>(world),
+        m_local_ranks(world, host, world.rank()),
+        m_across_ranks(world, m_local_ranks.rank(), host),
+        m_world(make_transport<Exec>(kind, world, largest_count, exchange)),
+        // Through shared memory long messages are best: libraries copy them once.
+        m_local(make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20})),
+        m_across(make_transport<Exec>(kind, m_across_ranks, largest_count, exchange)),
+        m_hosts{*m_local, *m_across} {}
+
+  void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
+    m_world->all_to_all(exec, send, received);
+  }
+  void all_gather(const Exec& exec, const Words& send, const Words& received) override {
+    m_world->all_gather(exec, send, received);
+  }
+  void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
+    const std::vector<std::size_t> begins = shard_begins(values.extent(0), m_local->ranks());
+    const int own = m_local->rank();
+    m_local->reduce_scatter(exec, values, begins);
+    m_across->allreduce(exec, Kokkos::subview(values, std::make_pair(begins[own], begins[own + 1])));
+    m_local->all_gather(exec, values, begins);
+  }
+  void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
+                      const std::vector<std::size_t>& begins) override {
+    m_world->reduce_scatter(exec, values, begins);
+  }
+  void all_gather(const Exec& exec, const Vector<Exec, float>& values,
+                  const std::vector<std::size_t>& begins) override {
+    m_world->all_gather(exec, values, begins);
+  }
+  bool overlaps() const override { return m_world->overlaps(); }
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
+                                                 std::uint64_t Traffic::*counter) override {
+    return m_world->begin_transfer(received, parts, counter);
+  }
+  const Hosts<Exec>* hosts() const override { return &m_hosts; }
+  std::string name() const override { return m_world->name(); }
+  Traffic traffic() const override {
+    Traffic sum = m_world->traffic();
+    return sum += m_across->traffic();
+  }
+  Traffic traffic_within_host() const override { return m_local->traffic(); }
+
+private:
+  static constexpr std::size_t largest_count = std::numeric_limits<int>::max();
+
+  Communicator m_local_ranks, m_across_ranks;
+  std::unique_ptr<Transport<Exec>> m_world, m_local, m_across;
+  Hosts<Exec> m_hosts;
+};
+
+}  // namespace
+
+std::vector<std::size_t> shard_begins(std::size_t length, int ranks) {
+  const std::size_t words = ((length + 31) / 32 + ranks - 1) / ranks;
+  std::vector<std::size_t> begins;
+  for (int rank = 0; rank <= ranks; ++rank) begins.push_back(std::min(length, rank * words * 32));
+  return begins;
+}
+
+template <class Exec>
+std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind kind, const Communicator& world, int host,
+                                                             Exchange exchange) {
+  const double mine = host;
+  const std::vector<double> all = world.gather(&mine, 1);
+  const auto ranks_of = [&](double of) { return std::count(all.begin(), all.end(), of); };
+  for (const double other : all)
+    if (ranks_of(other) != ranks_of(all.front()))
+      throw InputError("comm.collective",
+                       "hosts have different numbers of ranks, between " + std::to_string(ranks_of(all.front())) +
+                           " and " + std::to_string(ranks_of(other)),
+                       "run the same number of ranks on each host, or set comm.collective to flat");
+  return std::make_unique<HierarchicalTransport<Exec>>(kind, world, host, exchange);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                                                 \
+  template std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind, const Communicator&, int, \
+                                                                        Exchange);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm

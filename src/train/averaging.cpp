@@ -1,0 +1,130 @@
+/// \file averaging.cpp
+/// See averaging.hpp.
+
+#include "train/averaging.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/timer.hpp"
+#include "comm/hierarchical.hpp"
+#include "optim/parts.hpp"
+
+namespace onebit::train {
+namespace {
+
+using config::Collective;
+
+comm::TransportKind transport_kind(config::Transport transport) {
+  switch (transport) {
+    case config::Transport::host:
+      return comm::TransportKind::host;
+    case config::Transport::device:
+      return comm::TransportKind::device;
+    case config::Transport::automatic:
+      break;
+  }
+  return comm::TransportKind::automatic;
+}
+
+template <class Exec>
+std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
+                                                      Collective collective) {
+  const comm::TransportKind kind = transport_kind(input.comm.transport);
+  const comm::Exchange exchange{
+      input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
+  // What is wrong is wrong on every rank, and found by some of them after they communicated.
+  std::unique_ptr<comm::Transport<Exec>> transport;
+  std::exception_ptr error;
+  try {
+    transport = collective == Collective::hierarchical
+                    ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.host(), exchange)
+                    : comm::make_transport<Exec>(kind, communicator, std::numeric_limits<int>::max(), exchange);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  communicator.collectively([&] {
+    located(input.where(collective == Collective::hierarchical ? "comm.collective" : "comm.transport"), [&] {
+      if (error) std::rethrow_exception(error);
+    });
+  });
+  return transport;
+}
+
+/// Whether all hosts have the same number of ranks, more than one, and there is more than one host.
+bool has_hierarchy(const Communicator& communicator) {
+  const double host = communicator.host();
+  const std::vector<double> all = communicator.gather(&host, 1);
+  const std::set<double> hosts(all.begin(), all.end());
+  const auto ranks_of = [&](double of) { return std::count(all.begin(), all.end(), of); };
+  return hosts.size() > 1 && ranks_of(all.front()) > 1 &&
+         std::all_of(hosts.begin(), hosts.end(), [&](double of) { return ranks_of(of) == ranks_of(all.front()); });
+}
+
+/// Seconds of an average on the slowest rank: the median of a few, after one that is not counted.
+template <class Exec>
+double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
+               const TensorTable& tensors, comm::Transport<Exec>& transport) {
+  constexpr int repetitions = 3;
+  auto allreduce = optim::compresses(input.optimizer.algorithm)
+                       ? optim::make_compressed_allreduce(
+                             optim::Setup<Exec>{input, tensors, transport, communicator.rank(), communicator.size()})
+                       : comm::CompressedAllreduce<Exec>(transport);
+  const Vector<Exec, float> x("OneBit::train::trial", tensors.size());
+  PhaseTimes unused;
+  std::vector<double> slowest;
+  for (int repetition = 0; repetition <= repetitions; ++repetition) {
+    communicator.barrier();
+    const Stopwatch watch;
+    allreduce(exec, x, unused);
+    const double seconds = watch.seconds();
+    const std::vector<double> all = communicator.gather(&seconds, 1);
+    if (repetition > 0) slowest.push_back(*std::max_element(all.begin(), all.end()));
+  }
+  std::sort(slowest.begin(), slowest.end());
+  return slowest[slowest.size() / 2];
+}
+
+}  // namespace
+
+template <class Exec>
+Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
+                               const TensorTable& tensors) {
+  if (input.comm.collective != Collective::automatic)
+    return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective,
+            "comm.collective of the input"};
+
+  std::vector<Collective> candidates = {Collective::flat};
+  if (has_hierarchy(communicator)) candidates.push_back(Collective::hierarchical);
+  if (optim::compresses(input.optimizer.algorithm)) candidates.push_back(Collective::dense);
+  Averaging<Exec> best;
+  double least = std::numeric_limits<double>::infinity();
+  std::string measured;
+  for (const Collective candidate : candidates) {
+    config::Input trial = input;
+    trial.comm.collective = candidate;
+    const double seconds =
+        measure(exec, trial, communicator, tensors, *make_transport<Exec>(trial, communicator, candidate));
+    char text[64];
+    std::snprintf(text, sizeof text, "%s%s %.3g ms", measured.empty() ? "" : ", ", config::to_string(candidate).c_str(),
+                  1e3 * seconds);
+    measured += text;
+    if (seconds >= least) continue;
+    least = seconds;
+    best.collective = candidate;
+  }
+  best.transport = make_transport<Exec>(input, communicator, best.collective);  // which has counted no trial
+  best.reason = "an average of " + std::to_string(tensors.size()) + " parameters took: " + measured;
+  return best;
+}
+
+#define ONEBIT_INSTANTIATE(Exec) \
+  template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::train
