@@ -49,14 +49,19 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
-def wait_for(what, condition):
-    """Waits until `condition()` is true, and returns that."""
+def wait_for(what, condition, pause_s=0.2):
+    """Waits until `condition()` is true."""
     end = time.monotonic() + LIMIT_S
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{what}: not in {LIMIT_S} s")
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not in {LIMIT_S} s")
+        time.sleep(pause_s)
+
+
+def wait_for_steps(output):
+    """Waits until a run is in the midst of its steps."""
+    path = output / "steps.csv.partial"
+    wait_for(f"steps in {path}", lambda: path.exists() and path.read_text().count("\n") > 20, pause_s=0.02)
 
 
 class InScratch(unittest.TestCase):
@@ -124,8 +129,11 @@ class Slurm(InScratch):
         rows = {row["cell"]: row for row in read_csv(self.results / "sweep/jobs.csv")}
         job = f"{rows[long]['job']}_{rows[long]['task']}"
         steps = self.cell(long) / "steps.csv.partial"
-        wait_for("steps of the long cell", lambda: steps.exists() and steps.read_text().count("\n") > 100)
+        wait_for_steps(self.cell(long))
+        self.slurm("scancel", "--signal=STOP", job)  # so that it cannot end before the scheduler has decided
         urgent = self.slurm("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=true")
+        wait_for("the preemption", lambda: "PreemptTime=None" not in self.slurm("scontrol", "show", "job", job))
+        self.slurm("scancel", "--signal=CONT", job)
         wait_for("the requeued job", lambda: self.state(job) == "PENDING")
         self.assertIn(f"/{LONG_STEPS}", self.sweep("status", EIGHT))
         self.sweep("collect", EIGHT)  # a table at any time
@@ -177,8 +185,7 @@ class Slurm(InScratch):
         job = self.slurm("sbatch", "--parsable", "--ntasks=2", "--cpus-per-task=1", f"--output={out}",
                          "scripts/slurm/cpu.sbatch", str(self.directory / "input.yaml"), "--set", f"run.output={run}",
                          "--set", f"train.steps={LONG_STEPS}")
-        steps = run / "steps.csv.partial"
-        wait_for("steps", lambda: steps.exists() and steps.read_text().count("\n") > 100)
+        wait_for_steps(run)
         self.slurm("scancel", "--batch", "--signal=USR1", job)
         wait_for("the end of the job", lambda: self.state(job) == "COMPLETED")
         text = out.read_text()
@@ -194,8 +201,7 @@ class Slurm(InScratch):
         arguments = ["--ntasks=2", "--cpus-per-task=1", "scripts/slurm/cpu.sbatch", str(self.directory / "input.yaml"),
                      "--set", f"run.output={run}"]
         job = self.slurm("sbatch", "--parsable", f"--output={out}", *arguments, "--set", f"train.steps={LONG_STEPS}")
-        steps = run / "steps.csv.partial"
-        wait_for("steps", lambda: steps.exists() and steps.read_text().count("\n") > 100)
+        wait_for_steps(run)
         self.slurm("scancel", job)
         self.wait_until_queue_is_empty()
         self.assertEqual(self.state(job), "CANCELLED")
@@ -248,12 +254,12 @@ class Local(InScratch):
         first = self.cell("input_openmp_1x1_seed1")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
             steps = first / "steps.csv.partial"
-            wait_for("steps", lambda: steps.exists() and steps.read_text().count("\n") > 100)
+            wait_for_steps(first)
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=LIMIT_S)[0]
         self.assertEqual(process.returncode, 1, said)
         self.assertIn("1 stopped, 1 not started", said)
-        done = len(read_csv(steps))
+        done = len(read_csv(first / "steps.csv.partial"))
         self.assertIn(f"{done}/{LONG_STEPS}", self.sweep("status", text))
         self.assertIn("2 complete", self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC))
         self.assertEqual(len(read_csv(first / "steps.csv")), LONG_STEPS)
