@@ -54,7 +54,8 @@ trap stop USR1 TERM
 while :; do
   signalled=no status=0
   wait "$launcher" || status=$?
-  # A signal ends the wait, not the ranks; bash remembers the status of those that have ended meanwhile.
+  # A signal ends the wait, not the ranks. bash remembers the status of those
+  # that have ended meanwhile.
   [[ $signalled == yes && $status -gt 128 ]] || break
 done
 trap '' USR1 TERM

@@ -8,6 +8,7 @@ writes a checkpoint, is requeued and resumes; the results of all cells are colle
 bits of an undisturbed run. Exit status 77 (skipped) where Slurm is missing and cannot be installed.
 """
 
+import atexit
 import csv
 import os
 import pathlib
@@ -100,10 +101,16 @@ class Slurm(InScratch):
         cls.environment = {**InScratch.environment, "ONEBIT_SLURM_DIR": cls.cluster, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "SLURM_CONF": f"{cls.cluster}/slurm.conf",
                            "ONEBIT_BINARY": PROGRAM}
-        # After a failure in the next lines too.
-        cls.addClassCleanup(shutil.rmtree, cls.cluster)
-        cls.addClassCleanup(subprocess.run, [CLUSTER, "stop"], env=cls.environment, check=True, timeout=120)
+        # After a failure in the last line too, and when this is interrupted.
+        cls.addClassCleanup(cls.stop)
+        atexit.register(cls.stop)
         subprocess.run([CLUSTER, "start"], env=cls.environment, check=True, timeout=900)
+
+    @classmethod
+    def stop(cls):
+        if os.path.isdir(cls.cluster):
+            subprocess.run([CLUSTER, "stop"], env=cls.environment, check=True, timeout=120)
+            shutil.rmtree(cls.cluster)
 
     def slurm(self, *command):
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60,
@@ -253,7 +260,6 @@ class Local(InScratch):
                    "--mpiexec", MPIEXEC]
         first = self.cell("input_openmp_1x1_seed1")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
-            steps = first / "steps.csv.partial"
             wait_for_steps(first)
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=LIMIT_S)[0]
@@ -304,7 +310,7 @@ class Local(InScratch):
                 (" [" * 5000, "", "not YAML")):
             with self.subTest(text[:80]):
                 said = self.sweep("submit", text, "--dry-run", expected=2)
-                self.assertIn(f"onebit-sweep: ", said)
+                self.assertIn("onebit-sweep: ", said)
                 self.assertIn(f"sweep.yaml{place}", said)
                 self.assertIn(what, said)
                 self.assertIn("remedy", said)
@@ -312,6 +318,7 @@ class Local(InScratch):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if "Slurm" in sys.argv:
         missing = not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin")
         if missing and (os.getuid() != 0 or not shutil.which("apt-get")):
