@@ -175,7 +175,8 @@ exec ip netns exec {self.prefix}-host$host unshare --uts bash -c "hostname host$
     def mpirun(self, ranks_per_host, command, environment):
         hosts = ",".join(f"{self.address(host)}:{ranks_per_host}" for host in range(self.hosts))
         transports = "tcp,vader,self" if ranks_per_host > 1 else "tcp,self"
-        mpirun = ["mpirun", "--host", hosts, "--mca", "plm_rsh_agent", self.agent(), "--mca", "plm_rsh_no_tree_spawn",
+        # The ranks of all hosts share this machine's cores, which Open MPI cannot see: one that waits must give way.
+        mpirun = ["mpirun", "--mca", "mpi_yield_when_idle", "1", "--host", hosts, "--mca", "plm_rsh_agent", self.agent(), "--mca", "plm_rsh_no_tree_spawn",
                   "1", "--mca", "btl", transports, "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include",
                   "eth0", "--mca", "pml", "ob1", "--bind-to", "none", "-x", "ONEBIT_NETWORK", "-x", "OMP_NUM_THREADS",
                   *command]

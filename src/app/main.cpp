@@ -106,7 +106,7 @@ void list() {
   for (const std::string& name : backends()) std::printf(" %s", name.c_str());
   std::printf("\nalgorithms:");
   for (const std::string& name : config::algorithm_names()) std::printf(" %s", name.c_str());
-  std::printf("\nworkloads: transformer quadratic replay\ncompressors: sign sign_ternary column nbit\n");
+  std::printf("\nworkloads: transformer quadratic replay synthetic\ncompressors: sign sign_ternary column nbit\n");
 }
 
 }  // namespace

@@ -118,6 +118,35 @@ void fence(const Exec& exec, const char* label) {
 #endif
 }
 
+/// An instance whose copies wait for no other's: on a GPU it has a stream of its own.
+template <class Exec>
+class InstanceOfItsOwn {
+public:
+  const Exec& get() const { return m_exec; }
+
+private:
+  Exec m_exec;
+};
+#ifdef KOKKOS_ENABLE_CUDA
+template <>
+class InstanceOfItsOwn<Kokkos::Cuda> {
+public:
+  const Kokkos::Cuda& get() const { return m_exec; }
+
+private:
+  struct Stream {
+    // Not one that waits for the default stream.
+    Stream() { cudaStreamCreateWithFlags(&value, cudaStreamNonBlocking); }
+    ~Stream() { cudaStreamDestroy(value); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    cudaStream_t value = nullptr;
+  };
+  Stream m_stream;  ///< outlives the instance
+  Kokkos::Cuda m_exec{m_stream.value};
+};
+#endif
+
 /// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
 class Region {
 public:

@@ -25,7 +25,7 @@ int on_host(MPI_Comm all, int (*ask)(MPI_Comm, int*)) {
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   if (provided < MPI_THREAD_FUNNELED)
     throw RunError("MPI", "the library does not offer MPI_THREAD_FUNNELED", "use an MPI built with thread support");
 }
@@ -101,6 +101,12 @@ void Communicator::collectively(const std::function<void()>& work) const {
   message = broadcast(message, first_failed);
   if (first_failed > 0) message = "rank " + std::to_string(first_failed) + ": " + message;
   throw AgreedError(static_cast<ExitStatus>(status), message);
+}
+
+bool any_thread_may_call() {
+  int provided = 0;
+  MPI_Query_thread(&provided);
+  return provided >= MPI_THREAD_SERIALIZED;
 }
 
 std::string mpi_library() {

@@ -12,7 +12,8 @@
 
 namespace onebit {
 
-/// Starts MPI for its scope. Only the main thread of a rank calls MPI.
+/// Starts MPI for its scope, for calls by one thread of a rank at a time. A library that takes calls by the main thread
+/// alone will do: `any_thread_may_call` tells.
 class MpiSession {
 public:
   MpiSession(int& argc, char**& argv);
@@ -60,6 +61,9 @@ private:
   int m_rank = 0;
   int m_size = 1;
 };
+
+/// Whether threads of a rank may take turns in calling MPI (MPI_THREAD_SERIALIZED or more).
+bool any_thread_may_call();
 
 /// Library and version, e.g. "Open MPI v4.1.4".
 std::string mpi_library();

@@ -141,12 +141,12 @@ void piece_sums(const Exec& exec, const char* label, const Begins& begins, const
   reduce_pieces<Sum>(exec, label, begins, sums, f);
 }
 
-/// Begins of the pieces of [0, length), for `piece_sums`: a function object, so that nothing is stored.
+/// Begins of the pieces of [first, end), for `piece_sums`: a function object, so that nothing is stored.
 struct EvenPieces {
-  std::size_t length;
+  std::size_t first, end;
   KOKKOS_FUNCTION std::size_t operator()(std::size_t piece) const {
-    const std::size_t begin = piece * piece_length;
-    return begin < length ? begin : length;
+    const std::size_t begin = first + piece * piece_length;
+    return begin < end ? begin : end;
   }
 };
 
@@ -163,11 +163,26 @@ public:
   /// Σ f(i) over [0, length) in the fixed tree; fences and returns the sum to the host.
   template <class F>
   double operator()(const Exec& exec, const char* label, const F& f) const {
-    piece_sums(exec, label, EvenPieces{m_length}, m_pieces, f);
+    return part(exec, label, 0, m_length, f);
+  }
+
+  /// Σ f(i) over [begin, end). Once the parts are all of [0, length), in any order, `total` has the bits of one sum over
+  /// the whole.
+  /// \param begin a multiple of `piece_length`, as `end` is where it is not the length
+  template <class F>
+  double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
+    const std::size_t first = begin / piece_length, last = first + piece_count(end - begin);
+    const Vector<Exec, double> sums = Kokkos::subview(m_pieces, std::make_pair(first, last));
+    piece_sums(exec, label, EvenPieces{begin, end}, sums, f);
+    return sum_of_pieces(exec, label, first, last);
+  }
+  double total(const Exec& exec, const char* label) const { return sum_of_pieces(exec, label, 0, m_pieces.extent(0)); }
+
+  /// Public only because a device lambda may not stand in a private member function.
+  double sum_of_pieces(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
     const Vector<Exec, double> pieces = m_pieces;
-    const std::size_t count = pieces.extent(0);
     piece_sums(
-        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : count; }, m_total,
+        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? first : last; }, m_total,
         KOKKOS_LAMBDA(std::size_t piece) { return pieces(piece); });
     double total = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),

@@ -17,7 +17,8 @@ enum class Stream : std::uint32_t {
   dropout = 3,
   noise = 4,
   validation = 5,
-  variance_rounding = 6
+  variance_rounding = 6,
+  synthetic = 7
 };
 
 /// Four 32-bit words.

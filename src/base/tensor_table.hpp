@@ -4,6 +4,7 @@
 /// table: tensor k is elements [offset, offset + size) of each.
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -50,5 +51,9 @@ private:
   std::vector<Tensor> m_tensors;
   std::size_t m_size = 0;
 };
+
+/// How a flat gradient is reported while it is computed: called with a falling b whenever the elements [b, d) have their
+/// final values, as far as kernels are done: the callee fences. Empty where nobody asks.
+using GradientProgress = std::function<void(std::size_t b)>;
 
 }  // namespace onebit

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "base/parallel.hpp"
 
@@ -37,7 +38,11 @@ void Messages::send(int to, const void* buffer, std::size_t bytes) {
 }
 
 void Messages::wait() {
-  MPI_Waitall(static_cast<int>(m_requests.size()), m_requests.data(), MPI_STATUSES_IGNORE);
+  // MPI_Waitall would keep the core that another thread or rank may have work for (OverlappedAverage).
+  for (int complete = 0; complete == 0;) {
+    MPI_Testall(static_cast<int>(m_requests.size()), m_requests.data(), &complete, MPI_STATUSES_IGNORE);
+    if (complete == 0) std::this_thread::yield();
+  }
   m_requests.clear();
 }
 

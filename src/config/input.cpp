@@ -26,7 +26,8 @@ const Words<Collective> collective_words = {{"flat", Collective::flat},
                                             {"auto", Collective::automatic}};
 const Words<WorkloadKind> workload_words = {{"transformer", WorkloadKind::transformer},
                                             {"quadratic", WorkloadKind::quadratic},
-                                            {"replay", WorkloadKind::replay}};
+                                            {"replay", WorkloadKind::replay},
+                                            {"synthetic", WorkloadKind::synthetic}};
 
 /// Shapes by name; head counts and feed-forward widths as in Devlin et al. 2019 for base and large.
 struct Preset {
@@ -459,12 +460,21 @@ std::vector<Section> keys(Input& in) {
     key.integer("message_bytes", in.comm.message_bytes, 1024, 1 << 30,
                 "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for "
                 "Open MPI over TCP) both directions of a link are used.");
+    key.integer(
+        "bucket_bytes", in.comm.bucket_bytes, 0, 1 << 30,
+        "Where an algorithm averages the gradient densely, it does so in buckets of this size while the backward "
+        "pass goes on, by a thread of its own, which wants a core; on GPUs a bucket is staged through host "
+        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
   }
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");
     key.choice("kind", in.workload.kind, workload_words,
                "`transformer` trains on text; `quadratic` is a noisy convex quadratic with known optimum; `replay` "
-               "reads gradients from HDF5.");
+               "reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
+    key.real("compute_time_ms", in.workload.compute_time_ms, 0, infinity,
+             "Time that a step's gradient takes: the rank computes and sleeps for the rest, for experiments in which "
+             "ranks share cores (docs/network.md). 0 does not sleep.");
+    key.integer("parameters", in.workload.parameters, 1, unbounded, "Parameters of workload `synthetic`.");
   }
   {
     Declare key(sections, "model", "Workload `transformer`: the shape.");
@@ -604,6 +614,7 @@ void check(const Input& in, int ranks) {
         refuse("replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
       break;
     case WorkloadKind::quadratic:
+    case WorkloadKind::synthetic:
       break;
   }
 }
@@ -621,10 +632,20 @@ std::string resolved(Input input) {
 
 std::vector<std::string> differences(Input one, Input other) {
   // Whole sections, and single keys, that leave the steps' mathematics as they are.
-  const std::vector<std::string> free = {
-      "run.",        "checkpoint.", "comm.transport",     "comm.exchange",        "comm.message_bytes",
-      "bench.",      "train.steps", "train.accumulation", "train.validate_every", "train.validation_batch",
-      "warmup.from", "data.cache"};
+  const std::vector<std::string> free = {"run.",
+                                         "checkpoint.",
+                                         "comm.transport",
+                                         "comm.exchange",
+                                         "comm.message_bytes",
+                                         "comm.bucket_bytes",
+                                         "workload.compute_time_ms",
+                                         "bench.",
+                                         "train.steps",
+                                         "train.accumulation",
+                                         "train.validate_every",
+                                         "train.validation_batch",
+                                         "warmup.from",
+                                         "data.cache"};
   const auto is_free = [&](const std::string& path) {
     return path != "run.seed" &&
            std::any_of(free.begin(), free.end(), [&](const std::string& start) { return path.rfind(start, 0) == 0; });

@@ -12,7 +12,7 @@
 namespace onebit::config {
 
 enum class Backend { serial, openmp, cuda };
-enum class WorkloadKind { transformer, quadratic, replay };
+enum class WorkloadKind { transformer, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
@@ -112,9 +112,12 @@ struct Input {
     Collective collective = Collective::flat;
     Exchange exchange = Exchange::collective;
     int message_bytes = 32768;
+    int bucket_bytes = 25 << 20;
   } comm;
   struct {
     WorkloadKind kind = WorkloadKind::transformer;
+    double compute_time_ms = 0.0;
+    int parameters = 25000000;
   } workload;
   struct {
     Architecture architecture = Architecture::bert;

@@ -318,7 +318,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
 
 template <class Exec, class Real>
 void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                       Real scale, const Vector<Exec, Real>& g) {
+                                       Real scale, const Vector<Exec, Real>& g, const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
   const int P = m_predictions, T = m_attention.sequence, H = m_shape.hidden, F = m_shape.feed_forward,
             V = m_shape.vocabulary;
@@ -382,6 +382,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     Kernels::dense_backward_weight(exec, d_branch(), inner, d_weight(offsets.feed_forward_output.weight, H, F));
     Kernels::dense_backward_weight(exec, d_inner, feed_forward_input,
                                    d_weight(offsets.feed_forward_input.weight, F, H));
+    if (final_from) final_from(offsets.feed_forward_input.weight);
     first_dense_backward(d_inner, offsets.feed_forward_input.weight);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H);
@@ -393,6 +394,9 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), probabilities(l), scores(), d_qkv);
     Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
     Kernels::dense_backward_weight(exec, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
+    // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head
+    // multiplies by them and the first layer reads them.
+    if (final_from) final_from(offsets.qkv.weight);
     first_dense_backward(d_qkv, offsets.qkv.weight);
   }
 

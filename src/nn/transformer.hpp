@@ -90,8 +90,9 @@ public:
 
   /// g += scale · gradient of the loss of the last `forward`, which was called with the same x and tokens. Once for
   /// each `forward`: it uses up the activations.
+  /// \param final_from told which end of g is final: the layers from the last to the first, each in two halves
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale,
-                const Vector<Exec, Real>& g);
+                const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
   /// (P, V) of the last `loss`; `forward` leaves their gradient in their place.
   Vector<Exec, Real> logits() const { return m_logits; }

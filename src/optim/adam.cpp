@@ -51,9 +51,7 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
 template <class Exec>
 StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                            const StepContext& context, PhaseTimes& times) {
-  // T_w = 0 freezes v before the first step: at 0, the experiment without a warm-up, or as an earlier run left it.
-  const config::NumberOrWord& steps = m_setup.input.warmup.steps;
-  if (!m_frozen && m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0) {
+  if (!m_frozen && starts_frozen()) {
     const auto v = m_variance;
     m_variance_l1 = m_sum(
         exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
@@ -66,7 +64,7 @@ template <class Exec>
 StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                                  const StepContext& context, PhaseTimes& times) {
   const Region region("OneBit::optim::dense_step");
-  comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+  if (!context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
 
   const Stopwatch watch;
   const double norm = m_setup.input.optimizer.clip > 0 ? l2_norm(exec, m_sum, g) : 0;

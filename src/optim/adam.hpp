@@ -22,6 +22,7 @@ class Adam : public Algorithm<Exec> {
 public:
   Adam(const Setup<Exec>& setup, SecondPhase second_phase);
 
+  bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 
@@ -34,6 +35,12 @@ public:
                         const StepContext& context, PhaseTimes& times);
 
 private:
+  /// T_w = 0: v is frozen before the first step, at 0, the experiment without a warm-up, or as an earlier run left it.
+  bool starts_frozen() const {
+    const config::NumberOrWord& steps = m_setup.input.warmup.steps;
+    return m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0;
+  }
+
   Setup<Exec> m_setup;
   SecondPhase m_second_phase;
   VarianceMonitor m_monitor;

@@ -30,6 +30,7 @@ struct StepContext {
   long step = 1;                ///< t, from 1
   double lr = 0;                ///< γ of this step
   double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
+  bool averaged = false;        ///< g is the average over ranks; only where `averages_gradient` asks for it
 };
 
 /// "No such number": an empty cell of steps.csv.
@@ -52,10 +53,17 @@ class Algorithm {
 public:
   virtual ~Algorithm() = default;
 
+  /// Whether step `step`, the next one, begins with the dense average of the ranks' gradients, and with nothing else: it
+  /// may then be made before, while the gradient is still computed.
+  virtual bool averages_gradient(long step) const {
+    (void)step;
+    return false;
+  }
+
   /// One update. Collective.
   /// \param x (d) parameters, the same bits on every rank before the first step, and after each one whose
   ///          StepState says so; the last step (train.steps) always does
-  /// \param g (d) gradient of this rank's mean loss; overwritten
+  /// \param g (d) gradient of this rank's mean loss, or the average of all ranks'; overwritten
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;
 

@@ -112,7 +112,7 @@ template <class Exec>
 StepState OnebitLamb<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                                        const StepContext& context, PhaseTimes& times) {
   const Region region("OneBit::optim::dense_step");
-  comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+  if (!context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
 
   const Stopwatch watch;
   const auto& in = m_setup.input.optimizer;

@@ -61,6 +61,7 @@ class OnebitLamb : public Algorithm<Exec> {
 public:
   explicit OnebitLamb(const Setup<Exec>& setup);
 
+  bool averages_gradient(long) const override { return m_frozen_at == 0; }
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 

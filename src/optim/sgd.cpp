@@ -59,7 +59,7 @@ StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const 
   const auto& in = m_setup.input.optimizer;
   const bool dense = m_averaged == Averaged::gradient;
   const bool compressed = m_compressed_allreduce.has_value();
-  if (dense) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+  if (dense && !context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
 
   Stopwatch watch;
   const double norm = in.clip <= 0 ? 0 : dense ? l2_norm(exec, m_sum, g) : std::sqrt(context.mean_square_norm);

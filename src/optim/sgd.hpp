@@ -35,6 +35,7 @@ public:
   /// \param momentum true for `compressed_momentum`
   Sgd(const Setup<Exec>& setup, Averaged averaged, bool momentum);
 
+  bool averages_gradient(long) const override { return m_averaged == Averaged::gradient; }
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 

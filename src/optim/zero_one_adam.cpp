@@ -68,7 +68,7 @@ template <class Exec>
 StepState ZeroOneAdam<Exec>::variance_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                                            const StepContext& context, PhaseTimes& times) {
   const Region region("OneBit::optim::variance_step");
-  comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+  if (!context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
 
   const Stopwatch watch;
   m_policy.variance_updated(context.step);

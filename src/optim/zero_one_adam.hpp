@@ -39,6 +39,7 @@ class ZeroOneAdam : public Algorithm<Exec> {
 public:
   explicit ZeroOneAdam(const Setup<Exec>& setup);
 
+  bool averages_gradient(long step) const override { return m_policy.updates_variance(step); }
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override;
 

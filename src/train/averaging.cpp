@@ -123,8 +123,25 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
   return best;
 }
 
-#define ONEBIT_INSTANTIATE(Exec) \
-  template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&);
+template <class Exec>
+std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
+                                                                       const Communicator& communicator,
+                                                                       std::size_t length) {
+  using Overlapped = comm::OverlappedAverage<Exec>;
+  const std::size_t bucket = input.comm.bucket_bytes;
+  const bool possible = communicator.size() > 1 && any_thread_may_call();
+  if (!possible || bucket == 0 || !Overlapped::worthwhile(length, bucket)) return nullptr;
+  auto transport = make_transport<Kokkos::Serial>(input, communicator, input.comm.collective);
+  std::unique_ptr<Overlapped> average;
+  communicator.collectively(
+      [&] { average = std::make_unique<Overlapped>(std::move(transport), communicator.size(), length, bucket); });
+  return average;
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                                                       \
+  template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&); \
+  template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input&,                \
+                                                                                  const Communicator&, std::size_t);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

@@ -7,6 +7,7 @@
 
 #include "base/mpi.hpp"
 #include "base/tensor_table.hpp"
+#include "comm/overlapped_average.hpp"
 #include "comm/transport.hpp"
 #include "config/input.hpp"
 
@@ -25,5 +26,15 @@ struct Averaging {
 template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
                                const TensorTable& tensors);
+
+/// Makes the average of gradients in buckets of `comm.bucket_bytes`, or nothing where there would be nothing to overlap
+/// with or the MPI library takes calls by one thread alone. Collective.
+/// \param input        with `comm.collective` as `make_averaging` found it
+/// \param communicator that nothing else uses
+/// \param length       d
+template <class Exec>
+std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
+                                                                       const Communicator& communicator,
+                                                                       std::size_t length);
 
 }  // namespace onebit::train

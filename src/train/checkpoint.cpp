@@ -219,7 +219,7 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.number("last/frozen_at", run.last.frozen_at);
   archive.vector("parameters", run.x, !run.last.synchronised);
   run.algorithm.state(archive);
-  run.results.state(archive, run.transport.traffic(), run.transport.traffic_within_host());
+  run.results.state(archive, run.traffic, run.traffic_within_host);
 }
 
 /// A dataset that is one whole number.

@@ -24,9 +24,10 @@ struct Run {
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
-  const comm::Transport<Exec>& transport;
-  long step = 0;               ///< the last one that is complete
-  optim::StepState last = {};  ///< what it said
+  long step = 0;                          ///< the last one that is complete
+  optim::StepState last = {};             ///< what it said
+  comm::Traffic traffic = {};             ///< of this process so far
+  std::uint64_t traffic_within_host = 0;  ///< bytes of it, not in `traffic`
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.

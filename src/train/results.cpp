@@ -29,6 +29,7 @@ Results::Results(const Communicator& communicator, const std::string& directory)
       "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",
       "skipped",     "bytes_sent",  "step_s"};
   for (const char* name : phase_names) columns.push_back(std::string(name) + "_s");
+  columns.emplace_back("allreduce_hidden_s");
   m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", columns);
 }
 
@@ -43,6 +44,7 @@ void Results::add(const StepRecord& record) {
   sums.bytes += record.bytes;
   ++sums.steps;
   sums.seconds += record.seconds;
+  sums.hidden_allreduce += record.hidden_allreduce;
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
   if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
@@ -65,17 +67,18 @@ void Results::add(const StepRecord& record) {
                                      record.seconds};
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     cells.emplace_back(record.times[static_cast<Phase>(phase)]);
+  cells.emplace_back(record.hidden_allreduce);
   m_steps->row(cells);
 }
 
 double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
 
-void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic, const comm::Traffic& within_host) {
+void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic, std::uint64_t within_host) {
   comm::Traffic all = m_earlier_traffic;
   all.allreduce += traffic.allreduce;
   all.all_to_all += traffic.all_to_all;
   all.all_gather += traffic.all_gather;
-  std::uint64_t all_within_host = m_earlier_within_host + within_host.total();
+  std::uint64_t all_within_host = m_earlier_within_host + within_host;
 
   // Saving goes through all numbers once, to collect them; restoring a second time, to take them.
   std::vector<double> numbers;
@@ -84,6 +87,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
       visit(sums.steps);
       visit(sums.bytes);
       visit(sums.seconds);
+      visit(sums.hidden_allreduce);
       for (std::size_t phase = 0; phase < phase_names.size(); ++phase) {
         double seconds = sums.times[static_cast<Phase>(phase)];
         visit(seconds);
@@ -128,7 +132,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
 }
 
 void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-                     const comm::Traffic& traffic, const comm::Traffic& within_host) {
+                     const comm::Traffic& traffic, std::uint64_t within_host) {
   const double dense = dense_bytes(parameters, m_communicator.size());
   const auto reduction = [&](double steps, std::uint64_t bytes) {
     return bytes > 0 ? steps * dense / static_cast<double>(bytes) : nothing;
@@ -154,7 +158,7 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("reduction", reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes));
     add("reduction_compressed_phase", reduction(static_cast<double>(m_sums[1].steps), m_sums[1].bytes));
     add("training_s", m_sums[0].seconds + m_sums[1].seconds);
-    add("bytes_within_host", m_earlier_within_host + within_host.total());
+    add("bytes_within_host", m_earlier_within_host + within_host);
     add("restarts", m_restarts);
     add("checkpoints", m_checkpoints);
     add("checkpoint_s", m_checkpoint_seconds);
@@ -185,6 +189,7 @@ void Results::write_profile() {
   static constexpr Measure measures[] = {
       {"forward", [](const PhaseSums& s) { return s.times[Phase::forward]; }},
       {"backward_allreduce", [](const PhaseSums& s) { return s.times[Phase::allreduce]; }},
+      {"backward_allreduce_hidden", [](const PhaseSums& s) { return s.hidden_allreduce; }},
       {"backward_everything_else", [](const PhaseSums& s) { return s.times[Phase::backward]; }},
       {"step",
        [](const PhaseSums& s) {

@@ -30,6 +30,7 @@ struct StepRecord {
   std::uint64_t bytes;  ///< that this rank handed over in this step
   double seconds;       ///< of the whole step, without validation
   PhaseTimes times;
+  double hidden_allreduce;  ///< seconds of the dense average that passed beside the backward pass
 };
 
 /// Name and value of a column of run.csv.
@@ -45,14 +46,14 @@ public:
   /// \param leading  columns that say what was run
   /// \param trailing columns of results that only the caller knows
   void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-              const comm::Traffic& traffic, const comm::Traffic& within_host);
+              const comm::Traffic& traffic, std::uint64_t within_host);
 
   /// Counts a checkpoint: its number before it is written, so that it holds itself; its time afterwards.
   void count_checkpoint() { ++m_checkpoints; }
   void add_checkpoint_time(double seconds) { m_checkpoint_seconds += seconds; }
 
   /// Saves or restores the sums over all steps so far. \param traffic, within_host of this process, so far
-  void state(optim::NumberArchive& archive, const comm::Traffic& traffic, const comm::Traffic& within_host);
+  void state(optim::NumberArchive& archive, const comm::Traffic& traffic, std::uint64_t within_host);
   /// steps.csv as it is, on rank 0; the others have none. \throws std::runtime_error
   std::string steps_text() const { return m_steps ? m_steps->text() : ""; }
   /// Goes on behind the rows of a checkpoint, on rank 0. \returns false when they have other columns
@@ -66,7 +67,7 @@ private:
   struct PhaseSums {
     long steps = 0;
     std::uint64_t bytes = 0;
-    double seconds = 0;
+    double seconds = 0, hidden_allreduce = 0;
     PhaseTimes times;
   };
   void write_profile();

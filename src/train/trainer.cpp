@@ -89,19 +89,48 @@ private:
   std::exception_ptr m_error;
 };
 
-/// First tensor of g with a non-finite element.
+/// i ↦ g(first + i)²
 template <class Exec>
-std::string nonfinite_tensor(const Exec& exec, const TensorTable& tensors, const Vector<Exec, float>& g) {
-  for (const Tensor& tensor : tensors.tensors()) {
-    const std::size_t offset = tensor.offset;
-    const double sum = OrderedSum<Exec>(tensor.size())(
-        exec, "OneBit::train::nonfinite_tensor", KOKKOS_LAMBDA(std::size_t i) {
-          return static_cast<double>(g(offset + i)) * static_cast<double>(g(offset + i));
-        });
-    if (!std::isfinite(sum)) return tensor.name;
+struct Square {
+  Vector<Exec, float> g;
+  std::size_t first;
+  KOKKOS_FUNCTION double operator()(std::size_t i) const {
+    return static_cast<double>(g(first + i)) * static_cast<double>(g(first + i));
   }
-  return "";
-}
+};
+
+/// What ranks tell each other of their own gradients: norm, and first tensor with a non-finite element. Taken in parts,
+/// because a gradient that is averaged while it is computed is nowhere whole.
+template <class Exec>
+class LocalGradient {
+public:
+  explicit LocalGradient(const TensorTable& tensors) : m_tensors(tensors), m_sum(tensors.size()) {}
+
+  void begin() { m_first_nonfinite = nullptr; }
+
+  /// Looks at elements [begin, end) of g; parts of one step are those of OrderedSum, in any order.
+  void look_at(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) {
+    if (std::isfinite(m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{g, 0}))) return;
+    for (const Tensor& tensor : m_tensors.tensors()) {
+      if (m_first_nonfinite != nullptr && tensor.offset >= m_first_nonfinite->offset) return;
+      const std::size_t low = std::max(begin, tensor.offset), high = std::min(end, tensor.offset + tensor.size());
+      if (low >= high) continue;
+      const OrderedSum<Exec> sum(high - low);
+      if (!std::isfinite(sum(exec, "OneBit::train::nonfinite_tensor", Square<Exec>{g, low})))
+        m_first_nonfinite = &tensor;
+    }
+  }
+
+  /// ‖g‖₂², the same bits whatever the parts were.
+  double square_norm(const Exec& exec) const { return m_sum.total(exec, "OneBit::train::gradient_norm"); }
+  /// Empty where all elements are finite.
+  std::string nonfinite_tensor() const { return m_first_nonfinite != nullptr ? m_first_nonfinite->name : ""; }
+
+private:
+  const TensorTable& m_tensors;
+  OrderedSum<Exec> m_sum;
+  const Tensor* m_first_nonfinite = nullptr;
+};
 
 /// What all ranks know of the step's gradients.
 struct Agreement {
@@ -113,12 +142,7 @@ struct Agreement {
 };
 
 /// Adds up loss, gradient norms, failures and stop signals over ranks: the one small message of a step beside the algorithm's own.
-template <class Exec>
-Agreement agree(const Exec& exec, const Communicator& communicator, const OrderedSum<Exec>& sum, double loss,
-                const Vector<Exec, float>& g, bool failed, bool stops) {
-  const double square_norm = sum(
-      exec, "OneBit::train::gradient_norm",
-      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(g(i)) * static_cast<double>(g(i)); });
+Agreement agree(const Communicator& communicator, double loss, double square_norm, bool failed, bool stops) {
   double sums[4] = {loss, square_norm, failed ? 1.0 : 0.0, stops ? 1.0 : 0.0};
   communicator.sum(sums, 4);
   const double ranks = communicator.size();
@@ -126,10 +150,8 @@ Agreement agree(const Exec& exec, const Communicator& communicator, const Ordere
 }
 
 /// Ends the run on all ranks with the place of the lowest rank's first non-finite value.
-template <class Exec>
-[[noreturn]] void abort_nonfinite(const Exec& exec, const Communicator& communicator, const TensorTable& tensors,
-                                  double loss, const Vector<Exec, float>& g, long step) {
-  const std::string tensor = nonfinite_tensor(exec, tensors, g);
+/// \param tensor of this rank with such a value; empty for none
+[[noreturn]] void abort_nonfinite(const Communicator& communicator, double loss, const std::string& tensor, long step) {
   const double found = !tensor.empty() || !std::isfinite(loss);
   const std::vector<double> all = communicator.gather(&found, 1);
   const auto first = std::find(all.begin(), all.end(), 1.0);
@@ -152,6 +174,13 @@ double validate(const Exec& exec, const Communicator& communicator, workload::Wo
   double sums[2] = {mine.sum, mine.samples};
   communicator.sum(sums, 2);
   return sums[1] > 0 ? sums[0] / sums[1] : nothing;
+}
+
+/// The most of any rank.
+long most_overruns(const Communicator& communicator, long mine) {
+  const double value = static_cast<double>(mine);
+  const std::vector<double> all = communicator.gather(&value, 1);
+  return static_cast<long>(*std::max_element(all.begin(), all.end()));
 }
 
 /// Ranks that take their memory from the same GPU, at most.
@@ -280,6 +309,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   resolved.comm.collective = averaging.collective;
   if (checkpoints.restarts()) resolved.warmup.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
+  const Communicator bucket_communicator(communicator.get());
+  const auto overlapped_average = make_overlapped_average<Exec>(resolved, bucket_communicator, tensors.size());
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
   communicator.collectively([&] {
@@ -292,7 +323,17 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
-  const OrderedSum<Exec> sum(tensors.size());
+  LocalGradient<Exec> local(tensors);
+  const auto traffic = [&] {
+    comm::Traffic all = transport->traffic();
+    if (overlapped_average) all += overlapped_average->transport().traffic();
+    return all;
+  };
+  const auto traffic_within_host = [&] {
+    comm::Traffic all = transport->traffic_within_host();
+    if (overlapped_average) all += overlapped_average->transport().traffic_within_host();
+    return all.total();
+  };
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
@@ -300,27 +341,45 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
                 averaging.reason.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
+    if (ranks > 1 && !any_thread_may_call())
+      std::printf(
+          "warning: this MPI library takes calls by one thread alone (no MPI_THREAD_SERIALIZED): gradients are "
+          "averaged after the backward pass, not in buckets beside it\n");
   }
 
-  Run<Exec> run{resolved, x, *algorithm, *results, *transport};
+  Run<Exec> run{resolved, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
   optim::StepState& state = run.last;
   for (long step = run.step + 1; step <= input.train.steps; ++step) {
     StepRecord record{};
-    const std::uint64_t bytes_before = transport->traffic().total();
+    const std::uint64_t bytes_before = traffic().total();
     const Stopwatch watch;
     double loss = 0;
-    deferred([&] { loss = workload->gradient(exec, x, step, g, record.times); });
-    const Agreement agreement = agree(exec, communicator, sum, loss, g, deferred.failed(), stop_signal());
+    local.begin();
+    const auto look = [&](std::size_t begin, std::size_t end) { local.look_at(exec, g, begin, end); };
+    const bool overlaps = overlapped_average && algorithm->averages_gradient(step);
+    if (overlaps) {
+      overlapped_average->start(exec, g, look);
+      const GradientProgress final_from = [&](std::size_t b) { overlapped_average->final_from(b); };
+      deferred([&] {
+        loss = workload->gradient(exec, x, step, g, record.times, final_from);
+        final_from(0);
+      });
+      record.hidden_allreduce = overlapped_average->wait(record.times);
+    } else {
+      deferred([&] { loss = workload->gradient(exec, x, step, g, record.times, {}); });
+      look(0, tensors.size());
+    }
+    const Agreement agreement = agree(communicator, loss, local.square_norm(exec), deferred.failed(), stop_signal());
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
-      state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm}, record.times);
+      state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm, overlaps}, record.times);
     } else {
       if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
-        abort_nonfinite(exec, communicator, tensors, loss, g, step);
+        abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
       record.skipped = true;
     }
     record.seconds = watch.seconds();
@@ -329,7 +388,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     record.gradient_norm = std::sqrt(agreement.mean_square_norm);
     record.tokens = workload->tokens_per_step();
     record.state = state;
-    record.bytes = transport->traffic().total() - bytes_before;
+    record.bytes = traffic().total() - bytes_before;
 
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
@@ -341,6 +400,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     progress(record, results->tokens_per_second());
 
     run.step = step;
+    run.traffic = traffic();
+    run.traffic_within_host = traffic_within_host();
     const bool stops = agreement.stops && step < input.train.steps;
     if (!stops && !checkpoints.due(step)) continue;
     communicator.collectively([&] { deferred.rethrow(); });
@@ -353,11 +414,22 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   }
 
   communicator.collectively([&] { deferred.rethrow(); });
+  const long overruns = most_overruns(communicator, workload->compute_overruns());
+  if (rank == 0 && overruns > 0)
+    std::printf(
+        "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms: raise it, or run fewer "
+        "ranks "
+        "on these cores\n",
+        overruns, input.train.steps);
   if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
   RunColumns leading = run_columns(exec, input, communicator, averaging, tensors.size());
   for (auto& column : slurm_columns()) leading.push_back(std::move(column));
-  results->finish(leading, {{"parameters_hash", hexadecimal(hash(exec, x))}}, tensors.size(), transport->traffic(),
-                  transport->traffic_within_host());
+  results->finish(leading,
+                  {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
+                   {"compute_time_ms", input.workload.compute_time_ms},
+                   {"compute_overruns", overruns},
+                   {"parameters_hash", hexadecimal(hash(exec, x))}},
+                  tensors.size(), traffic(), traffic_within_host());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));

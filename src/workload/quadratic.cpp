@@ -45,7 +45,7 @@ void Quadratic<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x)
 
 template <class Exec>
 double Quadratic<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step,
-                                 const Vector<Exec, float>& g, PhaseTimes& times) {
+                                 const Vector<Exec, float>& g, PhaseTimes& times, const GradientProgress&) {
   const Region region("OneBit::workload::quadratic");
   const Stopwatch watch;
   const Curvature h = curvature(m_log_condition, x.extent(0));

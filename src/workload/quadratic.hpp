@@ -15,7 +15,7 @@ public:
   const TensorTable& tensors() const override { return m_tensors; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times) override;
+                  PhaseTimes& times, const GradientProgress& final_from) override;
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
   double tokens_per_step() const override { return m_batch; }
 

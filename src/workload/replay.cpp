@@ -81,7 +81,7 @@ void Replay<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
 
 template <class Exec>
 double Replay<Exec>::gradient(const Exec& exec, const Vector<Exec, float>&, long step, const Vector<Exec, float>& g,
-                              PhaseTimes& times) {
+                              PhaseTimes& times, const GradientProgress&) {
   const Stopwatch watch;
   const std::size_t index = static_cast<std::size_t>(step - 1), rank = static_cast<std::size_t>(m_share.rank);
   located(m_place, [&] { m_file.read("gradients", {index, rank, 0}, {1, 1, m_host.extent(0)}, m_host.data()); });

@@ -106,7 +106,8 @@ void Transformer<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& 
 
 template <class Exec>
 double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step,
-                                   const Vector<Exec, float>& g, PhaseTimes& times) {
+                                   const Vector<Exec, float>& g, PhaseTimes& times,
+                                   const GradientProgress& final_from) {
   const Region region("OneBit::workload::transformer");
   Stopwatch watch;
   Kokkos::deep_copy(exec, g, 0.0f);
@@ -117,7 +118,8 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     to_device(exec);
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
-    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), g);
+    const bool last = round + 1 == m_rounds;
+    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), g, last ? final_from : GradientProgress());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }

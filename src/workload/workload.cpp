@@ -9,6 +9,8 @@
 #include "base/memory.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
+#include "workload/synthetic.hpp"
+#include "workload/timed.hpp"
 #include "workload/transformer.hpp"
 
 namespace onebit::workload {
@@ -28,17 +30,31 @@ void check_memory(const config::Input& input, const std::vector<std::string>& ke
                    remedy + ", or run fewer ranks on a host");
 }
 
+namespace {
+
 template <class Exec>
-std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share) {
+std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Input& input, Share share) {
   switch (input.workload.kind) {
     case config::WorkloadKind::quadratic:
       return std::make_unique<Quadratic<Exec>>(input, share);
     case config::WorkloadKind::replay:
       return std::make_unique<Replay<Exec>>(input, share);
+    case config::WorkloadKind::synthetic:
+      return std::make_unique<Synthetic<Exec>>(exec, input, share);
     case config::WorkloadKind::transformer:
       break;
   }
   return std::make_unique<Transformer<Exec>>(exec, input, share);
+}
+
+}  // namespace
+
+template <class Exec>
+std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share) {
+  std::unique_ptr<Workload<Exec>> workload = make_untimed(exec, input, share);
+  const double seconds = 1e-3 * input.workload.compute_time_ms;
+  if (seconds > 0) return std::make_unique<Timed<Exec>>(std::move(workload), seconds);
+  return workload;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \

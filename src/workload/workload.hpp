@@ -43,16 +43,21 @@ public:
   virtual const TensorTable& tensors() const = 0;
   /// x ← initial parameters, the same on every rank. \param x (d)
   virtual void initialize(const Exec& exec, const Vector<Exec, float>& x) = 0;
-  /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d) \returns that mean loss
+  /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d)
+  /// \param final_from told which end of g is final, at the same elements on every rank
+  /// \returns that mean loss
   virtual double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                          PhaseTimes& times) = 0;
+                          PhaseTimes& times, const GradientProgress& final_from) = 0;
   /// Loss of this rank's share of the fixed validation samples; no samples where a workload has none.
   virtual LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) = 0;
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.
   virtual double tokens_per_step() const = 0;
+  /// Steps so far whose computation took longer than `workload.compute_time_ms`.
+  virtual long compute_overruns() const { return 0; }
 };
 
-/// Makes the workload that `workload.kind` names. Not collective: reads files on each rank.
+/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so. Not collective: reads
+/// files on each rank.
 /// \throws InputError for files that are missing or do not fit
 template <class Exec>
 std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share);

@@ -157,7 +157,7 @@ value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true 
 for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
-                    "comm.transport": "auto, host, device", "workload.kind": "transformer, quadratic, replay",
+                    "comm.transport": "auto, host, device", "workload.kind": "transformer, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
@@ -281,9 +281,9 @@ case("backend_not_built", "run:\n  backend: cuda\n", "input.yaml:2:3", "backend 
 REPLAY = "workload: {kind: replay}\ntrain: {steps: 4, batch: 12}\nreplay:\n  file: gradients.h5\n"
 
 
-def gradients(variant="complete", ranks=1, steps=4):
+def gradients(variant="complete", ranks=1, steps=4, parameters=100):
     def prepare(directory):
-        subprocess.run([MAKE_REPLAY, directory / "gradients.h5", str(steps), str(ranks), "100", "1", variant],
+        subprocess.run([MAKE_REPLAY, directory / "gradients.h5", str(steps), str(ranks), str(parameters), "1", variant],
                        check=True)
     return prepare
 
@@ -298,14 +298,16 @@ def truncated(length):
     return prepare
 
 
-def damaged(directory):
+def damaged(parameters=100):
     """Changes a byte of the last rank's gradient of step 3, which its checksum notices when it is read."""
-    gradients("checksums", 2)(directory)
-    path = directory / "gradients.h5"
-    content = bytearray(path.read_bytes())
-    place = content.index(replay_chunk(seed=1, first=(2 * 2 + 1) * 100, count=100))
-    content[place + 17] ^= 1
-    path.write_bytes(content)
+    def prepare(directory):
+        gradients("checksums", 2, parameters=parameters)(directory)
+        path = directory / "gradients.h5"
+        content = bytearray(path.read_bytes())
+        place = content.index(replay_chunk(seed=1, first=(2 * 2 + 1) * parameters, count=100))
+        content[place + 17] ^= 1
+        path.write_bytes(content)
+    return prepare
 
 
 def replay_chunk(seed, first, count):
@@ -345,7 +347,11 @@ for variant in ("table_sum", "table_negative", "table_lengths"):
 replay("table_reals", gradients("table_reals"), "'tensors/sizes' cannot be read as a list of integers")
 replay("table_names", gradients("table_names"), "'tensors/names' cannot be read as a list of texts")
 replay("table_incomplete", gradients("table_incomplete"), "no dataset 'tensors/sizes'")
-replay("damaged_on_one_rank", damaged, "error: rank 1: ", "'gradients' cannot be read", ranks=2)
+replay("damaged_on_one_rank", damaged(), "error: rank 1: ", "'gradients' cannot be read", ranks=2)
+# The same while gradients are averaged in buckets, by a thread that waits for the other ranks'.
+BUCKETS = ("--set", "comm.bucket_bytes=4096")
+replay("damaged_on_one_rank_buckets", damaged(5000), "error: rank 1: ", "'gradients' cannot be read", ranks=2,
+       arguments=BUCKETS)
 
 # --- command line and environment -------------------------------------------------------------------------------------
 
@@ -378,6 +384,8 @@ case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ", "grad
      "lower optimizer.lr", status=1)
 case("nan_on_one_rank", REPLAY, "rank 1, step 2: the gradient of tensor 'second' is not finite", status=1, ranks=2,
      prepare=gradients("nan", 2))
+case("nan_on_one_rank_buckets", REPLAY, "rank 1, step 2: the gradient of tensor 'second' is not finite", status=1,
+     ranks=2, prepare=gradients("nan", 2, parameters=5000), arguments=BUCKETS)
 case("full_disk_at_first_line", QUADRATIC, "out/steps.csv", "writing failed", "free space", status=1, ranks=2,
      prepare=lambda d: (d / "out/steps.csv.partial").symlink_to("/dev/full"))
 case("full_disk_at_start", QUADRATIC, "run.output", "cannot be written", "free space",
@@ -417,6 +425,10 @@ works("empty_section", QUADRATIC + "optimizer:\n", ranks=2)
 works("transport_device", QUADRATIC + "comm: {transport: device}\n", ranks=2)
 works("on_nonfinite_skip", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("nan", 2), ranks=2,
       check=skipped_steps)
+works("on_nonfinite_skip_buckets", REPLAY + "optimizer: {on_nonfinite: skip}\n",
+      prepare=gradients("nan", 2, parameters=5000), ranks=2, arguments=BUCKETS, check=skipped_steps)
+works("synthetic", "workload: {kind: synthetic, parameters: 100, compute_time_ms: 1}\ntrain: {steps: 5, batch: 12}\n",
+      ranks=2)
 for variant in ("complete", "gradients", "double", "checksums"):
     works("replay_" + variant, REPLAY, prepare=gradients(variant))
 

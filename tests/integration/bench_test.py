@@ -17,6 +17,8 @@ import unittest
 PROGRAM, MPIEXEC, NETLAB = (os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])) if len(sys.argv) > 3 else [""] * 3
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
+               "pairwise_compressed", "hierarchical_compressed"]
 INPUT = "bench: {smallest: 100, largest: 10000, factor: 10, warmup: 1, repetitions: 3}\n"
 
 
@@ -37,6 +39,12 @@ def processes_with(argument):
     return found
 
 
+def ranks_of(argument):
+    """Process numbers of PROGRAM's ranks that have this word on their command line."""
+    return [process for process in processes_with(argument)
+            if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
+
+
 def may_make_namespaces():
     try:
         made = subprocess.run(["ip", "netns", "add", "onebit-probe"], capture_output=True).returncode == 0
@@ -53,7 +61,8 @@ class Bench(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.directory = pathlib.Path(scratch.name)
         (self.directory / "input.yaml").write_text(INPUT)
-        self.command = [PROGRAM, "bench", "collective", "input.yaml", "--set", "run.output=out"]
+        self.command = [PROGRAM, "bench", "collective", "input.yaml", "--set", "run.output=out",
+                        "--set", f"bench.collectives=[{', '.join(COLLECTIVES)}]"]
 
     def run_it(self, launcher, arguments=(), expected=0):
         done = subprocess.run([*launcher, *self.command, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
@@ -65,18 +74,24 @@ class Bench(unittest.TestCase):
             return list(csv.DictReader(file))
 
     def check(self, rows, ranks, hosts):
-        self.assertEqual(len(rows), 3 * 4)
+        self.assertEqual(len(rows), 3 * len(COLLECTIVES))
         for row in rows:
             d = int(row["parameters"])
             self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
             self.assertLessEqual(float(row["min_s"]), float(row["mean_s"]))
             self.assertLessEqual(float(row["mean_s"]), float(row["max_s"]))
             self.assertLessEqual(float(row["p50_s"]), float(row["p99_s"]))
-            if "allreduce" in row["collective"]:
-                self.assertEqual(int(float(row["wire_bytes"])), 2 * (ranks - 1) * 4 * d // ranks)
+            # A hierarchical average is that of the hosts, over a shard.
+            hierarchical = row["collective"].startswith("hierarchical")
+            words, senders = -(-d // 32), ranks
+            if hierarchical:
+                words, senders = -(-words // (ranks // hosts)), hosts
+                d = min(d, 32 * words)
+            if "compressed" in row["collective"]:
+                chunk = -(-words // senders) + 1  # sign words of a chunk, and its scale
+                self.assertEqual(int(float(row["wire_bytes"])), 2 * (senders - 1) * 4 * chunk)
             else:
-                words = -(-(-(-d // 32)) // ranks) + 1  # sign words of a chunk, and its scale
-                self.assertEqual(int(float(row["wire_bytes"])), 2 * (ranks - 1) * 4 * words)
+                self.assertEqual(int(float(row["wire_bytes"])), 2 * (senders - 1) * 4 * d // senders)
 
     def test_rows_at_several_rank_counts(self):
         for ranks in (1, 3, 4):
@@ -97,6 +112,11 @@ class Bench(unittest.TestCase):
         self.assertEqual(len(links), 3)
         for link in links:
             self.assertAlmostEqual(float(link["measured_bit_per_s"]) / 1e8, 0.95, delta=0.1)
+        # Several ranks on a host, which talk through its memory.
+        for hosts, ranks in ((2, 2), (4, 2), (2, 3)):
+            several = [sys.executable, NETLAB, "--hosts", str(hosts), "--ranks-per-host", str(ranks), "--rate",
+                       "100mbit", "--"]
+            self.check(self.run_it(several), hosts * ranks, hosts)
         # Ended from outside in the middle of a run, it leaves nothing behind.
         process = subprocess.Popen([*laboratory, "sleep", "1234.5"], cwd=self.directory, env=ENVIRONMENT,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -107,6 +127,83 @@ class Bench(unittest.TestCase):
         self.assertEqual(process.returncode, 128 + signal.SIGTERM, output)
         self.assertEqual(namespaces(), before)
         self.assertEqual(processes_with("1234.5"), [])
+
+    @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
+    def test_experiments_of_the_paper(self):
+        def run_script(name, *arguments):
+            output = self.directory / f"{name}.csv"
+            done = subprocess.run([sys.executable, pathlib.Path(NETLAB).parent / f"{name}.py", "--onebit", PROGRAM, "--output",
+                                   output, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(output) as file:
+                return list(csv.DictReader(file)), done.stdout
+
+        small = ["--parameters", "20000", "--dense-steps", "2", "--compressed-steps", "2", "--set",
+                 "comm.bucket_bytes=16384"]
+        rows, table = run_script("table1", "--rates", "100mbit", "--hosts", "2", *small)
+        self.assertEqual([row["stage"] for row in rows], ["adam", "onebit_adam"])
+        for row in rows:
+            self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
+            parts = [float(row[f"{name}_s"]) for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
+            self.assertLessEqual(sum(parts), float(row["total_s"]))
+            # What 20000 parameters take of BERT-Large's 172.11 ms.
+            self.assertAlmostEqual(float(row["compute_time_ms"]), 172.11 * 20000 / 336e6, delta=1e-6)
+            self.assertGreaterEqual(1e3 * (parts[0] + parts[2]), float(row["compute_time_ms"]))
+            self.assertEqual((row["bucket_bytes"], row["hosts"]), ("16384", "2"))
+        self.assertGreater(float(rows[0]["backward_allreduce_s"]), 0)
+        self.assertEqual(float(rows[1]["backward_allreduce_s"]), 0)
+        self.assertIn("onebit_adam", table)
+
+        rows, _ = run_script("whole_step", "--rates", "50mbit", "--hosts", "2", *small)
+        self.assertEqual(rows[0]["paper_speedup"], "10.83")
+        self.assertAlmostEqual(float(rows[0]["speedup"]), float(rows[0]["adam_s"]) / float(rows[0]["onebit_adam_s"]),
+                               delta=1e-3 * float(rows[0]["speedup"]))
+
+        rows, _ = run_script("figure5", "--rate", "100mbit", "--hosts", "1,2", *small)
+        self.assertEqual([row["hosts"] for row in rows], ["1", "2"])
+        self.assertEqual([row["link_bit_per_s"] == "" for row in rows], [True, False])
+
+        (self.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 500)
+        steps = 4
+        settings = {"train.steps": steps, "warmup.steps": 2, "schedule.warmup_steps": 1, "train.batch": 2,
+                    "train.validate_every": 2, "train.validation_batch": 2, "model.layers": 1, "model.hidden": 32,
+                    "model.feed_forward": 32, "workload.compute_time_ms": 1,
+                    "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
+        rows, table = run_script("figure4b", "--rate", "100mbit", "--hosts", "2",
+                                 *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+        for algorithm in ("adam", "onebit_adam"):
+            part = [row for row in rows if row["algorithm"] == algorithm]
+            self.assertEqual([int(row["step"]) for row in part], list(range(1, steps + 1)))
+            seconds = [float(row["seconds"]) for row in part]
+            self.assertEqual(seconds, sorted(seconds))
+            self.assertEqual([row["validation_loss"] != "" for row in part], [False, True] * 2)
+        self.assertIn("1.00x", table)
+        self.assertGreater((self.directory / "figure4b.png").stat().st_size, 1000)
+
+    @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
+    def test_killed_rank_ends_the_run_on_all_hosts(self):
+        before = namespaces()
+        output = str(self.directory / "killed")
+        train = [PROGRAM, "train", "train.yaml", "--set", f"run.output={output}"]
+        (self.directory / "train.yaml").write_text(
+            "workload: {kind: quadratic}\nquadratic: {dimension: 100000}\n"
+            "optimizer: {algorithm: onebit_adam, lr: 0.001}\nwarmup: {steps: 10}\n"
+            "train: {steps: 100000000, batch: 6}\ncomm: {exchange: pairwise, collective: hierarchical}\n")
+        process = subprocess.Popen([sys.executable, NETLAB, "--hosts", "3", "--ranks-per-host", "2", "--", *train],
+                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        for line in process.stdout:
+            if line.startswith("step "):
+                break  # all ranks are at work
+        ranks = ranks_of(f"run.output={output}")
+        self.assertEqual(len(ranks), 6)
+        os.kill(int(ranks[4]), signal.SIGKILL)
+        said, _ = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertRegex(said, "(?i)killed|signal 9")
+        self.assertEqual(ranks_of(f"run.output={output}"), [])
+        self.assertEqual(namespaces(), before)
 
 
 if __name__ == "__main__":

@@ -235,7 +235,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   };
   Side one = make_side();
   for (long t = 1; t <= 5; ++t) step(one, t);
-  train::Run<Exec> run{input, one.x, *one.algorithm, *one.results, *one.transport, 5};
+  train::Run<Exec> run{input, one.x, *one.algorithm, *one.results, 5};
   const std::string path = scratch / "state.h5";
   train::write_checkpoint(Exec(), world, path, run);
 
@@ -253,7 +253,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   Side two = make_side();
   config::Input restart = input;
   restart.checkpoint.restart = path;
-  train::Run<Exec> again{restart, two.x, *two.algorithm, *two.results, *two.transport};
+  train::Run<Exec> again{restart, two.x, *two.algorithm, *two.results};
   train::Checkpoints(restart, world).restore(Exec(), again);
   EXPECT_EQ(again.step, 5);
   for (long t = 6; t <= 8; ++t) {

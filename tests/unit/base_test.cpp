@@ -69,6 +69,21 @@ double ordered_sum(const std::vector<Term>& terms) {
       Exec(), "OneBit::test::ordered_sum", KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
 }
 
+/// The sum in parts of `pieces` pieces, the odd ones first; and the sums of the parts, in this order.
+template <class Exec>
+std::pair<double, std::vector<double>> sum_in_parts(const std::vector<float>& terms, std::size_t pieces) {
+  const auto terms_device = test::to_device<Exec>(terms);
+  const OrderedSum<Exec> sum(terms.size());
+  const std::size_t part = pieces * piece_length;
+  std::vector<double> sums;
+  for (const std::size_t first : {part, std::size_t{0}})
+    for (std::size_t begin = first; begin < terms.size(); begin += 2 * part)
+      sums.push_back(sum.part(
+          Exec(), "OneBit::test::part", begin, std::min(begin + part, terms.size()),
+          KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); }));
+  return {sum.total(Exec(), "OneBit::test::total"), sums};
+}
+
 /// Words of philox with key `key` and counters (i, ~i), four for each i.
 template <class Exec>
 std::vector<std::uint32_t> philox_words(std::uint64_t key, std::size_t count) {
@@ -118,6 +133,20 @@ TYPED_TEST(Parallel, piece_sums_equal_reference) {
   EXPECT_TRUE(test::same_bits(from_floats, float_sums));
   EXPECT_EQ(calls, std::vector<int>(floats.size(), 1));
   EXPECT_TRUE(test::same_bits(sums_of_pieces<TypeParam>(begins, doubles).first, double_sums));
+}
+
+TYPED_TEST(Parallel, ordered_sum_in_parts_is_the_sum) {
+  for (const std::size_t length : lengths) {
+    const std::vector<float> terms = test::random_values(length, 3);
+    for (const std::size_t pieces : {1, 3, 100}) {
+      const auto [total, parts] = sum_in_parts<TypeParam>(terms, pieces);
+      EXPECT_EQ(total, ordered_sum<TypeParam>(terms)) << "length " << length << " pieces " << pieces;
+      const std::size_t first = pieces * piece_length;
+      if (length <= first) continue;
+      const std::vector<float> second_part(terms.begin() + first, terms.begin() + std::min(2 * first, length));
+      EXPECT_EQ(parts.front(), ordered_sum<TypeParam>(second_part)) << "length " << length << " pieces " << pieces;
+    }
+  }
 }
 
 /// max f(i) of each piece by reduce_pieces.

@@ -237,6 +237,38 @@ TYPED_TEST(TransformerTest, gradient_is_scaled_and_added) {
   }
 }
 
+TYPED_TEST(TransformerTest, what_is_said_to_be_final_is) {
+  for (const Shape& shape : {bert, gpt}) {
+    const Batch batch(shape, 2, 9, 4);
+    const std::vector<float> x = parameters<TypeParam, float>(shape);
+    const TypeParam exec;
+    Transformer<TypeParam, float> model(exec, shape, 2, 9, 8, 0.1f);
+    const auto tokens = batch.tokens<TypeParam>();
+    const Vector<TypeParam, float> device = test::to_device<TypeParam>(x), g("OneBit::test::g", x.size());
+    std::vector<std::pair<std::size_t, std::vector<float>>> said;
+    model.forward(exec, device, tokens, key);
+    model.backward(exec, device, tokens, 1, g, [&](std::size_t b) {
+      fence(exec, "OneBit::test::final_from");
+      const std::vector<float> all = test::to_host(g);
+      said.emplace_back(b, std::vector<float>(all.begin() + b, all.end()));
+    });
+    fence(exec, "OneBit::test::backward");
+    const std::vector<float> all = test::to_host(g);
+    ASSERT_EQ(said.size(), 2u * shape.layers);
+    for (std::size_t k = 0; k < said.size(); ++k) {
+      const auto& [begin, values] = said[k];
+      EXPECT_TRUE(test::same_bits(values, std::vector<float>(all.begin() + begin, all.end()))) << begin;
+      EXPECT_LT(begin, k > 0 ? said[k - 1].first : x.size());
+    }
+    // All but the embeddings, and GPT's first normalisation, comes before the end.
+    const std::vector<Tensor> tensors = tensors_of(shape);
+    const auto last = std::find_if(tensors.begin(), tensors.end(),
+                                   [&](const Tensor& tensor) { return tensor.offset == said.back().first; });
+    ASSERT_NE(last, tensors.end());
+    EXPECT_NE(last->name.find(".0.attention.qkv.weight"), std::string::npos);
+  }
+}
+
 TYPED_TEST(TransformerTest, loss_is_forward_without_dropout) {
   for (const Shape& shape : {bert, gpt}) {
     const Batch batch(shape, 3, 9, 4);

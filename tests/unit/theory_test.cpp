@@ -67,7 +67,7 @@ struct Training {
     for (int t = 1; t <= steps; ++t) {
       double f = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        f = workloads[rank]->gradient(exec, x, t, g, times);
+        f = workloads[rank]->gradient(exec, x, t, g, times, {});
         for (std::size_t j = 0; j < d; ++j)
           local[rank][j] = static_cast<float>(beta * m[j] + (1 - beta) * static_cast<double>(g(j)));
       }

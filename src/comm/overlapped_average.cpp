@@ -1,0 +1,118 @@
+/// \file overlapped_average.cpp
+/// See overlapped_average.hpp.
+
+#include "comm/overlapped_average.hpp"
+
+#include "comm/allreduce.hpp"
+
+namespace onebit::comm {
+
+template <class Exec>
+OverlappedAverage<Exec>::OverlappedAverage(std::unique_ptr<HostTransport> transport, int ranks, std::size_t length,
+                                           std::size_t bucket_bytes)
+    : m_transport(std::move(transport)),
+      m_ranks(ranks),
+      m_length(length),
+      m_bucket_length(bucket_length(bucket_bytes)),
+      m_staging(Kokkos::view_alloc("OneBit::comm::bucket", Kokkos::WithoutInitializing),
+                is_host<Exec> ? 0 : std::min(m_bucket_length, length)),
+      m_thread([this] { run(); }) {}
+
+template <class Exec>
+OverlappedAverage<Exec>::~OverlappedAverage() {
+  {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_ends = true;
+  }
+  m_changed.notify_all();
+  m_thread.join();
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before) {
+  // The thread has nothing to do, so it looks at none of this.
+  m_exec = exec;
+  m_values = values;
+  m_before = std::move(before);
+  m_thread_times.clear();
+  const std::lock_guard<std::mutex> lock(m_mutex);
+  m_final_begin = m_averaged_begin = m_length;
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::final_from(std::size_t b) {
+  // Only this thread writes m_final_begin.
+  for (std::size_t end = m_final_begin; end > 0; end = m_final_begin) {
+    const std::size_t begin = (end - 1) / m_bucket_length * m_bucket_length;
+    if (begin < b) return;
+    fence(m_exec, "OneBit::comm::before_bucket");
+    m_before(begin, end);
+    {
+      const std::lock_guard<std::mutex> lock(m_mutex);
+      m_final_begin = begin;
+    }
+    m_changed.notify_all();
+  }
+}
+
+template <class Exec>
+double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
+  const Stopwatch watch;
+  final_from(0);
+  {
+    std::unique_lock<std::mutex> lock(m_mutex);
+    m_changed.wait(lock, [&] { return m_averaged_begin == 0 || m_error; });
+    if (m_error) std::rethrow_exception(m_error);
+  }
+  const double exposed = watch.seconds();
+  times.add(Phase::allreduce, exposed);
+  return std::max(0.0, m_thread_times[Phase::allreduce] - exposed);
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::run() {
+  std::unique_lock<std::mutex> lock(m_mutex);
+  for (;;) {
+    m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_averaged_begin; });
+    if (m_ends) return;
+    const std::size_t end = m_averaged_begin, begin = (end - 1) / m_bucket_length * m_bucket_length;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      average_bucket(begin, end);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    m_error = error;
+    m_averaged_begin = begin;
+    m_changed.notify_all();
+    if (error) return;
+  }
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::average_bucket(std::size_t begin, std::size_t end) {
+  const Region region("OneBit::comm::bucket");
+  // A View of the same memory for another execution space.
+  const auto average_on_host = [&](float* values) {
+    average(Kokkos::Serial(), *m_transport, m_ranks, Vector<Kokkos::Serial, float>(values, end - begin),
+            m_thread_times);
+  };
+  const Vector<Exec, float> bucket = Kokkos::subview(m_values, std::make_pair(begin, end));
+  if constexpr (is_host<Exec>) {
+    average_on_host(bucket.data());
+  } else {
+    const auto staged = Kokkos::subview(m_staging, std::make_pair(std::size_t{0}, end - begin));
+    Kokkos::deep_copy(m_copies.get(), staged, bucket);
+    fence(m_copies.get(), "OneBit::comm::staged_bucket");
+    average_on_host(staged.data());
+    Kokkos::deep_copy(m_copies.get(), bucket, staged);
+    fence(m_copies.get(), "OneBit::comm::unstaged_bucket");
+  }
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class OverlappedAverage<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm

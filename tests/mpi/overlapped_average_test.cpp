@@ -1,0 +1,154 @@
+/// \file overlapped_average_test.cpp
+/// The average in buckets against the average of the whole vector, bit for bit, however ranks come along.
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "../support.hpp"
+#include "base/mpi.hpp"
+#include "comm/allreduce.hpp"
+#include "comm/overlapped_average.hpp"
+
+namespace onebit::comm {
+namespace {
+
+constexpr Exchange pairwise{32768};
+constexpr std::size_t piece_bytes = piece_length * sizeof(float);
+
+std::unique_ptr<Transport<Kokkos::Serial>> host_transport(const Communicator& communicator, Exchange exchange) {
+  return make_transport<Kokkos::Serial>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(),
+                                        exchange);
+}
+
+template <class Exec>
+std::vector<float> average_of_whole(const Communicator& communicator, const std::vector<float>& values) {
+  const auto transport =
+      make_transport<Exec>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(), pairwise);
+  const auto device = test::to_device<Exec>(values);
+  PhaseTimes times;
+  average(Exec(), *transport, communicator.size(), device, times);
+  return test::to_host(device);
+}
+
+template <class Exec>
+class Overlapped : public ::testing::Test {};
+TYPED_TEST_SUITE(Overlapped, test::Backends, test::BackendNames);
+
+TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
+  const Communicator world, buckets;
+  const TypeParam exec;
+  for (const std::size_t length : {std::size_t{1}, std::size_t{1024}, std::size_t{5000}, std::size_t{70007}}) {
+    const std::vector<float> values = test::random_values(length, 10 + world.rank());
+    const std::vector<float> expected = average_of_whole<TypeParam>(world, values);
+    for (const std::size_t bucket_bytes :
+         {std::size_t{1}, piece_bytes, 3 * piece_bytes + 1, std::size_t{100000}, std::size_t{1} << 30}) {
+      OverlappedAverage<TypeParam> overlapped(host_transport(buckets, pairwise), world.size(), length, bucket_bytes);
+      // How a rank says what is final: not at all, at once, in small and in large steps; ranks differ in it.
+      for (int way = 0; way < 4; ++way) {
+        SCOPED_TRACE(testing::Message() << "length " << length << " bucket " << bucket_bytes << " way " << way);
+        const auto device = test::to_device<TypeParam>(values);
+        std::size_t seen_from = length;
+        bool as_they_were = true;
+        overlapped.start(exec, device, [&](std::size_t begin, std::size_t end) {
+          EXPECT_EQ(end, seen_from);
+          EXPECT_EQ(begin % piece_length, 0u);
+          EXPECT_LT(begin, end);
+          seen_from = begin;
+          const auto bucket = Kokkos::subview(device, std::make_pair(begin, end));
+          as_they_were =
+              as_they_were && test::to_host(bucket) == std::vector<float>(values.begin() + begin, values.begin() + end);
+        });
+        const std::size_t steps[] = {0, length, 700, 9001};
+        if (const std::size_t step = steps[(way + world.rank()) % 4]; step > 0)
+          for (std::size_t b = length; b > 0; b -= std::min(b, step)) overlapped.final_from(b - std::min(b, step));
+        PhaseTimes times;
+        EXPECT_GE(overlapped.wait(times), 0);
+        EXPECT_EQ(seen_from, 0u);
+        EXPECT_TRUE(as_they_were);
+        EXPECT_TRUE(test::same_bits(test::to_host(device), expected));
+      }
+      // Each bucket's share is rounded down to whole bytes.
+      const std::uint64_t all = 4 * (2 * (world.size() - 1) * length * sizeof(float) / world.size());
+      EXPECT_LE(overlapped.transport().traffic().total(), all);
+      EXPECT_GE(overlapped.transport().traffic().total() + 4 * (length / piece_length + 1), all);
+    }
+  }
+}
+
+TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
+  const Communicator world, buckets;
+  const std::size_t length = 3000, cut = 2 * piece_length;
+  const std::vector<float> values = test::random_values(length, 20 + world.rank());
+  OverlappedAverage<TypeParam> overlapped(host_transport(buckets, {}), world.size(), length, 2 * piece_bytes);
+  const auto device = test::to_device<TypeParam>(values);
+  overlapped.start(TypeParam(), device, [](std::size_t, std::size_t) {});
+  PhaseTimes times;
+  overlapped.wait(times);
+
+  const auto transport = make_transport<TypeParam>(TransportKind::automatic, world);
+  const auto parts = test::to_device<TypeParam>(values);
+  for (const auto& part : {std::make_pair(cut, length), std::make_pair(std::size_t{0}, cut)}) {
+    const Vector<TypeParam, float> bucket = Kokkos::subview(parts, part);
+    average(TypeParam(), *transport, world.size(), bucket, times);
+  }
+  EXPECT_TRUE(test::same_bits(test::to_host(device), test::to_host(parts)));
+}
+
+TYPED_TEST(Overlapped, is_worthwhile_with_more_than_one_bucket) {
+  using Average = OverlappedAverage<TypeParam>;
+  EXPECT_FALSE(Average::worthwhile(piece_length, 1));
+  EXPECT_TRUE(Average::worthwhile(piece_length + 1, 1));
+  EXPECT_FALSE(Average::worthwhile(3 * piece_length, 2 * piece_bytes + 4));
+  EXPECT_TRUE(Average::worthwhile(3 * piece_length, 2 * piece_bytes));
+}
+
+TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
+  const Communicator world, buckets;
+  const Vector<TypeParam, float> values("OneBit::test::values", 5000);
+  OverlappedAverage<TypeParam> never(host_transport(buckets, pairwise), world.size(), 5000, 1);
+  OverlappedAverage<TypeParam> left(host_transport(buckets, pairwise), world.size(), 5000, 1);
+  left.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+}
+
+/// A transport that fails in its second average.
+class Failing : public Transport<Kokkos::Serial> {
+public:
+  explicit Failing(const Communicator& communicator) : Transport(communicator) {}
+  void all_to_all(const Kokkos::Serial&, const Words&, const Words&) override {}
+  void all_gather(const Kokkos::Serial&, const Words&, const Words&) override {}
+  void reduce_scatter(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
+                      const std::vector<std::size_t>&) override {}
+  void all_gather(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
+                  const std::vector<std::size_t>&) override {}
+  bool overlaps() const override { return false; }
+  std::unique_ptr<Transfer<Kokkos::Serial>> begin_transfer(const Words&, const std::vector<BlockPart>&,
+                                                           std::uint64_t Traffic::*) override {
+    return nullptr;
+  }
+  void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
+    if (++m_calls == 2) throw std::runtime_error("the second bucket failed");
+  }
+  std::string name() const override { return "failing"; }
+
+private:
+  int m_calls = 0;
+};
+
+TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
+  const Vector<TypeParam, float> values("OneBit::test::values", 5000);
+  const Communicator world;
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing>(world), 2, 5000, 1);
+  overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+  overlapped.final_from(0);
+  PhaseTimes times;
+  try {
+    overlapped.wait(times);
+    FAIL() << "wait returned";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "the second bucket failed");
+  }
+}
+
+}  // namespace
+}  // namespace onebit::comm

@@ -1,0 +1,112 @@
+/// \file workload_test.cpp
+/// Workloads that set time or volume without a model: the gradient of `synthetic`, and what `compute_time_ms` adds.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "../support.hpp"
+#include "workload/workload.hpp"
+
+namespace onebit::workload {
+namespace {
+
+config::Input synthetic_input(int parameters, double compute_time_ms = 0) {
+  config::Input input;
+  input.workload.kind = config::WorkloadKind::synthetic;
+  input.workload.parameters = parameters;
+  input.workload.compute_time_ms = compute_time_ms;
+  return input;
+}
+
+template <class Exec>
+class WorkloadTest : public ::testing::Test {};
+TYPED_TEST_SUITE(WorkloadTest, test::Backends, test::BackendNames);
+
+/// One gradient with what was said of it.
+struct Computed {
+  std::vector<float> gradient;
+  std::vector<std::size_t> final_from;
+  std::vector<double> at;  ///< seconds after the begin
+  PhaseTimes times;
+  double seconds = 0;
+};
+
+template <class Exec>
+Computed compute(Workload<Exec>& workload, long step) {
+  const Exec exec;
+  const std::size_t d = workload.tensors().size();
+  const Vector<Exec, float> x("OneBit::test::x", d), g("OneBit::test::g", d);
+  Kokkos::deep_copy(g, 7.0f);
+  workload.initialize(exec, x);
+  Computed computed;
+  const Stopwatch watch;
+  workload.gradient(exec, x, step, g, computed.times, [&](std::size_t b) {
+    computed.final_from.push_back(b);
+    computed.at.push_back(watch.seconds());
+  });
+  computed.seconds = watch.seconds();
+  computed.gradient = test::to_host(g);
+  return computed;
+}
+
+TYPED_TEST(WorkloadTest, synthetic_gradient_depends_on_seed_and_rank_alone) {
+  const TypeParam exec;
+  config::Input input = synthetic_input(20000);
+  const auto workload = make_workload(exec, input, Share{1, 4});
+  const Computed first = compute(*workload, 1);
+  EXPECT_TRUE(test::same_bits(compute(*workload, 2).gradient, first.gradient));
+  EXPECT_NE(compute(*make_workload(exec, input, Share{2, 4}), 1).gradient, first.gradient);
+  input.run.seed = 2;
+  EXPECT_NE(compute(*make_workload(exec, input, Share{1, 4}), 1).gradient, first.gradient);
+  double sum = 0, squares = 0;
+  for (const float g : first.gradient) sum += g, squares += double{g} * double{g};
+  // Five standard deviations of each estimate for standard normal numbers.
+  EXPECT_NEAR(sum / 20000, 0, 5 * std::sqrt(1.0 / 20000));
+  EXPECT_NEAR(squares / 20000, 1, 5 * std::sqrt(2.0 / 20000));
+}
+
+TYPED_TEST(WorkloadTest, synthetic_tensors_become_final_from_the_last_to_the_first) {
+  for (const int parameters : {1, 26, 27, 100, 5000, 1234567}) {
+    const auto workload = make_workload(TypeParam(), synthetic_input(parameters), Share{0, 1});
+    EXPECT_EQ(workload->tensors().size(), static_cast<std::size_t>(parameters));
+    const auto& tensors = workload->tensors().tensors();
+    const Computed computed = compute(*workload, 1);
+    ASSERT_EQ(computed.final_from.size(), tensors.size());
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      EXPECT_GT(tensors[k].size(), 0u) << tensors[k].name;
+      EXPECT_EQ(computed.final_from[tensors.size() - 1 - k], tensors[k].offset) << tensors[k].name;
+    }
+  }
+}
+
+TYPED_TEST(WorkloadTest, timed_gradient_takes_no_less_than_its_time_and_is_the_same) {
+  const double seconds = 0.02;
+  const TypeParam exec;
+  const auto plain = make_workload(exec, synthetic_input(5000), Share{0, 1});
+  const auto timed = make_workload(exec, synthetic_input(5000, 1e3 * seconds), Share{0, 1});
+  const Computed computed = compute(*timed, 1);
+  EXPECT_TRUE(test::same_bits(computed.gradient, compute(*plain, 1).gradient));
+  EXPECT_GE(computed.seconds, seconds);
+  EXPECT_GE(computed.times[Phase::forward], seconds / 3);
+  EXPECT_NEAR(computed.times[Phase::backward], 2 * computed.times[Phase::forward], 1e-12);
+  // Nothing is final in the forward pass, and what is final later in the flat gradient is said first.
+  ASSERT_FALSE(computed.final_from.empty());
+  for (std::size_t k = 0; k < computed.final_from.size(); ++k) {
+    const double share = 1 - static_cast<double>(computed.final_from[k]) / 5000;
+    EXPECT_GE(computed.at[k], seconds * (1 + 2 * share) / 3);
+  }
+  EXPECT_EQ(plain->compute_overruns(), 0);
+}
+
+TYPED_TEST(WorkloadTest, computation_that_takes_longer_is_counted) {
+  const auto workload = make_workload(TypeParam(), synthetic_input(1 << 20, 1e-3), Share{0, 1});
+  for (int step = 1; step <= 3; ++step) compute(*workload, step);
+  EXPECT_EQ(workload->compute_overruns(), 3);
+  const auto slow = make_workload(TypeParam(), synthetic_input(10, 500), Share{0, 1});
+  compute(*slow, 1);
+  EXPECT_EQ(slow->compute_overruns(), 0);
+}
+
+}  // namespace
+}  // namespace onebit::workload
