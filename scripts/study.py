@@ -24,7 +24,6 @@ because of NaN is a result: its loss counts as infinite. A run whose results are
 import argparse
 import collections
 import concurrent.futures
-import csv
 import datetime
 import fnmatch
 import hashlib
@@ -39,20 +38,15 @@ import subprocess
 import sys
 import time
 
-try:
-    import matplotlib
-    import yaml
-except ImportError as missing:
-    # Debian's packages belong to Debian's Python, which another one on PATH may hide.
-    debian = "/usr/bin/python3"
-    if os.path.exists(debian) and not os.path.samefile(debian, sys.executable):
-        os.execv(debian, [debian, *sys.argv])
-    sys.exit(f"study: {missing}. Install matplotlib and PyYAML (Debian: python3-matplotlib python3-yaml)")
+from results import (COLORS, ROOT, in_environment, mean, number, read_csv, require, style, table, with_unit,
+                     write_csv)
+
+require("study", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
+import matplotlib  # noqa: E402
+import yaml  # noqa: E402
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 from PIL import Image  # noqa: E402  (matplotlib needs it too)
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 RUN_COLUMNS = ["run", "seed", "identity", "settings", "status", "failed_step", "algorithm", "lr", "parameters", "ranks",
                "threads_per_rank", "steps", "batch", "validation_samples", "final_validation_loss", "variance_frozen_at_step", "bytes_sent",
@@ -60,34 +54,6 @@ RUN_COLUMNS = ["run", "seed", "identity", "settings", "status", "failed_step", "
                "blas_core"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent"]
 WINDOW = 10  # steps that a kept training loss is the mean of
-
-# Okabe and Ito's palette, which colour-blind readers can tell apart; yellow is left out: too light for a line.
-COLORS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
-DASHES = ["-", "--", ":"]
-
-
-def number(text):
-    return float(text) if text else math.nan
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values) if values else math.nan
-
-
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write_csv(path, columns, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(path)
 
 
 # --- a study file and its cells ----------------------------------------------
@@ -124,10 +90,8 @@ class Cell:
         self.output.mkdir(parents=True)
         start = time.monotonic()
         with open(self.output / "log", "w") as log:
-            # A local mpirun as a container or a laptop needs it; inside a batch job the site's launcher takes no harm.
-            done = subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", *self.command],
-                                  cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False,
-                                  env={"OMP_NUM_THREADS": "1", **os.environ})
+            done = subprocess.run(in_environment(self.command), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
+                                  check=False, env={"OMP_NUM_THREADS": "1", **os.environ})
         row = dict.fromkeys(RUN_COLUMNS, "")
         row.update(run=self.name, seed=self.seed, identity=self.identity, settings=self.text, machine=machine,
                    wall_s=f"{time.monotonic() - start:.1f}", date=datetime.date.today().isoformat())
@@ -272,10 +236,6 @@ def run_cells(cells, arguments):
 
 
 # --- figures -----------------------------------------------------------------
-
-
-def style(place):
-    return {"color": COLORS[place % len(COLORS)], "linestyle": DASHES[place // len(COLORS) % len(DASHES)]}
 
 
 def nats(loss):
@@ -431,19 +391,6 @@ def draw(study):
 
 
 # --- the page ----------------------------------------------------------------
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
-
-
-def with_unit(count):
-    """Bytes with a decimal prefix."""
-    if count != count:
-        return ""
-    power = min(max(0, int(math.log10(max(count, 1))) // 3), 4)
-    return f"{count / 1000 ** power:.3g} {['B', 'kB', 'MB', 'GB', 'TB'][power]}"
 
 
 def judge(study, claim):

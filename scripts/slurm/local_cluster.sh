@@ -71,7 +71,8 @@ SlurmdPort=$(free_port)
 SlurmUser=$(id -un)
 SlurmdUser=$(id -un)
 AuthType=auth/munge
-AuthInfo=socket=$dir/run/munge
+# A requeued job waits until its credential has expired: 120 s without this.
+AuthInfo=socket=$dir/run/munge,cred_expire=5
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool
 SlurmctldPidFile=$dir/run/slurmctld.pid
@@ -86,8 +87,15 @@ SelectTypeParameters=CR_Core
 # A node that was lost comes back by itself, for example after a suspend.
 ReturnToService=2
 MpiDefault=none
+# A job in 'urgent' takes the cores of jobs in 'local', which get a minute to
+# write a checkpoint after the signal that they asked for with --signal.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=$memory
-PartitionName=local Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=local Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 TEXT
 }
 

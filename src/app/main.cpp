@@ -15,6 +15,7 @@
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
 #include "config/input.hpp"
+#include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
 #include "scale/predict.hpp"
 #include "train/trainer.hpp"
@@ -118,6 +119,7 @@ int main(int argc, char** argv) {
   const bool root = world.rank() == 0;
   CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("onebit ") + train::build_version + " (" + train::build_git + ")");
   std::string path;
   std::vector<std::string> overrides;
   bool input_keys = false;

@@ -223,6 +223,30 @@ private:
   Stopwatch m_since_start, m_since_line;
 };
 
+/// Columns of run.csv that say by which Slurm job, from rank 0's environment; empty cells outside Slurm.
+RunColumns slurm_columns() {
+  constexpr std::pair<const char*, const char*> variables[] = {
+      {"slurm_job_id", "SLURM_JOB_ID"},
+      {"slurm_job_name", "SLURM_JOB_NAME"},
+      {"slurm_array_job_id", "SLURM_ARRAY_JOB_ID"},
+      {"slurm_array_task_id", "SLURM_ARRAY_TASK_ID"},
+      {"slurm_restarts", "SLURM_RESTART_COUNT"},
+      {"slurm_cluster", "SLURM_CLUSTER_NAME"},
+      {"slurm_partition", "SLURM_JOB_PARTITION"},
+      {"slurm_account", "SLURM_JOB_ACCOUNT"},
+      {"slurm_nodes", "SLURM_JOB_NUM_NODES"},
+      {"slurm_nodelist", "SLURM_JOB_NODELIST"},
+      {"slurm_tasks_per_node", "SLURM_TASKS_PER_NODE"},
+      {"slurm_cpus_per_task", "SLURM_CPUS_PER_TASK"},
+  };
+  RunColumns columns;
+  for (const auto& [column, variable] : variables) {
+    const char* const value = std::getenv(variable);
+    columns.emplace_back(column, value != nullptr ? value : "");
+  }
+  return columns;
+}
+
 /// Columns of run.csv that say what was run, on what.
 template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
@@ -398,7 +422,9 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
         "on these cores\n",
         overruns, input.train.steps);
   if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
-  results->finish(run_columns(exec, input, communicator, averaging, tensors.size()),
+  RunColumns leading = run_columns(exec, input, communicator, averaging, tensors.size());
+  for (auto& column : slurm_columns()) leading.push_back(std::move(column));
+  results->finish(leading,
                   {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
                    {"compute_time_ms", input.workload.compute_time_ms},
                    {"compute_overruns", overruns},

@@ -1,0 +1,826 @@
+#!/usr/bin/env python3
+"""Makes one page of all runs below a directory: configuration, losses, times, volume, backends, scaling.
+
+The page is one HTML file that needs nothing else (and the same as Markdown, with figures beside it). A number is a link
+to the CSV file that it comes from; a mean over runs links to the rows of these runs. Runs that are still going on, or
+ended early, count as far as they came, and the page says what is missing.
+
+Runs are compared where their workload, model and data are the same (a problem). Runs of a problem whose inputs differ in
+the seed alone are one configuration: means over its seeds, and the range between the least and the greatest.
+
+Exit status: 0; 2 where there are no runs or the page cannot be written.
+"""
+
+import argparse
+import base64
+import collections
+import datetime
+import html
+import io
+import math
+import os
+import pathlib
+import re
+import statistics
+import sys
+import urllib.parse
+import warnings
+
+from results import Run, mean, number, read_rows, require, style, with_unit
+
+require("report", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
+import matplotlib  # noqa: E402
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+
+matplotlib.rcParams.update({"svg.hashsalt": "onebit", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25,
+                            "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False,
+                            "figure.constrained_layout.use": True})
+warnings.filterwarnings("ignore", message="Glyph")  # a name may hold characters that the font lacks
+
+POINTS = 200      # of a curve, at most
+MOST_LINES = 12   # of a figure with a line for each configuration; beyond, a colour for each algorithm
+MOST_BARS = 24    # of a figure
+PARTS = {"forward": "forward", "backward_everything_else": "backward", "backward_allreduce": "allreduce",
+         "step_compress": "compress", "step_all_to_all": "all-to-all", "step_average": "average",
+         "step_all_gather": "all-gather", "step_update": "update"}
+# Keys of the input that say where a run takes place, or how it is watched; not what is computed.
+ASIDE = re.compile(r"run\.(output|seed|dump_parameters|progress_interval_s|check_replicas_every)|checkpoint\.|bench\.")
+PLACES = ("backend", "ranks", "threads")
+PROBLEM = re.compile(r"(workload|model|data|quadratic|replay)\.")
+
+
+# --- a document, and its two forms --------------------------------------------
+
+
+class Link(collections.namedtuple("Link", "text target note")):
+    """Text that leads to a file, or to an anchor of the page (#name)."""
+
+
+class Figure(collections.namedtuple("Figure", "name svg caption")):
+    pass
+
+
+def is_text(cell):
+    text = cell.text if isinstance(cell, Link) else cell
+    return isinstance(text, list) or not re.match(r"$|[-+]?[\d.]", text)
+
+
+class Table:
+    """Cells are texts, links, or lists of links; `anchors` are names of rows. Columns without any content are left out."""
+
+    def __init__(self, header, rows, anchors=None):
+        kept = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
+        self.header, self.rows = [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+        self.anchors = anchors or [""] * len(rows)
+        # Columns of words start at the left, columns of numbers end at the right.
+        self.is_text = [place == 0 or any(is_text(row[place]) for row in self.rows) for place in range(len(kept))]
+
+
+class Heading(collections.namedtuple("Heading", "level text")):
+    pass
+
+
+def visible(text):
+    """The text without what is not to be seen: control characters, and bytes that are no text."""
+    text = str(text).encode("utf-8", "replace").decode()
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def url(target):
+    return target if target.startswith("#") else urllib.parse.quote(os.fsencode(target))
+
+
+CSS = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 2rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; }
+h2 { font-size: 1.35rem; border-bottom: 2px solid #0072B2; padding-bottom: .2rem; margin: 2.6rem 0 .8rem; }
+h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
+p { max-width: 60rem; margin: .5rem 0; }
+a { color: #00588a; text-decoration: none; } a:hover { text-decoration: underline; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e2e2e2; }
+td { white-space: nowrap; }
+th { vertical-align: bottom; background: #f2f5f8; border-bottom: 1px solid #9ab; }
+.text { text-align: left; } td.text { white-space: normal; overflow-wrap: break-word; max-width: 34rem; }
+td:first-child { min-width: 13rem; overflow-wrap: anywhere; }
+tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
+figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
+figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
+@page { size: A4 landscape; margin: 12mm; }
+@media print {
+  body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
+  h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
+  .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; }
+  figure img { max-height: 92mm; }
+}
+"""
+
+
+def html_cell(cell):
+    if isinstance(cell, list):
+        return "&nbsp;".join(map(html_cell, cell))
+    if isinstance(cell, Link):
+        title = f' title="{html.escape(visible(cell.note))}"' if cell.note else ""
+        return f'<a href="{html.escape(url(cell.target))}"{title}>{html.escape(visible(cell.text))}</a>'
+    return html.escape(visible(cell))
+
+
+def to_html(title, blocks):
+    parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
+             # Whatever a file that was read held: the page runs nothing and loads nothing.
+             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+             'style-src \'unsafe-inline\'">',
+             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+             f"<title>{html.escape(visible(title))}</title><style>{CSS}</style></head><body>",
+             f"<h1>{html.escape(visible(title))}</h1>"]
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append(f"<h{block.level}>{html.escape(visible(block.text))}</h{block.level}>")
+        elif isinstance(block, Figure):
+            data = base64.b64encode(block.svg).decode()
+            caption = html.escape(visible(block.caption))
+            parts.append(f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+                         f"<figcaption>{caption}</figcaption></figure>")
+        elif isinstance(block, Table):
+            kinds = [" class=text" if text else "" for text in block.is_text]
+            parts.append('<div class="wide"><table><thead><tr>' + "".join(
+                f"<th{kind}>{html_cell(cell)}</th>" for kind, cell in zip(kinds, block.header)) + "</tr></thead><tbody>")
+            for anchor, row in zip(block.anchors, block.rows):
+                parts.append((f'<tr id="{anchor}">' if anchor else "<tr>") + "".join(
+                    f"<td{kind}>{html_cell(cell)}</td>" for kind, cell in zip(kinds, row)) + "</tr>")
+            parts.append("</tbody></table></div>")
+        else:
+            parts.append(f"<p>{html_cell(block)}</p>")
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def markdown_text(text):
+    return re.sub(r"([\\`*_{}\[\]<>|#&~!$])", r"\\\1", visible(text))
+
+
+def markdown_cell(cell):
+    if isinstance(cell, list):
+        return " ".join(map(markdown_cell, cell))
+    if isinstance(cell, Link):
+        # Rows of a Markdown table have no anchors, headings do.
+        target = "#all-runs" if cell.target.startswith("#") else url(cell.target)
+        return f"[{markdown_text(cell.text)}](<{target}>)"
+    return markdown_text(cell)
+
+
+def to_markdown(title, blocks, figures):
+    parts = [f"# {markdown_text(title)}"]
+    for block in blocks:
+        if isinstance(block, Heading):
+            parts.append("#" * block.level + " " + markdown_text(block.text))
+        elif isinstance(block, Figure):
+            parts.append(f"![{markdown_text(block.caption)}](<{url(figures)}/{block.name}.svg>)\n\n"
+                         + markdown_text(block.caption))
+        elif isinstance(block, Table):
+            lines = [[markdown_cell(cell) for cell in row] for row in [block.header, *block.rows]]
+            lines.insert(1, ["---" if text else "---:" for text in block.is_text])
+            parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+        else:
+            parts.append(markdown_cell(block))
+    return "\n\n".join(parts) + "\n"
+
+
+# --- runs, configurations, problems -------------------------------------------
+
+
+class Problem:
+    """Runs whose losses can be compared, as configurations: {label: [run, …]}."""
+
+    def __init__(self, runs):
+        self.runs = runs
+        self.names = sorted({pathlib.PurePath(run.run["input"]).stem for run in runs if run.run.get("input")})
+        kinds = sorted({run.value("workload.kind") for run in runs} - {""})
+        self.name = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "") or ", ".join(kinds) or "unknown"
+        keys = list(dict.fromkeys(key for run in runs for key in run.input if not ASIDE.match(key)))
+        values = {key: {run.input.get(key) for run in runs if run.input} for key in keys}
+        self.shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
+        self.varying = [key for key in keys if len(values[key]) > 1 and key != "run.backend"]
+        # Labels name what tells configurations apart, and no more; what most runs have goes without saying.
+        self.named, self.usual = ["algorithm"], {}
+        known = [run for run in runs if run.run and run.input] or [run for run in runs if run.input]
+
+        def told_apart(names):
+            return len({tuple(run.value(name) for name in names) for run in known})
+        for name in (*PLACES, *self.varying):
+            if len(self.named) < 8 and told_apart([*self.named, name]) > told_apart(self.named):
+                self.named.append(name)
+                value, count = collections.Counter(run.value(name) for run in known).most_common(1)[0]
+                if "." in name and 2 * count > len(known):
+                    self.usual[name] = value
+        groups = collections.defaultdict(list)
+        for run in sorted(runs, key=lambda run: not run.run):
+            key = self.configuration(run)
+            if run.input and not run.run:
+                # What has not ended does not tell its ranks: it belongs to the only configuration that has the same input.
+                same = [other for other in groups if other[len(PLACES):] == key[len(PLACES):]]
+                key = same[0] if len(same) == 1 else key
+            groups[key].append(run)
+        self.configurations = {}
+        for group in groups.values():
+            label = self.label(group[0])
+            if label in self.configurations:
+                label = next(f"{label} #{n}" for n in range(2, len(runs) + 2) if f"{label} #{n}" not in self.configurations)
+            self.configurations[label] = group
+
+    def configuration(self, run, without=()):
+        """What a run was, but for its seed, and but for `without`."""
+        if not run.input:
+            return (run.name,)
+        places = [(name, run.value(name)) for name in PLACES if name not in without]
+        return (*places, *((key, run.input.get(key)) for key in self.varying if key not in without))
+
+    def label(self, run, without=()):
+        if not run.input:
+            return run.name
+        words = []
+        for name in self.named:
+            value = run.value(name) or "?"
+            if name in ("ranks", "threads"):
+                value += f" {name[:-1]}" if value == "1" else f" {name}"
+            elif "." in name:
+                value = f"{name} {value}"
+            # A key that an older version's inputs lack says nothing.
+            if name not in without and run.value(name) not in (self.usual.get(name), "" if "." in name else None):
+                words.append(value)
+        return ", ".join(words)
+
+
+class ReportedRun(Run):
+    """A run with its name, and values that come from run.csv or, where there is none, from the input."""
+
+    INPUT_KEYS = {"algorithm": "optimizer.algorithm", "backend": "run.backend", "seed": "run.seed",
+                  "workload.kind": "workload.kind"}
+
+    def __init__(self, directory, top):
+        super().__init__(directory)
+        self.name = os.path.relpath(directory, top)
+        self.links = {}  # {file name: link target}
+        self.anchor = ""
+
+    def value(self, name):
+        column = {"threads": "threads_per_rank", "workload.kind": "workload"}.get(name, name)
+        return self.run.get(column) or self.input.get(self.INPUT_KEYS.get(name, name), "")
+
+    def link(self, text, name, column=""):
+        note = f"{os.path.join(self.name, name)}{': ' + column if column else ''}"
+        return Link(text, self.links[name], note) if text and name in self.links else text
+
+    def state(self):
+        if self.complete:
+            return "complete"
+        if self.run:
+            return "complete, and begun again"
+        wanted = self.steps_wanted()
+        if self.steps:
+            return f"incomplete: {self.steps_done()} of {wanted or '?'} steps"
+        return "incomplete: no steps"
+
+    def what_is_missing(self):
+        found = list(self.problems)
+        if self.run and not self.complete:
+            found.append("whole files are an earlier run's; a later one has begun, and does not count here")
+        elif self.run and self.unfinished:
+            found.append(f"files of a later run that has not ended: {', '.join(self.unfinished)}")
+        return found
+
+
+def find_runs(top, reports):
+    """Runs below a directory, by name, and files of collective benchmarks."""
+    runs, benches = [], []
+    for directory, folders, names in os.walk(top):
+        folders.sort()
+        if Run.is_one(names) or "arguments" in names:
+            runs.append(ReportedRun(pathlib.Path(directory), top))
+        if "collective.csv" in names:
+            benches.append(pathlib.Path(directory) / "collective.csv")
+    for run in runs:
+        run.links = {name: os.path.relpath(path, reports) for name, path in run.paths.items()}
+    return sorted(runs, key=lambda run: natural(run.name)), benches
+
+
+def natural(text):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+
+
+def problems_of(runs):
+    groups = collections.defaultdict(list)
+    for run in runs:
+        groups[tuple(sorted(item for item in run.input.items() if PROBLEM.match(item[0])))].append(run)
+    return [Problem(group) for _, group in sorted(groups.items(), key=lambda item: not item[0])]
+
+
+# --- numbers in cells -----------------------------------------------------------
+
+
+def finite(values):
+    return [value for value in values if math.isfinite(value)]
+
+
+def loss_text(value):
+    return f"{value:.4f}" if 1e-2 <= abs(value) < 1e4 else f"{value:.3g}"
+
+
+def rate_text(value):
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def time_text(seconds):
+    """In milliseconds."""
+    if seconds < 5e-7:
+        return "0" if seconds >= 0 else ""
+    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
+
+
+def ratio_text(value):
+    return f"{value:.2f}"
+
+
+def cell_of(runs, column, text, name="run.csv", value=None):
+    """A cell of the configuration's mean: a link to the run's file, or for several runs to their rows of the page."""
+    value = value or (lambda run: number(run.run.get(column)))
+    pairs = [(run, found) for run in runs if math.isfinite(found := value(run))]
+    if not pairs:
+        return ""
+    words = text(mean(found for _, found in pairs))
+    if len(pairs) == 1:
+        return pairs[0][0].link(words, name, column)
+    return Link(words, f"#{pairs[0][0].anchor}", f"mean of {column} over {len(pairs)} runs")
+
+
+def complete(runs):
+    return [run for run in runs if run.complete]
+
+
+# --- figures ----------------------------------------------------------------------
+
+
+def shown(text, longest=60):
+    """A text that matplotlib takes as it is, and not as mathematics or as nothing."""
+    text = visible(text).replace("\\", "\\\\").replace("$", r"\$")
+    text = text[:longest - 1] + "…" if len(text) > longest else text
+    return f" {text}" if text.startswith("_") else text
+
+
+def save(figure, name, caption):
+    data = io.BytesIO()
+    figure.savefig(data, format="svg", bbox_inches="tight", pad_inches=0.05, metadata={"Date": None})
+    pyplot.close(figure)
+    return Figure(name, data.getvalue(), caption)
+
+
+def curve(run):
+    """[(step, bytes so far, training loss)], each the mean of some steps."""
+    window = max(1, math.ceil(len(run.steps) / POINTS))
+    points, sent = [], 0.0
+    for first in range(0, len(run.steps), window):
+        rows = run.steps[first:first + window]
+        sent += sum(finite(number(row.get("bytes_sent")) for row in rows))
+        loss = mean(finite(number(row.get("loss")) for row in rows))
+        step = number(rows[-1].get("step"))
+        if math.isfinite(loss) and math.isfinite(step):
+            points.append((step, sent, loss))
+    return points
+
+
+def mean_curve(curves):
+    """[(step, bytes, mean, least, greatest)] at the places that all of the curves have."""
+    at = collections.defaultdict(list)
+    for points in curves:
+        for step, sent, loss in points:
+            at[step].append((sent, loss))
+    for step in sorted(at):
+        if len(at[step]) == len(curves):
+            losses = [loss for _, loss in at[step]]
+            yield step, mean(sent for sent, _ in at[step]), mean(losses), min(losses), max(losses)
+
+
+def losses_figure(problem, name):
+    """Training losses over steps and over bytes, or nothing where no run has any."""
+    curves = {label: [points for run in runs if (points := curve(run))] for label, runs in problem.configurations.items()}
+    curves = {label: found for label, found in curves.items() if found}
+    # The workload `replay` has no loss.
+    if not any(loss for found in curves.values() for points in found for _, _, loss in points):
+        return None
+    has_bytes = any(points[-1][1] > 0 for found in curves.values() for points in found)
+    figure, panels = pyplot.subplots(1, 1 + has_bytes, figsize=(10, 3.8), sharey=True, squeeze=False)
+    by_algorithm = len(curves) > MOST_LINES
+    algorithms = list(dict.fromkeys(problem.configurations[label][0].value("algorithm") for label in curves))
+    handles, tops, bottoms, starts = {}, [], [], []
+    for place, (label, found) in enumerate(curves.items()):
+        runs = problem.configurations[label]
+        # Seeds that ended early are lines of their own.
+        longest = max(points[-1][0] for points in found)
+        whole = [points for points in found if points[-1][0] == longest]
+        cut = [list(mean_curve([points])) for points in found if points[-1][0] < longest]
+        look = style(algorithms.index(runs[0].value("algorithm")) if by_algorithm else place)
+        for points in [list(mean_curve(whole)), *cut]:
+            if not points:
+                continue
+            for axes, column in zip(panels[0], (0, 1)):
+                x, y, low, high = ([point[i] for point in points] for i in (column, 2, 3, 4))
+                if x[-1] == 0:  # one rank sends nothing
+                    continue
+                line, = axes.plot(x, y, linewidth=0.8 if by_algorithm else 1.5, **look)
+                if not by_algorithm:
+                    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+                if points in cut or not any(run.complete for run in runs):
+                    axes.plot(x[-1], y[-1], "x", color=look["color"], markersize=6)
+            handles.setdefault(runs[0].value("algorithm") or "unknown" if by_algorithm else label, line)
+            losses = [point[2] for point in points]
+            starts.append(losses[0])
+            tops.append(max(losses[min(len(losses) - 1, len(losses) // 20):]))
+            bottoms.append(min(losses))
+    top, bottom, start = max(tops), min(bottoms), statistics.median(starts)
+    # A loss that falls by orders of magnitude is seen on a logarithmic scale; otherwise the first steps' drop, and what
+    # ends worse than untrained, are left out.
+    if bottom > 0 and start / bottom > 30:
+        panels[0][0].set_yscale("log")
+    else:
+        top = min(top, start)
+        margin = 0.04 * (top - bottom) + 1e-9
+        panels[0][0].set_ylim(bottom - margin, top + margin)
+    panels[0][0].set(xlabel="step", ylabel="training loss / nats")
+    if has_bytes:
+        panels[0][1].set(xlabel="bytes sent by a rank")
+        panels[0][1].xaxis.set_major_formatter(lambda x, _: with_unit(x))
+    if len(handles) > 1 or by_algorithm:
+        figure.legend(list(handles.values()), [shown(text) for text in handles], loc="outside upper center"
+                      if hasattr(figure, "get_layout_engine") and matplotlib.__version_info__ >= (3, 7) else "lower center",
+                      bbox_to_anchor=None if matplotlib.__version_info__ >= (3, 7) else (0.5, 1.0),
+                      ncol=2 if max(map(len, handles)) > 30 else 3)
+    kind = "one colour for each algorithm" if by_algorithm else "mean, and range over seeds"
+    return save(figure, name, f"Training loss of {problem.name}, means of {POINTS} stretches of the run at most; {kind}. "
+                              "A cross ends a run that is incomplete; what is worse than untrained is cut off.")
+
+
+def bars(rows, name, caption, x_label, formatter=None):
+    """Stacked horizontal bars; `rows` are (label, {part: length}, mark or nothing)."""
+    rows = rows[:MOST_BARS]
+    parts = list(dict.fromkeys(part for _, lengths, _ in rows for part in lengths))
+    figure, axes = pyplot.subplots(figsize=(10, max(1.9, 0.9 + 0.27 * len(rows))))
+    left = [0.0] * len(rows)
+    for place, part in enumerate(parts):
+        lengths = [row[1].get(part, 0.0) for row in rows]
+        axes.barh(range(len(rows)), lengths, left=left, height=0.72, label=part,
+                  color=(matplotlib.colormaps["tab10"](place % 10) if hasattr(matplotlib, "colormaps") else f"C{place % 10}"))
+        left = [a + b for a, b in zip(left, lengths)]
+    marks = [(row[2], place) for place, row in enumerate(rows) if row[2] is not None]
+    if marks:
+        axes.plot(*zip(*marks), "|", color="black", markersize=12, markeredgewidth=2, label="dense fp32 every step",
+                  clip_on=False)
+    axes.set_yticks(range(len(rows)))
+    axes.set_yticklabels([shown(row[0]) for row in rows])
+    axes.set(xlabel=x_label)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    if formatter:
+        axes.xaxis.set_major_formatter(formatter)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02))
+    return save(figure, name, caption)
+
+
+def lines(groups, name, caption, **axes_labels):
+    """A line with dots for each of `groups`: {label: [(x, y)]}."""
+    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    for place, (label, points) in enumerate(groups.items()):
+        axes.plot(*zip(*sorted(points)), marker="o", markersize=4, label=shown(label), **style(place))
+    axes.set(**axes_labels)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02))
+    return axes, lambda: save(figure, name, caption)
+
+
+# --- sections ---------------------------------------------------------------------
+
+
+def counted(count, noun):
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
+def more(count):
+    return f" {count - MOST_BARS} more are in the table." if count > MOST_BARS else ""
+
+
+def overview(runs, benches, problems):
+    whole = complete(runs)
+    yield Heading(2, "Overview")
+    configurations = sum(len(problem.configurations) for problem in problems)
+    yield (f"{counted(len(runs), 'run')}, {len(whole)} of them complete, of {counted(configurations, 'configuration')} in "
+           f"{counted(len(problems), 'problem')}. "
+           + (f"{counted(len(benches), 'benchmark')} of collectives." if benches else ""))
+    columns = {"version": "version", "git": "git", "compiler": "compiler", "kokkos": "Kokkos", "mpi": "MPI", "blas": "BLAS",
+               "blas_core": "BLAS kernels", "backend": "backends", "transport": "transport", "network": "network",
+               "ranks": "ranks", "threads_per_rank": "threads of a rank", "slurm_cluster": "Slurm cluster",
+               "slurm_partition": "Slurm partition", "slurm_nodelist": "Slurm nodes"}
+    rows = []
+    for column, name in columns.items():
+        found = collections.Counter(run.run[column] for run in whole if run.run.get(column))
+        if found:
+            words = [f"{value} ({counted(count, 'run')})" if len(found) > 1 else value for value, count in found.most_common(6)]
+            rows.append([name, "; ".join(words) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")])
+    if rows:
+        yield Table(["of complete runs", ""], rows)
+    missing = [(run, run.what_is_missing()) for run in runs]
+    missing = [(run, words) for run, words in missing if words or not run.complete]
+    if missing:
+        yield Heading(2, "Incomplete")
+        yield ("What follows has no whole results, or more than one run's. Their rows count in the loss curves alone. "
+               "A run that goes on writes to files that end in .partial.")
+        yield Table(["run", "state", "what is missing or broken"],
+                    [[run.link(run.name, next(iter(run.links), "")), run.state(), "; ".join(words)]
+                     for run, words in missing])
+
+
+def configuration_section(problem):
+    yield Heading(3, "Configuration")
+    resolved = next((run for run in problem.runs if run.input), None)
+    if not resolved:
+        yield "No run has a resolved input that could be read."
+        return
+    yield ("In all runs of this problem; every key and its meaning is in docs/input.md. "
+           "The values in which runs differ are in the table of results.")
+    groups = collections.defaultdict(list)
+    for key, value in problem.shared.items():
+        section, name = key.split(".", 1)
+        groups[section].append(f"{name}: {value}" if value else f"{name}: \"\"")
+    yield Table(["section", "keys"], [[resolved.link(section, "input.resolved.yaml"), ", ".join(words)]
+                                      for section, words in groups.items()])
+
+
+def results_section(problem):
+    yield Heading(3, "Results")
+    rows = []
+    for label, runs in problem.configurations.items():
+        whole = complete(runs)
+        losses = finite(number(run.run.get("final_validation_loss")) for run in whole)
+        spread = f"{loss_text(min(losses))}–{loss_text(max(losses))}" if len(losses) > 1 else ""
+        rows.append([
+            Link(label, f"#{runs[0].anchor}", "the runs of this configuration"),
+            f"{len(whole)} of {len(runs)}" if len(whole) < len(runs) else str(len(runs)),
+            cell_of(whole, "final_validation_loss", loss_text), Link(spread, f"#{runs[0].anchor}", "") if spread else "",
+            cell_of(whole, "final_loss", loss_text), cell_of(whole, "tokens_per_s", rate_text),
+            cell_of(whole, "bytes_sent", with_unit), cell_of(whole, "reduction", ratio_text),
+            cell_of(whole, "variance_frozen_at_step", rate_text), cell_of(whole, "training_s", rate_text),
+            *(runs[0].input.get(key, "") for key in problem.varying[:8])])
+    yield Table(["configuration", "runs", "final validation loss", "least–greatest", "final training loss", "tokens/s",
+                 "bytes sent by a rank", "reduction", "T_w", "training / s", *problem.varying[:8]], rows)
+    if len(problem.varying) > 8:
+        yield (f"The inputs differ in {len(problem.varying)} keys, of which eight are shown; the others: "
+               + ", ".join(problem.varying[8:]) + ".")
+
+
+def losses_section(problem, name):
+    if figure := losses_figure(problem, f"{name}_loss"):
+        yield Heading(3, "Loss")
+        yield figure
+
+
+def profile_section(problem, name):
+    rows, figure_rows = [], []
+    for label, runs in problem.configurations.items():
+        for phase in ("dense", "compressed"):
+            def value(measure, column="mean_s"):
+                return lambda run: next((number(row.get(column)) for row in run.profile
+                                         if (row.get("phase"), row.get("measure")) == (phase, measure)), math.nan)
+            whole = [run for run in complete(runs) if math.isfinite(value("total")(run))]
+            if not whole:
+                continue
+            rows.append([label, phase, *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv", value(measure))
+                                         for measure in (*PARTS, "total")),
+                         cell_of(whole, f"{phase} communication, share_of_total", lambda share: f"{100 * share:.0f} %",
+                                 "profile.csv", value("communication", "share_of_total"))])
+            lengths = {text: 1e3 * mean(finite(value(measure)(run) for run in whole)) for measure, text in PARTS.items()}
+            lengths["else"] = max(0.0, 1e3 * mean(value("total")(run) for run in whole) - sum(finite(lengths.values())))
+            figure_rows.append((f"{label}: {phase}", {k: v for k, v in lengths.items() if math.isfinite(v)}, None))
+    if not rows:
+        return
+    yield Heading(3, "Phases of a step")
+    yield bars(figure_rows, f"{name}_phases", "Mean time of a step of each phase, by its parts, over ranks and seeds."
+               + more(len(figure_rows)), "milliseconds")
+    yield Table(["configuration", "phase", *(f"{text} / ms" for text in (*PARTS.values(), "total")), "communication"],
+                rows)
+
+
+def volume_section(problem, name):
+    rows, figure_rows = [], []
+    for label, runs in problem.configurations.items():
+        whole = [run for run in complete(runs) if number(run.run.get("bytes_sent")) > 0]
+        if not whole:
+            continue
+        columns = ("bytes_sent", "bytes_sent_dense_phase", "bytes_sent_compressed_phase", "bytes_sent_allreduce",
+                   "bytes_sent_all_to_all", "bytes_sent_all_gather", "bytes_dense_fp32")
+        rows.append([label, *(cell_of(whole, column, with_unit) for column in columns),
+                     cell_of(whole, "reduction", ratio_text), cell_of(whole, "reduction_compressed_phase", ratio_text)])
+
+        def average(column):
+            return mean(finite(number(run.run.get(column)) for run in whole))
+        parts = {"dense phase": average("bytes_sent_dense_phase"), "compressed phase": average("bytes_sent_compressed_phase")}
+        dense = average("bytes_dense_fp32")
+        figure_rows.append((label, {k: v for k, v in parts.items() if math.isfinite(v)},
+                            dense if math.isfinite(dense) else None))
+    if not rows:
+        return
+    yield Heading(3, "Volume")
+    yield bars(figure_rows, f"{name}_volume", "Bytes that a rank handed over to others in the whole run; the black mark is a "
+               "dense fp32 allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank",
+               lambda x, _: with_unit(x))
+    yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce", "by all-to-all",
+                 "by all-gather", "dense fp32", "reduction", "in compressed phase"], rows)
+
+
+def twins(problem, without):
+    """{what is the same: [runs of one configuration, …]} of configurations that differ in `without` alone."""
+    groups = collections.defaultdict(list)
+    for runs in problem.configurations.values():
+        whole = [run for run in complete(runs) if math.isfinite(number(run.run.get("tokens_per_s")))]
+        if whole:
+            groups[problem.configuration(whole[0], without)].append(whole)
+    return groups
+
+
+def backend_section(problem, name):
+    names = sorted({run.value("backend") for run in complete(problem.runs)} - {""})
+    if len(names) < 2:
+        return
+    rows, groups = [], collections.defaultdict(list)
+    for sets in twins(problem, ("backend",)).values():
+        found = {runs[0].value("backend"): runs for runs in sets}
+        if len(found) < 2:
+            continue
+        label = problem.label(sets[0][0], ("backend",))
+        speeds = {b: mean(number(run.run["tokens_per_s"]) for run in runs) for b, runs in found.items()}
+        base = next(iter(b for b in names if b in found))
+        hashes = {run.run.get("parameters_hash") for runs in found.values() for run in runs if run.value("seed") ==
+                  found[base][0].value("seed")}
+        rows.append([label, *(cell_of(found.get(b, []), "tokens_per_s", rate_text) for b in names),
+                     *(ratio_text(speeds[b] / speeds[base]) if b in found and speeds[base] else "" for b in names[1:]),
+                     "equal" if len(hashes) == 1 else "differ"])
+        groups[label] = [(b, speeds[b]) for b in names if b in found]
+    if not rows:
+        return
+    yield Heading(3, "Backends")
+    yield ("Configurations that differ in the backend alone. The hash of the final parameters is equal where both backends "
+           "ended in the same bits.")
+    yield Table(["configuration", *(f"tokens/s, {b}" for b in names), *(f"{b} ÷ {names[0]}" for b in names[1:]), "final bits"],
+                rows)
+    figure_rows = [(f"{label}: {b}", {"tokens/s": speed}, None) for label, points in groups.items() for b, speed in points]
+    yield bars(figure_rows, f"{name}_backends", "Tokens per second on each backend." + more(len(figure_rows)), "tokens/s")
+
+
+def scaling_section(problem, name):
+    without = ("ranks", "threads", "train.batch")
+    rows, groups = [], collections.defaultdict(list)
+    for sets in twins(problem, without).values():
+        points = []
+        for runs in sets:
+            ranks, threads = number(runs[0].value("ranks")), number(runs[0].value("threads"))
+            if math.isfinite(ranks * threads):
+                points.append((ranks, threads, mean(number(run.run["tokens_per_s"]) for run in runs), runs))
+        if len({point[:2] for point in points}) < 2:
+            continue
+        points.sort(key=lambda point: point[:3])
+        label = problem.label(sets[0][0], without)
+        cores, base = points[0][0] * points[0][1], points[0][2]
+        for ranks, threads, speed, runs in points:
+            used = ranks * threads
+            rows.append([label, f"{ranks:.0f}", f"{threads:.0f}", cell_of(runs, "batch", rate_text),
+                         cell_of(runs, "tokens_per_s", rate_text), ratio_text(speed / base) if base else "",
+                         f"{100 * speed / base * cores / used:.0f} %" if base else ""])
+        groups[label] = [(point[0] * point[1], point[2]) for point in points]
+    if not rows:
+        return
+    yield Heading(3, "Scaling")
+    axes, finish = lines(dict(list(groups.items())[:MOST_LINES]), f"{name}_scaling",
+                         "Tokens per second over ranks × threads; grey: as many times more as there are cores."
+                         + (f" {len(groups) - MOST_LINES} more are in the table." if len(groups) > MOST_LINES else ""),
+                         xlabel="ranks × threads of each", ylabel="tokens/s")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    places = sorted({x for points in groups.values() for x, _ in points})
+    axes.set_xticks(places)
+    axes.set_xticklabels([f"{x:.0f}" for x in places])
+    axes.yaxis.set_major_formatter(lambda y, _: rate_text(y))
+    first = max((points[0] for points in groups.values()), key=lambda point: point[1])
+    axes.plot(places, [first[1] * x / first[0] for x in places], color="0.7", linewidth=1, linestyle=":", zorder=0)
+    yield finish()
+    yield Table(["configuration", "ranks", "threads", "batch", "tokens/s", "speed-up", "efficiency"], rows)
+    yield ("Speed-up and efficiency are against the configuration's first row. Where ranks × threads are more than the cores, "
+           "efficiency is lost for that reason alone.")
+
+
+def all_runs_section(problems):
+    rows, anchors = [], []
+    columns = (("final_validation_loss", loss_text), ("final_loss", loss_text), ("tokens_per_s", rate_text),
+               ("bytes_sent", with_unit), ("reduction", ratio_text), ("variance_frozen_at_step", rate_text),
+               ("skipped_steps", rate_text), ("training_s", rate_text))
+    for problem in problems:
+        for label, runs in problem.configurations.items():
+            for run in runs:
+                files = [Link(name.split(".")[0], run.links[name], run.paths[name].name) for name in Run.FILES
+                         if name in run.links]
+                rows.append([run.name, label, run.state(), run.link(run.value("seed"), "run.csv", "seed"),
+                             *(cell_of([run] if run.run else [], column, text) for column, text in columns),
+                             run.link(run.run.get("slurm_job_id", ""), "run.csv", "slurm_job_id"), files])
+                anchors.append(run.anchor)
+    yield Heading(2, "All runs")
+    yield Table(["run", "configuration", "state", "seed", "final validation loss", "final training loss", "tokens/s",
+                 "bytes sent by a rank", "reduction", "T_w", "skipped steps", "training / s", "Slurm job", "files"],
+                rows, anchors)
+
+
+def bench_sections(benches, top, reports):
+    for place, path in enumerate(benches):
+        rows, problem = read_rows(path)
+        relative = os.path.relpath(path, reports)
+        yield Heading(2, f"Collectives: {os.path.relpath(path.parent, top)}")
+        if problem:
+            yield f"{path.name}: {problem}"
+        groups, cells = collections.defaultdict(list), []
+        for row in rows:
+            size, seconds = number(row.get("logical_bytes")), number(row.get("mean_s"))
+            if size > 0 and seconds > 0:
+                groups[row.get("collective", "")].append((size, seconds))
+                cells.append([row.get("collective", ""), *(Link(text, relative, f"{path.name}: {column}") for column, text in (
+                    ("ranks", row.get("ranks", "")), ("hosts", row.get("hosts", "")), ("logical_bytes", with_unit(size)),
+                    ("wire_bytes", with_unit(number(row.get("wire_bytes")))), ("mean_s", time_text(seconds)),
+                    ("p99_s", time_text(number(row.get("p99_s")))),
+                    ("busbw_B_per_s", f"{with_unit(number(row.get('busbw_B_per_s')))}/s")))])
+        if not cells:
+            continue
+        axes, finish = lines(groups, f"collective{place}", "Mean time of a call over the vector's length; the slowest rank's.",
+                             xlabel="bytes of the fp32 vector", ylabel="seconds")
+        axes.set(xscale="log", yscale="log")
+        axes.xaxis.set_major_formatter(lambda x, _: with_unit(x))
+        yield finish()
+        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "mean / ms", "p99 / ms", "bus bandwidth"], cells)
+
+
+def report(runs, benches, top, reports):
+    """Blocks of the page."""
+    for place, run in enumerate(runs):
+        run.anchor = f"run{place}"
+    problems = problems_of(runs)
+    yield f"{datetime.date.today().isoformat()}, from {top} by scripts/report.py. A number leads to its CSV file."
+    yield from overview(runs, benches, problems)
+    for place, problem in enumerate(problems, 1):
+        yield Heading(2, f"Problem {place}: {problem.name}" if len(problems) > 1 else f"Problem: {problem.name}")
+        for section in (results_section, losses_section, profile_section, volume_section, backend_section,
+                        scaling_section, configuration_section):
+            takes_name = section not in (results_section, configuration_section)
+            yield from section(problem, f"problem{place}") if takes_name else section(problem)
+    yield from bench_sections(benches, top, reports)
+    if runs:
+        yield from all_runs_section(problems)
+
+
+def write(path, text):
+    partial = path.with_name(path.name + ".writing")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def main():
+    first, _, rest = __doc__.partition("\n")
+    parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=pathlib.Path, metavar="RESULTS_DIR")
+    parser.add_argument("--output", type=pathlib.Path, metavar="FILE.html",
+                        help="Markdown and figures get the same name; default: RESULTS_DIR/report.html")
+    parser.add_argument("--title", help="default: OneBit, and the directory's name")
+    arguments = parser.parse_args()
+    top = arguments.results
+    output = (arguments.output or top / "report.html").absolute()
+    runs, benches = find_runs(top, output.parent)
+    if not runs and not benches:
+        print(f"report: {top}: there are no runs here\n  remedy: name a directory that is, or holds, a run.output",
+              file=sys.stderr)
+        return 2
+    title = arguments.title or f"OneBit: {top.resolve().name}"
+    blocks = list(report(runs, benches, top, output.parent))
+    figures = output.with_name(f"{output.stem}_figures")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        figures.mkdir(exist_ok=True)
+        for old in figures.glob("*.svg"):
+            old.unlink()
+        for block in blocks:
+            if isinstance(block, Figure):
+                (figures / f"{block.name}.svg").write_bytes(block.svg)
+        write(output, to_html(title, blocks))
+        write(output.with_suffix(".md"), to_markdown(title, blocks, figures.name))
+    except OSError as error:
+        print(f"report: {error}\n  remedy: name a file that you may write with --output", file=sys.stderr)
+        return 2
+    whole = len(complete(runs))
+    print(f"{output}: {len(runs)} runs, {whole} complete; the same in {output.with_suffix('.md').name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
