@@ -91,14 +91,12 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
   const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send};
   const compress::Compression<Exec> server{m_across.rank(), 1, m_mean, m_server, m_recompressed};
   if (m_across.overlaps() && m_across.ranks() > 1)
-    exchange_in_parts(exec, worker, server, times);
+    exchange_in_parts(exec, worker, server, shard, times);
   else
-    exchange_at_once(exec, worker, server, times);
+    exchange_at_once(exec, worker, server, shard, times);
 
   watch.restart();
-  if (m_local == nullptr) {
-    own().decompress(exec, m_gathered, x);
-  } else {
+  if (m_local != nullptr) {
     const std::size_t longest = m_shard_messages.extent(0);
     Kokkos::deep_copy(exec, Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, m_gathered.extent(0))),
                       m_gathered);
@@ -106,17 +104,19 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     times.add(Phase::all_gather, watch.restart());
     for (std::size_t number = 0; number < m_compressors.size(); ++number)
       m_compressors[number]->decompress(
-          exec, Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
+          exec, 0, m_across.ranks(),
+          Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
           Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
+    fence(exec, "OneBit::comm::decompressed");
+    times.add(Phase::update, watch.seconds());
   }
-  fence(exec, "OneBit::comm::decompressed");
-  times.add(Phase::update, watch.seconds());
 }
 
 /// The plain path: one collective a phase.
 template <class Exec>
 void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                 const compress::Compression<Exec>& server, PhaseTimes& times) {
+                                                 const compress::Compression<Exec>& server,
+                                                 const Vector<Exec, float>& shard, PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
@@ -138,12 +138,17 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
   else
     Kokkos::deep_copy(exec, m_gathered, m_recompressed);
   end_of(Phase::all_gather);
+  if (m_local != nullptr) return;  // other ranks of the host have the other shards' messages
+  own().decompress(exec, 0, ranks, m_gathered, shard);
+  end_of(Phase::update);
 }
 
-/// All receives are posted at the begin; a part of the codes is on its way while the next one is made.
+/// All receives are posted at the begin. Every rank compresses for its successor first, then for the next, and for itself
+/// last, when there is nothing left to hide. Blocks of the average are decompressed as they come.
 template <class Exec>
 void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                  const compress::Compression<Exec>& server, PhaseTimes& times) {
+                                                  const compress::Compression<Exec>& server,
+                                                  const Vector<Exec, float>& shard, PhaseTimes& times) {
   /// Runs of a part: 32 KiB of signs where caches count, and enough to fill a GPU.
   constexpr std::size_t part_runs = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 17;
   const int ranks = m_across.ranks(), rank = m_across.rank();
@@ -155,48 +160,62 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
     block_parts.push_back({head + parts.back().begin * per_run, head + parts.back().end * per_run});
   }
   block_parts.push_back({0, head});  // scales are known last
+  const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
+  const auto send_parts = [&](Transfer<Exec>& transfer, int to, const Words& message) {
+    for (std::size_t part = 0; part < parts.size(); ++part) transfer.send(exec, to, message);
+  };
+  const bool early = own().codes_before_scales();
 
   Stopwatch watch;
   const auto all_to_all = m_across.begin_transfer(m_received, block_parts, &Traffic::all_to_all);
   const auto all_gather = m_across.begin_transfer(m_gathered, block_parts, &Traffic::all_gather);
-  // Every rank begins with its successor, so that no rank is everybody's first; its own chunk comes last.
-  const auto send_to_others = [&](Transfer<Exec>& transfer, const Words& messages, bool same) {
-    for (int distance = 1; distance < ranks; ++distance) {
-      const int to = (rank + distance) % ranks;
-      transfer.send(exec, to, same ? messages : block(messages, to));
-    }
-  };
-  const bool early = own().codes_before_scales();
-
-  for (const compress::Runs& part : parts)
-    for (int distance = 1; distance <= ranks; ++distance) {
-      const int to = (rank + distance) % ranks;
+  for (int distance = 1; distance <= ranks; ++distance) {  // the own chunk, which need not travel, at last
+    const int to = other(distance);
+    for (const compress::Runs& part : parts) {
       own().encode(exec, worker, to, part);
       if (early && to != rank) all_to_all->send(exec, to, block(m_send, to));
     }
+  }
   own().finish(exec, worker);
-  if (!early)
-    for (std::size_t part = 0; part < parts.size(); ++part) send_to_others(*all_to_all, m_send, false);
-  send_to_others(*all_to_all, m_send, false);
+  for (int distance = 1; distance < ranks; ++distance) {
+    const int to = other(distance);
+    if (!early) send_parts(*all_to_all, to, block(m_send, to));
+    all_to_all->send(exec, to, block(m_send, to));
+  }
   Kokkos::deep_copy(exec, block(m_received, rank), block(m_send, rank));
   fence(exec, "OneBit::comm::compressed");
   times.add(Phase::compress, watch.restart());
-  all_to_all->finish(exec);
+  for (int distance = 1; distance < ranks; ++distance) all_to_all->receive(exec, other(-distance));
   times.add(Phase::all_to_all, watch.restart());
 
   for (const compress::Runs& part : parts) {
     own().average(exec, rank, part, ranks, m_received, m_mean);
     own().encode(exec, server, rank, part);
-    if (early) send_to_others(*all_gather, m_recompressed, true);
+    for (int distance = 1; early && distance < ranks; ++distance)
+      all_gather->send(exec, other(distance), m_recompressed);
   }
   own().finish(exec, server);
-  if (!early)
-    for (std::size_t part = 0; part < parts.size(); ++part) send_to_others(*all_gather, m_recompressed, true);
-  send_to_others(*all_gather, m_recompressed, true);
+  for (int distance = 1; distance < ranks; ++distance) {
+    if (!early) send_parts(*all_gather, other(distance), m_recompressed);
+    all_gather->send(exec, other(distance), m_recompressed);
+  }
   Kokkos::deep_copy(exec, block(m_gathered, rank), m_recompressed);
   fence(exec, "OneBit::comm::recompressed");
   times.add(Phase::average, watch.restart());
-  all_gather->finish(exec);
+
+  const std::vector<std::size_t>& chunk_begins = own().layout().chunk_begins;
+  for (int distance = 0; distance < ranks; ++distance) {
+    const int from = other(-distance);
+    if (from != rank) all_gather->receive(exec, from);
+    times.add(Phase::all_gather, watch.restart());
+    if (m_local != nullptr) continue;  // other ranks of the host have the other shards' messages
+    own().decompress(exec, from, 1, block(m_gathered, from),
+                     Kokkos::subview(shard, std::make_pair(chunk_begins[from], chunk_begins[from + 1])));
+    fence(exec, "OneBit::comm::decompressed");
+    times.add(Phase::update, watch.restart());
+  }
+  all_to_all->finish();
+  all_gather->finish();
   times.add(Phase::all_gather, watch.restart());
 }
 

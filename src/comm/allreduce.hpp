@@ -73,9 +73,10 @@ private:
                       const compress::Options& options, bool error_feedback);
   const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
   void exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
-                         const compress::Compression<Exec>& server, PhaseTimes& times);
+                         const compress::Compression<Exec>& server, const Vector<Exec, float>& shard,
+                         PhaseTimes& times);
   void exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
-                        const compress::Compression<Exec>& server, PhaseTimes& times);
+                        const compress::Compression<Exec>& server, const Vector<Exec, float>& shard, PhaseTimes& times);
   Words block(const Words& blocks, int number) const;
 
   Transport<Exec>& m_across;

@@ -107,7 +107,8 @@ public:
         m_received(received),
         m_parts(parts),
         m_next_part(communicator.size(), 0),
-        m_messages(communicator, message_bytes),
+        m_sends(communicator, message_bytes),
+        m_receives(communicator.size(), Messages(communicator, message_bytes)),
         m_bytes(bytes) {
     if (staged) {
       const auto uninitialized = [](const std::string& label) {
@@ -120,7 +121,7 @@ public:
     for (const BlockPart& part : parts)
       for (int distance = 1; distance < m_ranks; ++distance) {
         const int from = (m_rank + distance) % m_ranks;
-        m_messages.receive(from, to + from * m_block_words + part.begin, bytes_of(part));
+        m_receives[from].receive(from, to + from * m_block_words + part.begin, bytes_of(part));
       }
   }
 
@@ -135,19 +136,19 @@ public:
       from = staged.data();
     }
     fence(exec, "OneBit::comm::before_send");
-    m_messages.send(rank, from, bytes_of(part));
+    m_sends.send(rank, from, bytes_of(part));
     m_bytes += bytes_of(part);
   }
 
-  void finish(const Exec& exec) override {
-    m_messages.wait();
+  void receive(const Exec& exec, int rank) override {
+    m_receives[rank].wait();
     if (!m_staged) return;
-    const std::size_t own = m_rank * m_block_words, behind = own + m_block_words;
-    for (const auto& range : {std::make_pair(std::size_t{0}, own), std::make_pair(behind, m_received.extent(0))})
-      if (range.second > range.first)
-        Kokkos::deep_copy(exec, Kokkos::subview(m_received, range), Kokkos::subview(m_staged_received, range));
+    const auto range = std::make_pair(rank * m_block_words, (rank + 1) * m_block_words);
+    Kokkos::deep_copy(exec, Kokkos::subview(m_received, range), Kokkos::subview(m_staged_received, range));
     fence(exec, "OneBit::comm::unstaged");
   }
+
+  void finish() override { m_sends.wait(); }
 
 private:
   static std::size_t bytes_of(const BlockPart& part) { return (part.end - part.begin) * sizeof(std::uint32_t); }
@@ -159,7 +160,8 @@ private:
   std::vector<BlockPart> m_parts;
   std::vector<std::size_t> m_next_part;  ///< (ranks) that `send` hands over next
   HostWords m_staged_send, m_staged_received;
-  Messages m_messages;
+  Messages m_sends;
+  std::vector<Messages> m_receives;  ///< (ranks)
   std::uint64_t& m_bytes;
 };
 

@@ -48,8 +48,10 @@ public:
   /// Hands the next part for `rank`, in the order agreed at the begin, over. \param block of words for that rank, which
   /// stay as they are until `finish` returns
   virtual void send(const Exec& exec, int rank, const Words& block) = 0;
-  /// Returns when all blocks were sent and received. Block `rank()` of the receiver's words is not touched.
-  virtual void finish(const Exec& exec) = 0;
+  /// Returns when the block of `rank` has come, once for each other rank. This rank's own block is not touched.
+  virtual void receive(const Exec& exec, int rank) = 0;
+  /// Returns when all that was handed over was sent.
+  virtual void finish() = 0;
 };
 
 template <class Exec>

@@ -330,20 +330,21 @@ public:
         });
   }
 
-  void decompress(const Exec& exec, const Words& messages, const Vector<Exec, float>& x) const override {
+  void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
+                  const Vector<Exec, float>& x) const override {
     const Region region("OneBit::compress::decompress");
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
     const std::size_t length = message_words(), units = table.units({0, m_layout.words});
+    const std::size_t base = m_layout.chunk_begins[first_chunk];
     Kokkos::parallel_for(
-        "OneBit::compress::decompress", UnitPolicy<Exec>(exec, 0, m_layout.chunks * units),
-        KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(unit / units, unit % units);
-          const std::uint32_t* const message = messages.data() + word.chunk * length;
+        "OneBit::compress::decompress", UnitPolicy<Exec>(exec, 0, chunks * units), KOKKOS_LAMBDA(std::size_t unit) {
+          Word word = table.unit_begin(first_chunk + unit / units, unit % units);
+          const std::uint32_t* const message = messages.data() + unit / units * length;
           for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
             std::uint32_t codes[bits_per_word];
             unpack(message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
-            table.for_each_slot(word, Decode<Codec>{codec, message, codes, x.data() + word.begin});
+            table.for_each_slot(word, Decode<Codec>{codec, message, codes, x.data() + (word.begin - base)});
           }
         });
   }

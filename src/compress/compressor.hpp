@@ -98,8 +98,10 @@ public:
   virtual void average(const Exec& exec, int chunk, Runs runs, int senders, const Words& messages,
                        const Vector<Exec, float>& mean) const = 0;
 
-  /// x ← the values that the messages of all chunks stand for. \param messages (chunks * message_words) \param x (length)
-  virtual void decompress(const Exec& exec, const Words& messages, const Vector<Exec, float>& x) const = 0;
+  /// x ← the values that the messages of some chunks stand for.
+  /// \param messages (chunks * message_words) \param x elements of these chunks, from the first one's begin
+  virtual void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
+                          const Vector<Exec, float>& x) const = 0;
 };
 
 /// Holds device copies of the layout's tables and the scratch space of the statistics.

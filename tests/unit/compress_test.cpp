@@ -217,7 +217,7 @@ std::vector<float> decompress_on(const Compressor<Exec>& compressor, const std::
   const Exec exec;
   const std::size_t length = compressor.layout().length;
   const auto x = test::to_device<Exec>(std::vector<float>(length + 64, not_a_number));
-  compressor.decompress(exec, test::to_device<Exec>(messages), x);
+  compressor.decompress(exec, 0, compressor.layout().chunks, test::to_device<Exec>(messages), x);
   fence(exec, "OneBit::test::decompress");
   std::vector<float> result = test::to_host(x);
   for (std::size_t j = length; j < result.size(); ++j) EXPECT_TRUE(std::isnan(result[j])) << "padding " << j - length;
