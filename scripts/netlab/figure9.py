@@ -3,7 +3,8 @@
 
 Usage: figure9.py [--hosts 4] [--ranks-per-host 1] [--rates 50mbit,200mbit,1gbit,3gbit] [--output figure9.csv] [INPUT.yaml]
 
-For each rate a laboratory is made (netlab.py; needs root) and `onebit bench collective INPUT.yaml` runs in it. The table
+For each rate a laboratory is made (netlab.py; needs root) and `onebit bench collective INPUT.yaml` runs in it, with between
+3 and 20 repetitions, the more the faster the links. The table
 compares the fastest dense average with the fastest compressed one, compression and decompression included, and says for
 both which share of the line rate they reach: (bytes that leave a host / measured bandwidth of its link) / time. The paper's
 own speed-ups at these bandwidths are of whole steps on 256 GPUs: whole_step.py measures those.
@@ -17,6 +18,7 @@ import sys
 import tempfile
 
 import experiments
+import netlab
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -27,7 +29,8 @@ def measure(arguments, rate, scratch):
     links = scratch / "links.csv"
     command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(arguments.hosts), "--ranks-per-host",
                str(arguments.ranks_per_host), "--rate", rate, "--links", str(links), "--", arguments.onebit, "bench",
-               "collective", arguments.input, "--set", f"run.output={scratch / 'out'}"]
+               "collective", arguments.input, "--set", f"run.output={scratch / 'out'}", "--set",
+               f"bench.repetitions={min(20, max(3, round(netlab.bits_per_second(rate) / 50e6)))}"]
     for setting in arguments.set:
         command += ["--set", setting]
     if subprocess.run(command, cwd=ROOT).returncode != 0:

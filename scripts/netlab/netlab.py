@@ -81,7 +81,9 @@ class Laboratory:
     """Namespaces `onebit-PID-host0`, … and `onebit-PID-switch`, as long as the `with` block runs."""
 
     def __init__(self, hosts, rate, queue_ms):
-        self.hosts, self.rate, self.queue_ms = hosts, rate, queue_ms
+        # Switches have buffers of so many bytes, not of so much time: at slow rates the time alone would make a queue
+        # shorter than a rank's messages, and TCP would lose packets of every exchange.
+        self.hosts, self.rate, self.queue_bytes = hosts, rate, max(2**20, int(rate / 8 * queue_ms / 1000))
         self.prefix = f"onebit-{os.getpid()}"
         self.made = []
         self.scratch = None
@@ -111,7 +113,7 @@ class Laboratory:
                 run("ip", "-n", name, "link", "set", "eth0", "up")
                 for namespace, device in ((name, "eth0"), (switch, f"port{host}")):
                     run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-                        f"{self.rate:.0f}bit", "burst", "128kb", "latency", f"{self.queue_ms}ms")
+                        f"{self.rate:.0f}bit", "burst", "128kb", "limit", str(self.queue_bytes))
                 os.mkdir(os.path.join(self.scratch, f"host{host}"), 0o700)
             return self
         except BaseException:
@@ -193,7 +195,7 @@ def main():
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--rate", type=bits_per_second, default="200mbit", help="of each link, in each direction")
-    parser.add_argument("--queue-ms", type=float, default=50, help="longest wait of a packet in a link's queue")
+    parser.add_argument("--queue-ms", type=float, default=50, help="longest wait of a packet in a link's queue, if that is more than a MiB")
     parser.add_argument("--links", metavar="FILE.csv", help="where the measured links are written")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()

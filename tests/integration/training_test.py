@@ -203,6 +203,23 @@ class Training(unittest.TestCase):
                 "warmup.steps": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1}, 4)
             self.assertLess(float(run["final_validation_loss"]), 1e-2 * float(steps[0]["loss"]), algorithm)
 
+    def test_collective_that_is_measured_is_the_one_that_runs(self):
+        model = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "comm.exchange": "pairwise", "train.steps": 20}
+        measured, _, _ = self.train({**model, "comm.collective": "auto"}, 4)
+        # All ranks are on one host, which leaves these two.
+        self.assertIn(measured["collective"], ("flat", "dense"))
+        for name in ("flat", "dense"):
+            self.assertRegex(measured["collective_reason"], f"{name} [0-9.e+-]+ ms")
+        self.assertNotIn("hierarchical", measured["collective_reason"])
+        given, _, _ = self.train({**model, "comm.collective": measured["collective"]}, 4)
+        self.assertEqual(measured["parameters_hash"], given["parameters_hash"])
+        self.assertEqual(measured["bytes_sent"], given["bytes_sent"])  # trials are not counted
+        # A dense average of the frozen phase is what onebit_adam_32bit does.
+        dense, steps, _ = self.train({**model, "comm.collective": "dense"}, 4)
+        full, _, _ = self.train({**model, "optimizer.algorithm": "onebit_adam_32bit"}, 4)
+        self.assertEqual(dense["parameters_hash"], full["parameters_hash"])
+        self.assertEqual({row["phase"] for row in steps}, {"dense"})
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
