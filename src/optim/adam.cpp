@@ -72,14 +72,15 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
   const auto m = m_momentum;
   const auto v = m_variance;
   const auto decays = m_decays;
-  m_variance_l1 = m_sum(
-      exec, "OneBit::optim::adam", KOKKOS_LAMBDA(std::size_t i) {
+  for_each_with_decay(
+      exec, "OneBit::optim::adam", m.extent(0), decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
         const float gradient = update.gradient_factor * g(i);
         m(i) = update.momentum(m(i), gradient);
         v(i) = update.variance(v(i), gradient);
-        x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i));
-        return v(i);
+        x(i) = update.apply(x(i), m(i), v(i), decaying);
       });
+  m_variance_l1 = m_sum(
+      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
   times.add(Phase::update, watch.seconds());
 
   StepState state;
@@ -119,9 +120,9 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
     comm::average(exec, m_setup.transport, m_setup.ranks, m, times);
 
   watch.restart();
-  for_each(
-      exec, "OneBit::optim::frozen_update", m.extent(0),
-      KOKKOS_LAMBDA(std::size_t i) { x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i)); });
+  for_each_with_decay(
+      exec, "OneBit::optim::frozen_update", m.extent(0), decays,
+      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
   fence(exec, "OneBit::optim::frozen_update");
   times.add(Phase::update, watch.seconds());
 

@@ -19,10 +19,10 @@ struct AdamUpdate {
   KOKKOS_FUNCTION float momentum(float m, float g) const { return beta1 * m + one_minus_beta1 * g; }
   /// β2 v + (1−β2) g²
   KOKKOS_FUNCTION float variance(float v, float g) const { return beta2 * v + one_minus_beta2 * g * g; }
-  /// x − γ (m / (√v + η) + λ x)
-  KOKKOS_FUNCTION float apply(float x, float m, float v, bool decays) const {
+  /// x − γ (m / (√v + η) + λ x). \param decays 1 where weight decay applies, else 0: a factor, which vectorises
+  KOKKOS_FUNCTION float apply(float x, float m, float v, float decays) const {
     const float direction = m * momentum_correction / (math::sqrt(v * variance_correction) + epsilon);
-    return x - lr * (direction + (decays ? weight_decay : 0.0f) * x);
+    return x - lr * (direction + decays * weight_decay * x);
   }
 };
 

@@ -55,11 +55,11 @@ StepState CompressedAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>
   }
 
   StepState state;
+  for_each_with_decay(
+      exec, "OneBit::optim::compressed_adam", m.extent(0), decays,
+      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
   state.variance_l1 = m_sum(
-      exec, "OneBit::optim::compressed_adam", KOKKOS_LAMBDA(std::size_t i) {
-        x(i) = update.apply(x(i), m(i), v(i), bit(decays.data(), i));
-        return v(i);
-      });
+      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
   times.add(Phase::update, watch.seconds());
 
   m_monitor.record(context.step, state.variance_l1);

@@ -61,6 +61,28 @@ Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors);
 
 KOKKOS_INLINE_FUNCTION bool bit(const std::uint32_t* words, std::size_t i) { return words[i / 32] >> (i % 32) & 1u; }
 
+/// Calls f(i, decays) for i in [0, length), where `decays` is bit i of `bits` as 0 or 1. On the host 32 elements share one
+/// look at their word: a look for each element, or a choice instead of a factor, is not vectorised.
+template <class Exec, class F>
+void for_each_with_decay(const Exec& exec, const char* label, std::size_t length,
+                         const Vector<Exec, std::uint32_t>& bits, const F& f) {
+  if constexpr (is_host<Exec>) {
+    for_each(exec, label, bits.extent(0), [=](std::size_t word) {
+      const std::uint32_t decays = bits(word);
+      const std::size_t begin = word * 32;
+      if (begin + 32 <= length) {
+#pragma GCC ivdep
+        for (std::uint32_t j = 0; j < 32; ++j) f(begin + j, static_cast<float>(decays >> j & 1u));
+      } else {
+        for (std::uint32_t j = 0; begin + j < length; ++j) f(begin + j, static_cast<float>(decays >> j & 1u));
+      }
+    });
+  } else {
+    for_each(
+        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, static_cast<float>(bit(bits.data(), i))); });
+  }
+}
+
 /// ‖vector‖₂. \param sum made for this length
 template <class Exec>
 double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector);
