@@ -750,6 +750,7 @@ std::vector<std::string> differences(Input one, Input other) {
                                          "comm.bucket_bytes",
                                          "workload.compute_time_ms",
                                          "bench.",
+                                         "predict.",
                                          "train.steps",
                                          "train.accumulation",
                                          "train.validate_every",
