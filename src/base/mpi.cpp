@@ -50,13 +50,15 @@ int Communicator::local_rank() const { return on_host(m_comm, MPI_Comm_rank); }
 
 int Communicator::local_size() const { return on_host(m_comm, MPI_Comm_size); }
 
-int Communicator::host() const {
+std::vector<int> Communicator::hosts() const {
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   int lowest = m_rank;
   MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, host);
   MPI_Comm_free(&host);
-  return lowest;
+  std::vector<int> all(m_size);
+  MPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, m_comm);
+  return all;
 }
 
 void Communicator::barrier() const { MPI_Barrier(m_comm); }

@@ -40,8 +40,8 @@ public:
   /// memory. Collective.
   int local_rank() const;
   int local_size() const;
-  /// Lowest rank on this rank's host. Collective.
-  int host() const;
+  /// (size) the lowest rank on each rank's host: a number of the host. Collective.
+  std::vector<int> hosts() const;
   void barrier() const;
   /// Sums element by element in place, on all ranks.
   void sum(double* values, int count) const;

@@ -60,12 +60,10 @@ std::vector<float> compressed_oracle(std::size_t length, int ranks) {
                                       compress::Options())(vectors_of_all(length, ranks));
 }
 
-/// \param hosts (ranks) number of each rank's host
-std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<double>& hosts) {
-  std::map<double, std::vector<int>> by_host;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) by_host[hosts[rank]].push_back(static_cast<int>(rank));
+/// \param hosts (ranks) a number of each rank's host
+std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
   std::vector<std::vector<int>> ranks;
-  for (const auto& [host, its_ranks] : by_host) ranks.push_back(its_ranks);
+  for (const auto& [host, its_ranks] : comm::ranks_by_host(hosts)) ranks.push_back(its_ranks);
   const int local = static_cast<int>(ranks.front().size()), across = static_cast<int>(ranks.size());
   const std::vector<std::size_t> begins = comm::shard_begins(length, local);
   std::vector<compress::LayoutRef> shards;
@@ -100,20 +98,17 @@ template <class Exec>
 class Averages {
 public:
   Averages(const Exec& exec, const config::Input& input, const Communicator& communicator)
-      : m_exec(exec), m_communicator(communicator) {
+      : m_exec(exec), m_communicator(communicator), m_hosts(communicator.hosts()) {
     const auto kind = input.comm.transport == config::Transport::host     ? comm::TransportKind::host
                       : input.comm.transport == config::Transport::device ? comm::TransportKind::device
                                                                           : comm::TransportKind::automatic;
     const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};
     constexpr std::size_t largest = std::numeric_limits<int>::max();
-    const int host = communicator.host();
-    const double number = host;
-    m_hosts = communicator.gather(&number, 1);
     m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);
     m_transports["pairwise"] = comm::make_transport<Exec>(kind, communicator, largest, pairwise);
     const auto& names = input.bench.collectives;
     if (std::any_of(names.begin(), names.end(), [](const auto& name) { return prefix(name) == "hierarchical"; }))
-      m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, host, pairwise);
+      m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, m_hosts, pairwise);
   }
 
   Average<Exec> operator()(const std::string& name, std::size_t length) {
@@ -153,7 +148,7 @@ private:
 
   Exec m_exec;
   const Communicator& m_communicator;
-  std::vector<double> m_hosts;  ///< (ranks)
+  std::vector<int> m_hosts;  ///< (ranks)
   std::map<std::string, std::unique_ptr<comm::Transport<Exec>>> m_transports;
 };
 
@@ -249,9 +244,7 @@ const std::vector<std::string> columns = {"collective",   "parameters",    "logi
 template <class Exec>
 void collective(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const int rank = communicator.rank(), ranks = communicator.size();
-  const double share = 1.0 / communicator.local_size();
-  double hosts = share;
-  communicator.sum(&hosts, 1);
+  const std::size_t hosts = comm::ranks_by_host(communicator.hosts()).size();
   const char* const network = std::getenv("ONEBIT_NETWORK");
   std::unique_ptr<report::CsvFile> file;
   communicator.collectively([&] {
@@ -266,7 +259,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
     }
   });
   if (rank == 0) {
-    std::printf("# %d ranks on %.0f hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
+    std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
                 BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
     if (network != nullptr) std::printf("# %s\n", network);
     std::printf("#%12s  %-22s %12s %7s %10s %10s %10s %10s  %9s %9s %9s\n", "parameters", "collective", "wire bytes",
@@ -303,7 +296,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
                  logical,
                  m.wire_bytes,
                  ranks,
-                 hosts,
+                 static_cast<std::uint64_t>(hosts),
                  input.bench.repetitions,
                  wrong,
                  m.min,

@@ -76,24 +76,35 @@ std::vector<std::size_t> shard_begins(std::size_t length, int ranks) {
   return begins;
 }
 
-template <class Exec>
-std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind kind, const Communicator& world, int host,
-                                                             Exchange exchange) {
-  const double mine = host;
-  const std::vector<double> all = world.gather(&mine, 1);
-  const auto ranks_of = [&](double of) { return std::count(all.begin(), all.end(), of); };
-  for (const double other : all)
-    if (ranks_of(other) != ranks_of(all.front()))
-      throw InputError("comm.collective",
-                       "hosts have different numbers of ranks, between " + std::to_string(ranks_of(all.front())) +
-                           " and " + std::to_string(ranks_of(other)),
-                       "run the same number of ranks on each host, or set comm.collective to flat");
-  return std::make_unique<HierarchicalTransport<Exec>>(kind, world, host, exchange);
+std::map<int, std::vector<int>> ranks_by_host(const std::vector<int>& hosts) {
+  std::map<int, std::vector<int>> ranks;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) ranks[hosts[rank]].push_back(static_cast<int>(rank));
+  return ranks;
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                                 \
-  template std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind, const Communicator&, int, \
-                                                                        Exchange);
+bool all_hosts_are_alike(const std::map<int, std::vector<int>>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](const auto& host) { return host.second.size() == ranks.begin()->second.size(); });
+}
+
+template <class Exec>
+std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind kind, const Communicator& world,
+                                                             const std::vector<int>& hosts, Exchange exchange) {
+  const std::map<int, std::vector<int>> ranks = ranks_by_host(hosts);
+  if (!all_hosts_are_alike(ranks)) {
+    const auto [fewest, most] = std::minmax_element(
+        ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    throw InputError("comm.collective",
+                     "hosts have different numbers of ranks, between " + std::to_string(fewest->second.size()) +
+                         " and " + std::to_string(most->second.size()),
+                     "run the same number of ranks on each host, or set comm.collective to flat");
+  }
+  return std::make_unique<HierarchicalTransport<Exec>>(kind, world, hosts[world.rank()], exchange);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                                            \
+  template std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind, const Communicator&, \
+                                                                        const std::vector<int>&, Exchange);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

@@ -13,25 +13,14 @@
 /// into one rounding where the receiver, who has only the product, has two.
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <tuple>
 
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
+#include "compress/float_bits.hpp"
 
 namespace onebit::compress {
-
-KOKKOS_INLINE_FUNCTION float as_float(std::uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
-  std::uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
 
 /// Sums of a group for `sign` and `sign_ternary`, and the magnitude that each gives of `count` elements.
 struct SumOfMagnitudes {

@@ -3,23 +3,11 @@
 
 #include "compress/quantize.hpp"
 
-#include <cstring>
-
+#include "compress/float_bits.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::compress {
 namespace {
-
-KOKKOS_INLINE_FUNCTION float as_float(std::uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
-  std::uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
 
 template <class Exec>
 using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;

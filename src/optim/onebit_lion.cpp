@@ -10,7 +10,6 @@ namespace onebit::optim {
 template <class Exec>
 OnebitLion<Exec>::OnebitLion(const Setup<Exec>& setup)
     : m_setup(setup),
-      m_sum(setup.tensors.size()),
       m_momentum("OneBit::optim::momentum", setup.tensors.size()),
       m_decays(decay_bits<Exec>(setup.tensors)),
       m_compressed_allreduce(make_compressed_allreduce(setup)) {}

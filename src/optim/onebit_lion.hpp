@@ -21,7 +21,6 @@ public:
 
 private:
   Setup<Exec> m_setup;
-  OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum;
   Vector<Exec, std::uint32_t> m_decays;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "base/error.hpp"
@@ -43,7 +42,7 @@ std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input
   std::exception_ptr error;
   try {
     transport = collective == Collective::hierarchical
-                    ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.host(), exchange)
+                    ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.hosts(), exchange)
                     : comm::make_transport<Exec>(kind, communicator, std::numeric_limits<int>::max(), exchange);
   } catch (...) {
     error = std::current_exception();
@@ -58,12 +57,8 @@ std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input
 
 /// Whether all hosts have the same number of ranks, more than one, and there is more than one host.
 bool has_hierarchy(const Communicator& communicator) {
-  const double host = communicator.host();
-  const std::vector<double> all = communicator.gather(&host, 1);
-  const std::set<double> hosts(all.begin(), all.end());
-  const auto ranks_of = [&](double of) { return std::count(all.begin(), all.end(), of); };
-  return hosts.size() > 1 && ranks_of(all.front()) > 1 &&
-         std::all_of(hosts.begin(), hosts.end(), [&](double of) { return ranks_of(of) == ranks_of(all.front()); });
+  const auto ranks = comm::ranks_by_host(communicator.hosts());
+  return ranks.size() > 1 && ranks.begin()->second.size() > 1 && comm::all_hosts_are_alike(ranks);
 }
 
 /// Seconds of an average on the slowest rank: the median of a few, after one that is not counted.

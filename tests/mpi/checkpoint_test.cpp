@@ -219,10 +219,11 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
     std::unique_ptr<optim::Algorithm<Exec>> algorithm;
     std::unique_ptr<train::Results> results;
   };
+  std::vector<int> hosts_of_ranks;
+  for (int rank = 0; rank < ranks; ++rank) hosts_of_ranks.push_back(rank / 2);
   const auto make_side = [&] {
     Side side;
-    side.transport =
-        comm::make_hierarchical_transport<Exec>(comm::TransportKind::automatic, world, world.rank() / 2, {});
+    side.transport = comm::make_hierarchical_transport<Exec>(comm::TransportKind::automatic, world, hosts_of_ranks, {});
     side.x = Vector<Exec, float>("x", parameters);
     side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport, world.rank(), ranks});
     side.results = std::make_unique<train::Results>(world, input.run.output);

@@ -481,6 +481,13 @@ TYPED_TEST(Collectives, pairwise_sums_add_in_the_order_of_the_ranks) {
   }
 }
 
+/// (ranks) a host's number for each rank, with `local` ranks to a host.
+std::vector<int> hosts_of(const Communicator& world, int local) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < world.size(); ++rank) hosts.push_back(rank / local);
+  return hosts;
+}
+
 /// Numbers of ranks to a host with which all hosts have the same.
 std::vector<int> ranks_to_a_host(const Communicator& world) {
   std::vector<int> all;
@@ -499,8 +506,8 @@ TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
           if (length > 1000 && (exchange.message_bytes == 0 || options.kind == Kind::nbit)) continue;
           SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length << ", "
                                             << test::name_of(options) << ", messages " << exchange.message_bytes);
-          const auto transport =
-              make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, rank / local, exchange);
+          const auto transport = make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world,
+                                                                        hosts_of(this->world, local), exchange);
           const int across = world_size / local;
           std::vector<std::vector<int>> hosts(across);
           for (int other = 0; other < world_size; ++other) hosts[other / local].push_back(other);
@@ -526,7 +533,7 @@ TYPED_TEST(Collectives, hierarchical_sums_add_ranks_and_then_hosts) {
     for (const std::size_t length : {0, 1, 1000, 300001}) {
       SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length);
       const auto transport = make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world,
-                                                                    this->world.rank() / local, by_pairs);
+                                                                    hosts_of(this->world, local), by_pairs);
       std::vector<float> expected(length, 0.0f);
       for (int host = 0; host < size / local; ++host) {
         std::vector<float> sum(length, 0.0f);
@@ -547,8 +554,9 @@ TYPED_TEST(Collectives, hierarchical_sums_add_ranks_and_then_hosts) {
 
 TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
   if (this->world.size() < 3) GTEST_SKIP() << "two hosts of one rank, or one host";
-  const int host = this->world.rank() == 0 ? 0 : 1;
-  EXPECT_THROW(make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, host, by_pairs),
+  std::vector<int> hosts(this->world.size(), 1);
+  hosts[0] = 0;
+  EXPECT_THROW(make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, hosts, by_pairs),
                InputError);
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+/// \file float_bits.hpp
+/// Floats among the 32-bit words of a message.
+
+#include <cstdint>
+#include <cstring>
+
+#include "base/kokkos.hpp"
+
+namespace onebit::compress {
+
+/// The float that has these bits, and the other way round.
+KOKKOS_INLINE_FUNCTION float as_float(std::uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
+  std::uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+}  // namespace onebit::compress
