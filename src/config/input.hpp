@@ -12,7 +12,7 @@
 namespace onebit::config {
 
 enum class Backend { serial, openmp, cuda };
-enum class WorkloadKind { transformer, quadratic, replay, synthetic };
+enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
@@ -137,6 +137,8 @@ struct Input {
     int vocabulary = 8192;
     std::string cache;
     double validation_fraction = 0.1;
+    std::string labelled;
+    std::string labelled_validation;
   } data;
   struct {
     int dimension = 1000;

@@ -236,7 +236,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   };
   Side one = make_side();
   for (long t = 1; t <= 5; ++t) step(one, t);
-  train::Run<Exec> run{input, one.x, *one.algorithm, *one.results, 5};
+  train::Run<Exec> run{input, tensors, one.x, *one.algorithm, *one.results, 5};
   const std::string path = scratch / "state.h5";
   train::write_checkpoint(Exec(), world, path, run);
 
@@ -254,7 +254,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   Side two = make_side();
   config::Input restart = input;
   restart.checkpoint.restart = path;
-  train::Run<Exec> again{restart, two.x, *two.algorithm, *two.results};
+  train::Run<Exec> again{restart, tensors, two.x, *two.algorithm, *two.results};
   train::Checkpoints(restart, world).restore(Exec(), again);
   EXPECT_EQ(again.step, 5);
   for (long t = 6; t <= 8; ++t) {
@@ -441,7 +441,7 @@ TEST(Checkpoint, a_next_phase_starts_from_parameters_and_variance) {
   EXPECT_EQ(second.at(2).at("phase"), "compressed");
   const std::string message = refusal(
       make_input(scratch / "third", {"checkpoint.initialize_from=" + checkpoint, "quadratic.dimension=100"}), world);
-  EXPECT_NE(message.find("not that of a model of 100 parameters"), std::string::npos) << message;
+  EXPECT_NE(message.find("is (203), but this one's is (100)"), std::string::npos) << message;
 }
 
 // One process is enough: all ranks read by the same code.
