@@ -64,7 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--directory", type=pathlib.Path, default=root / "corpus", help="default: %(default)s")
-    parser.add_argument("--train", type=int, default=2048, metavar="N", help="labelled verses; default: %(default)s")
+    parser.add_argument("--train", type=int, default=512, metavar="N", help="labelled verses; default: %(default)s")
     parser.add_argument("--held-out", type=int, default=2048, metavar="N", help="default: %(default)s")
     parser.add_argument("--share", type=float, default=0.2, help="of the chapters to hold out; default: %(default)s")
     arguments = parser.parse_args()
