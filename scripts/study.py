@@ -72,14 +72,14 @@ class Cell:
         self.settings = {**study.set, **run.get("set", {}), **dict(pair.split("=", 1) for pair in arguments.set)}
         sibling = re.compile(r"\{(?:(\w+)/)??(\w+)(?:/seed(\d+))?\}")
 
-        def key(found):
+        def cell_of(found):
             return found[1] or study.name, found[2], int(found[3] or seed)
 
-        self.needs = [key(found) for value in self.settings.values() for found in sibling.finditer(value)]
+        self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
         self.command = [arguments.mpiexec, "-n", str(arguments.ranks), arguments.onebit, "train",
                         os.path.relpath(study.base, ROOT)]
         for key, value in {**self.settings, "run.seed": seed, "run.output": self.output}.items():
-            value = sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *key(found)), str(value))
+            value = sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), str(value))
             self.command += ["--set", f"{key}={value}"]
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Two cells with the same identity were asked to do the same, whatever the input's comments say.
