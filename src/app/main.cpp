@@ -15,9 +15,9 @@
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
 #include "config/input.hpp"
+#include "scale/predict.hpp"
 #include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
-#include "scale/predict.hpp"
 #include "train/trainer.hpp"
 
 namespace {
