@@ -113,11 +113,6 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
   context.step = input.train.steps;
   context.lr = input.optimizer.lr;
   const optim::AdamUpdate update = optim::make_adam_update(input, context, context.step, 0);
-  const auto momentum_ref = [=](std::size_t i) {
-    return update.beta1 * static_cast<double>(value_at(momentum, i)) +
-           update.one_minus_beta1 * update.gradient_factor * static_cast<double>(value_at(gradient, i));
-  };
-
   const auto g = make_array(exec, gradient, d), x = make_array(exec, parameters, d), m = make_array(exec, momentum, d);
   const auto v = make_uninitialized<Exec, float>("OneBit::bench::variance", d);
   fill_variance(exec, v);
@@ -156,30 +151,40 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
   const std::size_t message = compressor->message_words();
   using Words = Vector<Exec, std::uint32_t>;
   const Words messages("OneBit::bench::messages", senders * message);
+  const Words averaged("OneBit::bench::averaged", senders * message);
+  fill_messages(exec, message, averaged);
+  const auto averaged_ref = [=] {
+    return compress::decompress_ref(layout_ref, compress::Options(), to_vector<std::uint32_t>(averaged));
+  };
   {
-    // c ← m + δ with the momentum's update before it: reads g and c, writes c; m is its wire message of a bit.
-    fill(exec, momentum, m);
-    const compress::Compression<Exec> worker{0, senders, m, earlier_feedback(exec, *compressor, senders), messages};
+    // The vector that is compressed is the momentum, of the last average and g; then it is m.
+    const Vector<Exec, const std::uint32_t> last = averaged;
+    const auto feedback = earlier_feedback(exec, *compressor, senders);
+    const compress::Compression<Exec> moving{
+        0, senders, g, feedback, messages, {update.beta1, update.one_minus_beta1, update.gradient_factor, last}};
+    const compress::Compression<Exec> worker{0, senders, m, feedback, messages};
     const auto check = [=](const auto& vector) {
-      const auto c = on_host(worker.feedback.c);
-      return compare(d, c, [=](std::size_t i) { return vector(i) + earlier_residual(i); }) +
+      const auto c = on_host(feedback.c);
+      return compare(d, c, [&](std::size_t i) { return vector(i) + earlier_residual(i); }) +
              check_compression(exec, *compressor, layout_ref, worker);
     };
-    measure({"momentum_compress", shape, 12 * elements + 2 * bits, 0,
+    measure({"momentum_compress", shape, 12 * elements + 2 * bits, 0, [=] { compressor->compress(exec, moving); },
              [=] {
-               optim::update_momentum(exec, update, g, m);
-               compressor->compress(exec, worker);
-             },
-             [=] { return check(momentum_ref); }});
+               const auto m_ref = averaged_ref();
+               return check([&](std::size_t i) {
+                 return update.beta1 * static_cast<double>(m_ref[i]) +
+                        update.one_minus_beta1 * update.gradient_factor * static_cast<double>(value_at(gradient, i));
+               });
+             }});
     fill(exec, momentum, m);
-    fill(exec, compensated, worker.feedback.c);
-    Kokkos::deep_copy(worker.feedback.scales, as_bits(sent_scale));
+    fill(exec, compensated, feedback.c);
+    Kokkos::deep_copy(feedback.scales, as_bits(sent_scale));
     measure({"compress", shape, 12 * elements + bits, 0, [=] { compressor->compress(exec, worker); },
              [=] { return check([](std::size_t i) { return static_cast<double>(value_at(momentum, i)); }); }});
-    fill(exec, compensated, worker.feedback.c);
-    Kokkos::deep_copy(worker.feedback.scales, as_bits(sent_scale));
+    fill(exec, compensated, feedback.c);
+    Kokkos::deep_copy(feedback.scales, as_bits(sent_scale));
     measure({"residual_norm", shape, 4 * elements, 0,
-             [=] { *total = compressor->residual_l2(exec, 0, senders, worker.feedback); },
+             [=] { *total = compressor->residual_l2(exec, 0, senders, feedback); },
              [=] {
                *total *= *total;
                return total_is([](std::size_t i) { return std::pow(static_cast<double>(earlier_residual(i)), 2); });
@@ -196,8 +201,11 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
     measure({"average_recompress", std::to_string(senders) + "x" + std::to_string(length),
              8 * of_chunk + (senders + 1) * of_chunk / 8, 0,
              [=] {
-               compressor->average(exec, 0, {0, layout.words}, senders, messages, mean);
-               compressor->compress(exec, server);
+               for (const compress::Runs& part : compress::parts<Exec>(layout.words)) {
+                 compressor->average(exec, 0, part, senders, messages, mean);
+                 compressor->encode(exec, server, 0, part);
+               }
+               compressor->finish(exec, server);
              },
              [=] {
                const auto c = on_host(server.feedback.c);
@@ -209,17 +217,13 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
   }
   fill(exec, parameters, x);
   fill_variance(exec, v);
+  const compress::AnyDecoder<Exec> decoder = compressor->decoder(averaged);
   measure({"decompress_update", shape, 12 * elements + bits, 0,
-           [=] {
-             compressor->decompress(exec, 0, senders, messages, m);
-             optim::update_parameters(exec, update, decays, m, v, x);
-           },
+           [=] { optim::update_parameters(exec, update, decays, decoder, v, x); },
            [=] {
              const auto host = on_host(x);
-             const auto averaged =
-                 compress::decompress_ref(layout_ref, compress::Options(), to_vector<std::uint32_t>(messages));
-             return compare(d, host,
-                            [&](std::size_t i) { return AdamRef(update, i, decaying(i), false, averaged[i]).x; });
+             const auto m_ref = averaged_ref();
+             return compare(d, host, [&](std::size_t i) { return AdamRef(update, i, decaying(i), false, m_ref[i]).x; });
            }});
 }
 

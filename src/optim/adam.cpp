@@ -93,17 +93,30 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
 
   const AdamUpdate update = make_adam_update(m_setup.input, context, std::min(context.step, m_frozen_at),
                                              std::sqrt(context.mean_square_norm));
-  update_momentum(exec, update, g, m_momentum);
-  fence(exec, "OneBit::optim::local_momentum");
-  times.add(Phase::compress, watch.seconds());
-
-  if (compressed)
-    (*m_compressed_allreduce)(exec, m_momentum, times);
-  else
-    comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
+  const bool in_messages = compressed && m_compressed_allreduce->keeps_messages();
+  if (in_messages && m_momentum_in_messages) {
+    m_compressed_allreduce->average_in_messages(
+        exec, g, {update.beta1, update.one_minus_beta1, update.gradient_factor, m_compressed_allreduce->last()}, times);
+  } else {
+    update_momentum(exec, update, g, m_momentum);
+    fence(exec, "OneBit::optim::local_momentum");
+    times.add(Phase::compress, watch.seconds());
+    if (in_messages)
+      m_compressed_allreduce->average_in_messages(exec, m_momentum, {}, times);
+    else if (compressed)
+      (*m_compressed_allreduce)(exec, m_momentum, times);
+    else
+      comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
+  }
 
   watch.restart();
-  update_parameters(exec, update, m_decays, m_momentum, m_variance, x);
+  if (in_messages) {
+    update_parameters(exec, update, m_decays, m_compressed_allreduce->last_decoder(), m_variance, x);
+    m_momentum_in_messages = true;
+    m_momentum = {};
+  } else {
+    update_parameters(exec, update, m_decays, m_momentum, m_variance, x);
+  }
   fence(exec, "OneBit::optim::frozen_update");
   times.add(Phase::update, watch.seconds());
 
@@ -117,13 +130,22 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
 
 template <class Exec>
 void Adam<Exec>::state(Archive<Exec>& archive) {
-  archive.vector("momentum", m_momentum);
+  Vector<Exec, float> momentum = m_momentum;
+  if (m_momentum_in_messages) {
+    momentum = make_uninitialized<Exec, float>("OneBit::optim::momentum", m_variance.extent(0));
+    m_compressed_allreduce->decompress_last(archive.exec(), momentum);
+    fence(archive.exec(), "OneBit::optim::momentum");
+  }
+  archive.vector("momentum", momentum);
   archive.vector("variance", m_variance);
   m_monitor.state(archive);
   archive.number("state/variance_l1", m_variance_l1);
   archive.number("state/frozen", m_frozen);
   archive.number("state/frozen_at", m_frozen_at);
   archive_residuals(archive, m_setup, m_compressed_allreduce);
+  if (!archive.restores()) return;
+  m_momentum = momentum;
+  m_momentum_in_messages = false;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Adam<Exec>;

@@ -83,6 +83,18 @@ void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<
       KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
 }
 
+/// The same with m read from the messages that it came in.
+template <class Exec>
+void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+                       const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
+                       const Vector<Exec, float>& x) {
+  for_each_decoded_with_decay(
+      exec, "OneBit::optim::decompress_update", m, decays,
+      KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {
+        x(i) = update.apply(x(i), momentum, v(i), decaying);
+      });
+}
+
 /// ‖v‖₁ of a variance, which is not negative; fences. \param sum made for this length
 template <class Exec>
 double variance_l1(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& v) {
