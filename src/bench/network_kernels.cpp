@@ -126,34 +126,31 @@ struct Network {
     const double size = double(N) * H, pairs = double(N) * (causal ? (T + 1) / 2.0 : T);
     const nn::Attention<Exec, float> attention{B, A, T, H, causal};
     const Buffer qkv = array(0, 3 * size), d_context = array(1, size), context = zeros(size), d_qkv = zeros(3 * size);
-    const Buffer probabilities = zeros(double(N) * A * T), scores = zeros(double(N) * A * T);
+    const Buffer log_sums = zeros(double(N) * A), scratch = zeros(static_cast<double>(attention.scratch_size(exec)));
     const Exec instance = exec;
-    const auto forward = [=] {
-      attention.forward(instance, matrix(qkv, 3 * H), nn::Dropout<float>(), matrix(probabilities, T), matrix(scores, T),
-                        matrix(context, H));
-    };
+    const nn::Dropout<float> none;
     const Doubles ones = [&] {
       Doubles factors(A * T, T);
       std::fill(factors.values.begin(), factors.values.end(), 1.0);
       return factors;
     }();
     const std::string shape = extents({B, A, T, H / A});
-    measure({"attention_forward", shape, floats(4 * size), 4 * pairs * H, forward, [=] {
+    measure({"attention_forward", shape, floats(4 * size), 4 * pairs * H,
+             [=] { attention.forward(instance, matrix(qkv, 3 * H), none, log_sums, scratch, matrix(context, H)); },
+             [=] {
                return compare(rows_of(context, H, all(T)),
                               nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones));
              }});
     measure({"attention_backward", shape, floats(8 * size), 8 * pairs * H,
              [=] {
-               attention.backward(instance, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H),
-                                  nn::Dropout<float>(), matrix(probabilities, T), matrix(scores, T),
-                                  matrix(d_qkv, 3 * H));
+               attention.backward(instance, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H), none,
+                                  log_sums, scratch, matrix(d_qkv, 3 * H));
              },
              [=] {
                return compare(rows_of(d_qkv, 3 * H, all(T)),
                               nn::attention_backward_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones,
                                                          rows_of(d_context, H, all(T))));
-             },
-             forward});  // backward destroys the probabilities
+             }});
   }
 
   /// The end of a half layer, (N, H): bias, residual and normalisation, and their gradients.
