@@ -14,6 +14,7 @@
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
+#include "bench/kernels.hpp"
 #include "config/input.hpp"
 #include "scale/predict.hpp"
 #include "train/build_info.hpp"
@@ -136,6 +137,8 @@ int main(int argc, char** argv) {
   bench_command->require_subcommand(1);
   const CLI::App* const collective_command = input_command(
       *bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv");
+  const CLI::App* const kernels_command = input_command(
+      *bench_command, "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv");
   CLI::App* const checkpoint_command = app.add_subcommand("checkpoint", "look at a checkpoint");
   checkpoint_command->require_subcommand(1);
   const auto file_command = [&](const char* name, const char* meaning) {
@@ -162,13 +165,15 @@ int main(int argc, char** argv) {
 
   ExitStatus status = ExitStatus::success;
   try {
-    if (*train_command || *collective_command) {
+    if (*train_command || *collective_command || *kernels_command) {
       const config::Input input = read_input(world, path, overrides);
       on_backend(world, input, [&](const auto& exec) {
         if (*train_command)
           status = train::train(exec, input, world);
-        else
+        else if (*collective_command)
           bench::collective(exec, input, world);
+        else
+          bench::kernels(exec, input, world);
       });
     }
     if (*validate_command) {

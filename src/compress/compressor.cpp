@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/parallel.hpp"
-#include "compress/codecs.hpp"
 
 namespace onebit::compress {
 namespace {
@@ -22,79 +21,27 @@ Vector<Exec, T> on_device(const Exec&, const char* label, const std::vector<T>& 
   return copy;
 }
 
-/// A word of a chunk: elements [begin, begin + 32) of the whole vector, less what lies behind the chunk's end; the first
-/// is in slot `slot`, which ends at `slot_end`.
-struct Word {
-  std::size_t chunk, in_chunk, begin, slot, slot_end;
+/// What a word's elements are compressed from.
+struct Given {
+  const float* x;
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const { return x[j]; }
 };
-
-/// A layout's tables on the device.
-template <class Exec>
-struct WordTable {
-  /// Words that one unit of parallel work takes one after the other: on the host, look-ups for each word would show.
-  static constexpr std::size_t words_per_unit = is_host<Exec> ? 32 : 1;
-
-  std::size_t words, slots;
-  Vector<Exec, const std::size_t> chunk_begins, slot_begins;
-  Vector<Exec, const std::uint32_t> word_slots;
-
-  static std::size_t first_unit(Runs runs) { return runs.begin / words_per_unit; }
-  static std::size_t units(Runs runs) { return (runs.end + words_per_unit - 1) / words_per_unit - first_unit(runs); }
-
-  /// Behind the last word, counted in its chunk, of the unit that begins with `word`.
-  KOKKOS_FUNCTION std::size_t unit_end(const Word& word) const {
-    const std::size_t end = word.in_chunk + words_per_unit;
-    return end < words ? end : words;
-  }
-  /// First word of unit `unit` of chunk `chunk`.
-  KOKKOS_FUNCTION Word unit_begin(std::size_t chunk, std::size_t unit) const {
-    const std::size_t in_chunk = unit * words_per_unit, slot = word_slots(chunk * words + in_chunk);
-    return {chunk, in_chunk, chunk_begins(chunk) + in_chunk * bits_per_word, slot, slot_end(chunk, slot)};
-  }
-  KOKKOS_FORCEINLINE_FUNCTION void advance(Word& word) const {
-    ++word.in_chunk;
-    word.begin += bits_per_word;
-    if (word.begin >= word.slot_end && word.begin < chunk_begins(word.chunk + 1)) find_slot(word, word.begin);
-  }
-  /// Elements of a word that are not padding.
-  KOKKOS_FUNCTION std::size_t length(const Word& word) const {
-    const std::size_t end = chunk_begins(word.chunk + 1);
-    return word.begin >= end ? 0 : end - word.begin < bits_per_word ? end - word.begin : bits_per_word;
-  }
-  /// Calls work(slot, first, last) for each run of elements [first, last) of a word that lies in one slot; elements
-  /// count from the word's first.
-  template <class Work>
-  KOKKOS_FORCEINLINE_FUNCTION void for_each_slot(Word word, const Work& work) const {
-    if (word.begin + bits_per_word <= word.slot_end) {
-      work(word.slot, std::size_t{0}, bits_per_word);
-      return;
-    }
-    const std::size_t count = length(word);
-    for (std::size_t first = 0; first < count;) {
-      find_slot(word, word.begin + first);
-      const std::size_t left = word.slot_end - word.begin, last = left < count ? left : count;
-      work(word.slot, first, last);
-      first = last;
-    }
-  }
-
-private:
-  KOKKOS_FUNCTION std::size_t slot_end(std::size_t chunk, std::size_t slot) const {
-    return slot_begins(chunk * slots + slot + 1);
-  }
-  /// Goes on to the slot of element `element`.
-  KOKKOS_FUNCTION void find_slot(Word& word, std::size_t element) const {
-    while (word.slot_end <= element) word.slot_end = slot_end(word.chunk, ++word.slot);
+struct Averaged {
+  const float* x;
+  const float* old;
+  float old_share, new_share, factor;
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const {
+    return old_share * old[j] + new_share * (factor * x[j]);
   }
 };
 
 /// c ← x + (c − C(c)), where C has the scales that c was sent with; codes ← the codes of the new c, if they need no
 /// scales.
-template <class Codec>
+template <class Codec, class Source>
 struct Compensate {
   const Codec& codec;
   const std::uint32_t* sent_scales;
-  const float* x;
+  Source x;
   float* c;
   std::uint32_t* codes;
 
@@ -102,8 +49,41 @@ struct Compensate {
     const auto sent = codec.values(sent_scales + slot * Codec::scales);
     for (std::size_t j = first; j < last; ++j) {
       const float residual = c[j] - codec.decode(sent, codec.encode(sent, c[j]));
-      c[j] = x[j] + residual;
+      c[j] = x(j) + residual;
       if constexpr (Codec::codes_before_scales) codes[j] = codec.encode(sent, c[j]);
+    }
+  }
+};
+
+/// Compensates and encodes a unit of words of one chunk.
+template <class Exec, class Codec, bool averages>
+struct EncodeUnit {
+  Codec codec;
+  Decoder<Exec, Codec> old;  ///< of the moving average; its table is the compression's
+  Compression<Exec> own;
+  std::size_t chunk, relative, base, first_unit;  ///< the chunk, among all and among those of `own`
+
+  KOKKOS_FUNCTION void operator()(std::size_t unit) const {
+    const WordTable<Exec>& table = old.table;
+    Word word = table.unit_begin(chunk, first_unit + unit);
+    const std::size_t scales = table.slots * Codec::scales;
+    const std::uint32_t* const sent_scales = own.feedback.scales.data() + relative * scales;
+    std::uint32_t* const planes = own.messages.data() + relative * old.message_words + scales;
+    for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
+      const std::size_t at = word.begin - base;
+      std::uint32_t codes[bits_per_word] = {};
+      float old_values[bits_per_word];
+      if constexpr (averages) old.decode(word, old_values);
+      const auto source = [&] {
+        if constexpr (averages)
+          return Averaged{own.x.data() + at, old_values, own.average.old_share, own.average.new_share,
+                          own.average.factor};
+        else
+          return Given{own.x.data() + at};
+      }();
+      table.for_each_slot(word, Compensate<Codec, std::decay_t<decltype(source)>>{codec, sent_scales, source,
+                                                                                  own.feedback.c.data() + at, codes});
+      if (Codec::codes_before_scales) pack(codes, codec.planes, planes + word.in_chunk * codec.planes);
     }
   }
 };
@@ -164,20 +144,6 @@ struct Decode {
   }
 };
 
-/// 32 codes into a word for each plane.
-KOKKOS_FORCEINLINE_FUNCTION void pack(const std::uint32_t* codes, int planes, std::uint32_t* words) {
-  for (int plane = 0; plane < planes; ++plane) {
-    std::uint32_t word = 0;
-    for (std::size_t j = 0; j < bits_per_word; ++j) word |= (codes[j] >> plane & 1u) << j;
-    words[plane] = word;
-  }
-}
-KOKKOS_FORCEINLINE_FUNCTION void unpack(const std::uint32_t* words, int planes, std::uint32_t* codes) {
-  for (std::size_t j = 0; j < bits_per_word; ++j) codes[j] = 0;
-  for (int plane = 0; plane < planes; ++plane)
-    for (std::size_t j = 0; j < bits_per_word; ++j) codes[j] |= (words[plane] >> j & 1u) << plane;
-}
-
 /// (pieces) slot of each piece, counted over all chunks.
 std::vector<std::uint32_t> slots_of_pieces(const Layout& layout) {
   std::vector<std::uint32_t> slots;
@@ -218,24 +184,11 @@ public:
   // The runs are compensated and encoded in one pass, and their statistics taken while c is in the cache.
   void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const override {
     const Region region("OneBit::compress::encode");
-    const WordTable<Exec> table = m_table;
-    const Codec codec = m_codec;
-    const Compression<Exec> own = compression;
-    const std::size_t base = m_layout.chunk_begins[own.first_chunk], relative = chunk - own.first_chunk;
-    const std::size_t first_unit = table.first_unit(runs), length = message_words(), scales = scale_words();
-    Kokkos::parallel_for(
-        "OneBit::compress::compensate", UnitPolicy<Exec>(exec, 0, table.units(runs)), KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(chunk, first_unit + unit);
-          const std::uint32_t* const sent_scales = own.feedback.scales.data() + relative * scales;
-          std::uint32_t* const planes = own.messages.data() + relative * length + scales;
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            const std::size_t at = word.begin - base;
-            std::uint32_t codes[bits_per_word] = {};
-            table.for_each_slot(
-                word, Compensate<Codec>{codec, sent_scales, own.x.data() + at, own.feedback.c.data() + at, codes});
-            if (Codec::codes_before_scales) pack(codes, codec.planes, planes + word.in_chunk * codec.planes);
-          }
-        });
+    const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
+    if (compression.average.old.extent(0) > 0)
+      encode_units<true>(exec, compression, chunk, runs);
+    else
+      encode_units<false>(exec, compression, chunk, runs);
 
     // Pieces that end in these runs. One that began in runs before them is complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
@@ -244,7 +197,7 @@ public:
       const auto ends = m_layout.piece_begins.begin() + 1;
       return static_cast<std::size_t>(std::upper_bound(ends, m_layout.piece_begins.end(), element) - ends);
     };
-    take_statistics(exec, pieces_that_end_by(runs.begin), pieces_that_end_by(runs.end), base, own.feedback.c,
+    take_statistics(exec, pieces_that_end_by(runs.begin), pieces_that_end_by(runs.end), base, compression.feedback.c,
                     std::make_index_sequence<statistics>());
   }
 
@@ -349,7 +302,24 @@ public:
         });
   }
 
+  AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const override {
+    const auto codec = reading(m_codec);
+    return Decoder<Exec, std::decay_t<decltype(codec)>>{codec, m_table, static_cast<std::size_t>(m_layout.chunks),
+                                                        message_words(), messages};
+  }
+
   // The steps of `encode` and `finish`, public because they hold lambdas for the device.
+
+  template <bool averages>
+  void encode_units(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const {
+    const Decoder<Exec, Codec> old{m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(),
+                                   compression.average.old};
+    Kokkos::parallel_for(
+        "OneBit::compress::compensate", UnitPolicy<Exec>(exec, 0, m_table.units(runs)),
+        EncodeUnit<Exec, Codec, averages>{m_codec, old, compression, static_cast<std::size_t>(chunk),
+                                          static_cast<std::size_t>(chunk - compression.first_chunk),
+                                          m_layout.chunk_begins[compression.first_chunk], m_table.first_unit(runs)});
+  }
 
   template <std::size_t... K>
   void take_statistics(const Exec& exec, std::size_t first_piece, std::size_t end_piece, std::size_t base,
