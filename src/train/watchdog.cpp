@@ -138,7 +138,7 @@ void Watchdog::run() {
       write();
       since_beat = 0;
     }
-    if (!said && m_stop_signal() && still >= 2 * look_seconds) {
+    if (!said && m_stop_signal() && still >= look_seconds) {
       say_who_is_gone();
       said = true;
     }
