@@ -29,10 +29,11 @@ int tile_edge(int m, int n) {
   return 64;
 }
 
-/// One product on the calling thread.
+}  // namespace
+
 template <class Real>
-void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
-                        Rows<const Real> b, Real beta, Rows<Real> c) {
+void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
+                         Rows<const Real> b, Real beta, Rows<Real> c) {
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -53,6 +54,8 @@ void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Rea
   }
 #endif
 }
+
+namespace {
 
 #ifdef KOKKOS_ENABLE_CUDA
 /// The handle of this process, on the stream of the last instance that used it.
@@ -123,8 +126,8 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
           const int i = tile % rows * edge, j = tile / rows * edge;
           const Rows<const Real> a_tile{a.data + (op_a == Transpose::yes ? i : i * a.row_stride), a.row_stride};
           const Rows<const Real> b_tile{b.data + (op_b == Transpose::yes ? j * b.row_stride : j), b.row_stride};
-          gemm_single_thread<Real>(op_a, op_b, std::min(edge, m - i), std::min(edge, n - j), k, alpha, a_tile, b_tile,
-                                   beta, {c.data + i * c.row_stride + j, c.row_stride});
+          gemm_on_this_thread<Real>(op_a, op_b, std::min(edge, m - i), std::min(edge, n - j), k, alpha, a_tile, b_tile,
+                                    beta, {c.data + i * c.row_stride + j, c.row_stride});
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
@@ -142,10 +145,10 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
     Kokkos::parallel_for(
         "OneBit::linalg::gemm_grid", Kokkos::RangePolicy<Exec>(exec, 0, outer * inner), [=](int index) {
           const std::size_t o = index / inner, i = index % inner;
-          gemm_single_thread<Real>(op_a, op_b, m, n, k, alpha,
-                                   {a.data + o * a.outer_stride + i * a.inner_stride, a.row_stride},
-                                   {b.data + o * b.outer_stride + i * b.inner_stride, b.row_stride}, beta,
-                                   {c.data + o * c.outer_stride + i * c.inner_stride, c.row_stride});
+          gemm_on_this_thread<Real>(op_a, op_b, m, n, k, alpha,
+                                    {a.data + o * a.outer_stride + i * a.inner_stride, a.row_stride},
+                                    {b.data + o * b.outer_stride + i * b.inner_stride, b.row_stride}, beta,
+                                    {c.data + o * c.outer_stride + i * c.inner_stride, c.row_stride});
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
@@ -153,6 +156,11 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
 #endif
   }
 }
+
+template void gemm_on_this_thread<float>(Transpose, Transpose, int, int, int, float, Rows<const float>,
+                                         Rows<const float>, float, Rows<float>);
+template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, double, Rows<const double>,
+                                          Rows<const double>, double, Rows<double>);
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \

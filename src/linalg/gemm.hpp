@@ -27,6 +27,11 @@ template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c);
 
+/// gemm in host memory by the calling thread alone; needs a SingleThreadedBlas (blas.hpp) around the parallel region.
+template <class Real>
+void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
+                         Rows<const Real> b, Real beta, Rows<Real> c);
+
 /// A grid of (outer, inner) matrices in one buffer: matrix (o, i) begins at data[o * outer_stride + i * inner_stride].
 /// Attention's heads are such a grid (batch, head) inside the projections.
 template <class T>

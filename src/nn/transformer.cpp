@@ -125,7 +125,7 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
 }
 
 template <class Exec, class Real>
-Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch, int sequence, int predictions,
+Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions,
                                      Real dropout)
     : m_shape(shape),
       m_offsets(shape),
@@ -149,8 +149,7 @@ Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch,
         "use at most 65536 positions and 20000 layers");
 
   const std::size_t N = m_rows, P = predictions, H = shape.hidden, F = shape.feed_forward, V = shape.vocabulary,
-                    L = shape.layers, T = sequence, norms = 2 * L + 1;
-  const std::size_t scores = static_cast<std::size_t>(batch) * shape.heads * T * T;
+                    L = shape.layers, norms = 2 * L + 1;
   const bool bert = shape.architecture == Architecture::bert;
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::Transformer::") + name, length);
@@ -160,7 +159,7 @@ Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch,
   m_mean = buffer("mean", norms * N);
   m_reciprocal_std = buffer("reciprocal_std", norms * N);
   m_qkv = buffer("qkv", L * N * 3 * H);
-  m_probabilities = buffer("probabilities", L * scores);
+  m_attention_log_sums = buffer("attention_log_sums", L * N * shape.heads);
   m_context = buffer("context", L * N * H);
   m_feed_forward = buffer("feed_forward", L * N * F);
   if (bert) {
@@ -173,7 +172,7 @@ Transformer<Exec, Real>::Transformer(const Exec&, const Shape& shape, int batch,
   }
   m_head_output = buffer("head_output", P * H);
   m_logits = buffer("logits", P * V);
-  m_scores = buffer("scores", scores);
+  m_attention_scratch = buffer("attention_scratch", m_attention.scratch_size(exec));
   m_wide = buffer("wide", N * std::max(F, 3 * H));
   m_d_norm = buffer("d_norm", N * H);
   m_d_residual = buffer("d_residual", N * H);
@@ -191,14 +190,9 @@ MatrixRef<Exec, Real> Transformer<Exec, Real>::rows_of(const Buffer& buffer, int
 }
 
 template <class Exec, class Real>
-MatrixRef<Exec, Real> Transformer<Exec, Real>::probabilities(int layer) const {
-  const int rows = m_rows * m_shape.heads, sequence = m_attention.sequence;
-  return matrix_at<Exec>(m_probabilities, layer * m_scores.extent(0), rows, sequence);
-}
-
-template <class Exec, class Real>
-MatrixRef<Exec, Real> Transformer<Exec, Real>::scores() const {
-  return matrix_at<Exec>(m_scores, 0, m_rows * m_shape.heads, m_attention.sequence);
+VectorRef<Exec, Real> Transformer<Exec, Real>::attention_log_sums(int layer) const {
+  const int rows = m_rows * m_shape.heads;
+  return vector_at<Exec>(m_attention_log_sums, static_cast<std::size_t>(layer) * rows, rows);
 }
 
 template <class Exec, class Real>
@@ -286,7 +280,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
     Kernels::dense(exec, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
-    m_attention.forward(exec, qkv, attention_dropout(l), probabilities(l), scores(), context);
+    m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
     Kernels::dense(exec, context, weight(offsets.attention_output.weight, H, H), between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
@@ -391,7 +385,8 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto d_context = d_norm;  // whose values have been used
     Kernels::dense_backward_input(exec, d_branch(), weight(offsets.attention_output.weight, H, H), false, d_context);
     Kernels::dense_backward_weight(exec, d_branch(), context, d_weight(offsets.attention_output.weight, H, H));
-    m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), probabilities(l), scores(), d_qkv);
+    m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
+                         m_attention_scratch, d_qkv);
     Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
     Kernels::dense_backward_weight(exec, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
     // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head

@@ -110,8 +110,7 @@ private:
   Dropout<Real> attention_dropout(int layer) const;
   Dropout<Real> residual_dropout(int k) const;
   RealMatrix rows_of(const Buffer& buffer, int slice, int columns) const;
-  RealMatrix probabilities(int layer) const;
-  RealMatrix scores() const;
+  VectorRef<Exec, Real> attention_log_sums(int layer) const;
 
   Shape m_shape;
   ParameterOffsets m_offsets;
@@ -127,7 +126,7 @@ private:
   Buffer m_norm_input, m_norm_output;         ///< z and n, (2 L + 1, N, H)
   Buffer m_mean, m_reciprocal_std;            ///< (2 L + 1, N)
   Buffer m_qkv;                               ///< (L, N, 3 H)
-  Buffer m_probabilities;                     ///< (L, B*A*T, T), before dropout
+  Buffer m_attention_log_sums;                ///< (L, B*A*T)
   Buffer m_context;                           ///< (L, N, H)
   Buffer m_feed_forward;                      ///< (L, N, F), before GELU
   Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; BERT only, as the next two lines
@@ -137,7 +136,7 @@ private:
   Buffer m_logits;                            ///< (P, V), or their gradient
 
   // Scratch.
-  Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities; gradients of scores
+  Buffer m_attention_scratch;      ///< scores and their gradients, of some queries
   Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output; its gradient; that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout

@@ -537,11 +537,10 @@ struct AttentionCase {
     const int rows = batch * sequence, channels = heads * width;
     const Attention<Exec, Real> attention{batch, heads, sequence, channels, causal};
     const Dropout<Real> dropout(probability, key, 2, sequence);
-    const DeviceArray<Exec, Real> x(qkv), dy(d_context), probabilities(batch * heads * sequence, sequence),
-        scores(batch * heads * sequence, sequence), context(rows, channels), dx(rows, 3 * channels);
-    attention.forward(exec, x.matrix(), dropout, probabilities.matrix(), scores.matrix(), context.matrix());
-    attention.backward(exec, x.matrix(), context.matrix(), dy.matrix(), dropout, probabilities.matrix(),
-                       scores.matrix(), dx.matrix());
+    const DeviceArray<Exec, Real> x(qkv), dy(d_context), context(rows, channels), dx(rows, 3 * channels);
+    const Vector<Exec, Real> log_sums("log_sums", rows * heads), scratch("scratch", attention.scratch_size(exec));
+    attention.forward(exec, x.matrix(), dropout, log_sums, scratch, context.matrix());
+    attention.backward(exec, x.matrix(), context.matrix(), dy.matrix(), dropout, log_sums, scratch, dx.matrix());
     return {context.array(), dx.array()};
   }
 };
@@ -551,7 +550,7 @@ TYPED_TEST(Layer, attention_equals_reference) {
     using Real = decltype(real);
     constexpr struct {
       int batch, heads, sequence, width;
-    } shapes[] = {{1, 1, 1, 1}, {2, 3, 5, 4}, {1, 2, 33, 16}, {2, 1, 130, 8}};
+    } shapes[] = {{1, 1, 1, 1}, {2, 3, 5, 4}, {1, 2, 33, 16}, {2, 1, 130, 8}, {1, 1, 601, 8}};
     for (const auto& shape : shapes)
       for (const bool causal : {false, true})
         for (const Real probability : {Real(0), Real(0.3)}) {
