@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "base/activity.hpp"
+
 namespace onebit {
 
 /// Row-major Views in the memory of an execution space. Flat buffers (parameters, gradients, …) are `Vector`s.
@@ -147,13 +149,19 @@ private:
 };
 #endif
 
-/// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
+/// A profiling region for its scope; Kokkos Tools, Nsight and the watchdog show it. Names are `OneBit::folder::what`.
 class Region {
 public:
-  explicit Region(const std::string& name) { Kokkos::Profiling::pushRegion(name); }
+  /// \param name, waits as for Activity
+  explicit Region(const char* name, bool waits = false) : m_activity(name, waits) {
+    Kokkos::Profiling::pushRegion(name);
+  }
   ~Region() { Kokkos::Profiling::popRegion(); }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
+
+private:
+  Activity m_activity;
 };
 
 /// GPUs that this process sees; -1 in a build without GPU backends.

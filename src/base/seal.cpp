@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
 
@@ -119,6 +120,7 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
     if (file < 0 || read_at(file, seal_bytes + at, reinterpret_cast<char*>(words.data()), count) != count)
       throw RunError(path, "the file could not be read to its end", "check its file system");
     const std::uint64_t first = at / sizeof(std::uint64_t);
+    Activity::goes_on();
     for (std::size_t i = 0; i < used; ++i) sum += hash_term(words[i], first + i);
   }
   return sum;

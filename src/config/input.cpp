@@ -354,6 +354,9 @@ std::vector<Section> keys(Input& in) {
     key.integer(
         "check_replicas_every", in.run.check_replicas_every, 0, unbounded,
         "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+    key.real("watchdog_seconds", in.run.watchdog_seconds, 0, infinity,
+             "When no rank has gone on for so long, the run is ended with a message that says where each rank was last "
+             "seen (docs/faults.md). Longer than the longest kernel, message or flush to disk; 0 waits for ever.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -643,6 +646,15 @@ std::vector<Section> keys(Input& in) {
     key.integer("simulate_up_to", in.predict.simulate_up_to, 0, 512,
                 "Most ranks for which each message is simulated too, as a check of the closed form.");
   }
+  {
+    Declare key(sections, "faults", "A fault on purpose, to rehearse what a run says and does then (docs/faults.md).");
+    key.choice("kind", in.faults.kind,
+               {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},
+               "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
+               "others; `hang`: the rank's gradient never ends.");
+    key.integer("rank", in.faults.rank, 0, unbounded, "The rank that fails.");
+    key.integer("step", in.faults.step, 1, unbounded, "The step in which it does.");
+  }
   return sections;
 }
 
@@ -700,6 +712,9 @@ void check(const Input& in, int ranks) {
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   check_prediction(in);
+  if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
+    refuse("faults.rank", "the run has no rank " + std::to_string(in.faults.rank) + " that could fail",
+           "give one below " + std::to_string(ranks));
   if (in.checkpoint.directory.empty())
     refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())
@@ -759,6 +774,7 @@ std::vector<std::string> differences(Input one, Input other) {
                                          "workload.compute_time_ms",
                                          "bench.",
                                          "predict.",
+                                         "faults.",
                                          "train.steps",
                                          "train.accumulation",
                                          "train.validate_every",

@@ -25,6 +25,7 @@ enum class Transport { automatic, host, device };
 enum class Collective { flat, hierarchical, dense, automatic };
 enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };
+enum class Fault { none, nan, desync, hang };
 
 /// Host threads of a rank that Kokkos has room for: it keeps them in an array of this length, without a check.
 inline constexpr int most_threads = 512;
@@ -45,6 +46,7 @@ struct Input {
     std::string dump_parameters;
     double progress_interval_s = 1.0;
     int check_replicas_every = 100;
+    double watchdog_seconds = 600.0;
   } run;
   struct {
     int steps = 1000;
@@ -183,6 +185,11 @@ struct Input {
     int shared_cores = 0;
     int simulate_up_to = 64;
   } predict;
+  struct {
+    Fault kind = Fault::none;
+    int rank = 1;
+    int step = 10;
+  } faults;
 
   /// "file:line:column" of each key that was given, by its dotted path.
   std::map<std::string, std::string> given;

@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
 #include "base/seal.hpp"
@@ -28,8 +29,10 @@ constexpr std::size_t block_length = std::size_t{1} << 22;
 /// Calls work(first, count) for [0, length) in blocks.
 template <class Work>
 void for_each_block(std::size_t length, const Work& work) {
-  for (std::size_t first = 0; first < length; first += block_length)
+  for (std::size_t first = 0; first < length; first += block_length) {
+    Activity::goes_on();
     work(first, std::min(block_length, length - first));
+  }
 }
 
 template <class View>

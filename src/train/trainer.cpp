@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -23,6 +24,7 @@
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
+#include "train/watchdog.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -169,6 +171,7 @@ Agreement agree(const Communicator& communicator, double loss, double square_nor
 template <class Exec>
 double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
                 const Vector<Exec, float>& x, Deferred& deferred) {
+  const Region region("OneBit::train::validate");
   workload::LossSum mine;
   deferred([&] { mine = workload.validation_loss(exec, x); });
   double sums[2] = {mine.sum, mine.samples};
@@ -362,10 +365,14 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
 
   Run<Exec> run{resolved, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
+  const Watchdog watchdog(communicator, input.run.output, input.where("run.output"), input.run.watchdog_seconds,
+                          stop_signal);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
   optim::StepState& state = run.last;
   for (long step = run.step + 1; step <= input.train.steps; ++step) {
+    const Region region("OneBit::train::step");
+    Activity::set_step(step);
     StepRecord record{};
     const std::uint64_t bytes_before = traffic().total();
     const Stopwatch watch;
@@ -409,8 +416,11 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     const int check_every = input.run.check_replicas_every;
     if (ranks > 1 && check_every > 0 && state.synchronised && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);
-    deferred([&] { results->add(record); });
-    progress(record, results->tokens_per_second());
+    {
+      const Region writing("OneBit::train::results");
+      deferred([&] { results->add(record); });
+      progress(record, results->tokens_per_second());
+    }
 
     run.step = step;
     run.traffic = traffic();
@@ -423,6 +433,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     if (rank == 0)
       std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
                   step, checkpoint.c_str());
+    watchdog.remove_file();
     return ExitStatus::stopped;
   }
 
@@ -447,6 +458,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
   });
+  watchdog.remove_file();
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
   return ExitStatus::success;
 }
