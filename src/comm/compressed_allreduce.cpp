@@ -23,15 +23,6 @@ void start_kokkos() {
   static const KokkosSession session(0, -1);
 }
 
-/// OpenMP, or Serial where the build is without it.
-std::string host_backend() {
-  std::string name;
-#define ONEBIT_LAST_HOST(Exec) \
-  if (is_host<Exec>) name = BackendName<Exec>::value;
-  ONEBIT_FOR_EACH_BACKEND(ONEBIT_LAST_HOST)
-  return name;
-}
-
 }  // namespace
 
 struct CompressedAllreduce::Engine {
@@ -77,7 +68,7 @@ CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t leng
                                          const CompressedAllreduceOptions& options) {
   check(options);
   start_kokkos();
-  const std::string backend = options.backend.empty() ? host_backend() : options.backend;
+  const std::string backend = options.backend.empty() ? BackendName<HostExec>::value : options.backend;
   std::string known;
 #define ONEBIT_MAKE_ENGINE(Exec)                                                                                       \
   if (backend == BackendName<Exec>::value) m_engine = std::make_unique<EngineOn<Exec>>(communicator, length, options); \
