@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "base/activity.hpp"
+
 namespace onebit {
 
 /// Row-major Views in the memory of an execution space. Flat buffers (parameters, gradients, …) are `Vector`s.
@@ -79,6 +81,13 @@ struct BackendName<Kokkos::Cuda> {
 #define ONEBIT_IF_CUDA(M)
 #endif
 
+/// The fastest execution space of this build whose memory is the host's.
+#if defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
+using HostExec = Kokkos::OpenMP;
+#else
+using HostExec = Kokkos::Serial;
+#endif
+
 /// M(Exec) for each execution space in this build: explicit instantiations and dispatch tables are made with it.
 #define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
 
@@ -147,13 +156,19 @@ private:
 };
 #endif
 
-/// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
+/// A profiling region for its scope; Kokkos Tools, Nsight and the watchdog show it. Names are `OneBit::folder::what`.
 class Region {
 public:
-  explicit Region(const std::string& name) { Kokkos::Profiling::pushRegion(name); }
+  /// \param name, waits as for Activity
+  explicit Region(const char* name, bool waits = false) : m_activity(name, waits) {
+    Kokkos::Profiling::pushRegion(name);
+  }
   ~Region() { Kokkos::Profiling::popRegion(); }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
+
+private:
+  Activity m_activity;
 };
 
 /// GPUs that this process sees; -1 in a build without GPU backends.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/activity.hpp"
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
@@ -38,6 +39,7 @@ void Messages::send(int to, const void* buffer, std::size_t bytes) {
 }
 
 void Messages::wait() {
+  const Activity activity("OneBit::comm::messages", waits_for_ranks);
   // MPI_Waitall would keep the core that another thread or rank may have work for (OverlappedAverage).
   for (int complete = 0; complete == 0;) {
     MPI_Testall(static_cast<int>(m_requests.size()), m_requests.data(), &complete, MPI_STATUSES_IGNORE);

@@ -181,7 +181,7 @@ public:
         m_pairwise_sum_on_host(communicator, pairwise() ? m_message_bytes : default_message_bytes) {}
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_to_all");
+    const Region region("OneBit::comm::all_to_all", waits_for_ranks);
     const int ranks = m_communicator.size();
     const LargeCount block(send.extent(0) / ranks, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
@@ -193,7 +193,7 @@ public:
   }
 
   void all_gather(const Exec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     const LargeCount block(send.extent(0), MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
       if (pairwise()) return comm::all_gather(m_communicator, m_message_bytes, from, to, send.extent(0) * sizeof *from);
@@ -203,7 +203,7 @@ public:
   }
 
   void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
-    const Region region("OneBit::comm::allreduce");
+    const Region region("OneBit::comm::allreduce", waits_for_ranks);
     const std::size_t length = values.extent(0);
     fence(exec, "OneBit::comm::before_allreduce");
     float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
@@ -225,7 +225,7 @@ public:
 
   void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
                       const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::reduce_scatter");
+    const Region region("OneBit::comm::reduce_scatter", waits_for_ranks);
     fence(exec, "OneBit::comm::before_reduce_scatter");
     if (m_staged) {
       m_pairwise_sum_on_host.scatter(HostExec(), m_send.from_device(exec, values), begins);
@@ -239,7 +239,7 @@ public:
 
   void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                   const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     fence(exec, "OneBit::comm::before_all_gather");
     float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
     all_gather_ranges(m_communicator, pairwise() ? m_message_bytes : default_message_bytes, data, begins);
@@ -260,7 +260,6 @@ public:
 
 private:
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
-  using HostExec = Kokkos::DefaultHostExecutionSpace;
 
   bool pairwise() const { return m_message_bytes > 0; }
 

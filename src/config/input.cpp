@@ -355,6 +355,9 @@ std::vector<Section> keys(Input& in) {
     key.integer(
         "check_replicas_every", in.run.check_replicas_every, 0, unbounded,
         "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+    key.real("watchdog_seconds", in.run.watchdog_seconds, 0, infinity,
+             "When no rank has gone on for so long, the run is ended with a message that says where each rank was last "
+             "seen (docs/faults.md). Longer than the longest kernel, message or flush to disk; 0 waits for ever.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -541,6 +544,9 @@ std::vector<Section> keys(Input& in) {
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+    key.choice("precision", in.model.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
+               "Factors of the products with weights: `bf16` rounds them, and sums and parameters stay in float. Needs "
+               "oneDNN and AVX512_BF16 on the host.");
   }
   {
     Declare key(
@@ -579,14 +585,19 @@ std::vector<Section> keys(Input& in) {
              "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
   }
   {
-    Declare key(sections, "bench", "`onebit bench collective`: averages over ranks, checked and timed.");
+    Declare key(
+        sections, "bench",
+        "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
+        "(docs/performance.md). Both are checked and timed.");
     key.words("collectives", in.bench.collectives,
               {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
                "pairwise_compressed", "hierarchical_compressed"},
-              "What is timed: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
+              "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), "
+              "each by "
               "the MPI library's collectives, by pairwise messages (`comm.exchange`) and by host (`comm.collective`); "
               "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
-    key.integer("smallest", in.bench.smallest, 1, unbounded, "Elements of the shortest vector.");
+    key.integer("smallest", in.bench.smallest, 1, unbounded,
+                "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
     key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
     key.integer("factor", in.bench.factor, 2, unbounded, "From one length to the next.");
     key.integer("warmup", in.bench.warmup, 0, unbounded, "Repetitions that are not timed, after the checked one.");
@@ -646,6 +657,15 @@ std::vector<Section> keys(Input& in) {
     key.integer("simulate_up_to", in.predict.simulate_up_to, 0, 512,
                 "Most ranks for which each message is simulated too, as a check of the closed form.");
   }
+  {
+    Declare key(sections, "faults", "A fault on purpose, to rehearse what a run says and does then (docs/faults.md).");
+    key.choice("kind", in.faults.kind,
+               {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},
+               "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
+               "others; `hang`: the rank's gradient never ends.");
+    key.integer("rank", in.faults.rank, 0, unbounded, "The rank that fails.");
+    key.integer("step", in.faults.step, 1, unbounded, "The step in which it does.");
+  }
   return sections;
 }
 
@@ -703,6 +723,9 @@ void check(const Input& in, int ranks) {
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   check_prediction(in);
+  if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
+    refuse("faults.rank", "the run has no rank " + std::to_string(in.faults.rank) + " that could fail",
+           "give one below " + std::to_string(ranks));
   if (in.checkpoint.directory.empty())
     refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())
@@ -769,6 +792,7 @@ std::vector<std::string> differences(Input one, Input other) {
                                          "workload.compute_time_ms",
                                          "bench.",
                                          "predict.",
+                                         "faults.",
                                          "train.steps",
                                          "train.accumulation",
                                          "train.validate_every",

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -23,6 +24,7 @@
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
+#include "train/watchdog.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -172,6 +174,7 @@ struct Validation {
 template <class Exec>
 Validation validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
                     const Vector<Exec, float>& x, Deferred& deferred) {
+  const Region region("OneBit::train::validate");
   workload::LossSum mine;
   deferred([&] { mine = workload.validation_loss(exec, x); });
   double sums[3] = {mine.sum, mine.right, mine.samples};
@@ -184,6 +187,18 @@ long most_overruns(const Communicator& communicator, long mine) {
   const double value = static_cast<double>(mine);
   const std::vector<double> all = communicator.gather(&value, 1);
   return static_cast<long>(*std::max_element(all.begin(), all.end()));
+}
+
+/// Columns of run.csv on memory: of the rank that took most.
+RunColumns memory_columns(const Communicator& communicator, const ViewMemory& views, std::size_t parameters) {
+  const double mine[3] = {views.of("optim") + views.of("comm") + views.of("compress"), views.peak(),
+                          peak_host_memory()};
+  const std::vector<double> all = communicator.gather(mine, 3);
+  double most[3] = {};
+  for (std::size_t i = 0; i < all.size(); ++i) most[i % 3] = std::max(most[i % 3], all[i]);
+  return {{"optimizer_bytes_per_parameter", most[0] / static_cast<double>(parameters)},
+          {"peak_view_bytes", most[1]},
+          {"peak_memory_bytes", most[2]}};
 }
 
 /// Ranks that take their memory from the same GPU, at most.
@@ -288,6 +303,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
 template <class Exec>
 ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
+  const ViewMemory view_memory;
   const int rank = communicator.rank(), ranks = communicator.size();
   communicator.collectively([&] {
     config::check(input, ranks);
@@ -356,10 +372,14 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
 
   Run<Exec> run{resolved, tensors, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
+  const Watchdog watchdog(communicator, input.run.output, input.where("run.output"), input.run.watchdog_seconds,
+                          stop_signal);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
   optim::StepState& state = run.last;
   for (long step = run.step + 1; step <= input.train.steps; ++step) {
+    const Region region("OneBit::train::step");
+    Activity::set_step(step);
     StepRecord record{};
     const std::uint64_t bytes_before = traffic().total();
     const Stopwatch watch;
@@ -405,8 +425,11 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     const int check_every = input.run.check_replicas_every;
     if (ranks > 1 && check_every > 0 && state.synchronised && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);
-    deferred([&] { results->add(record); });
-    progress(record, results->tokens_per_second());
+    {
+      const Region writing("OneBit::train::results");
+      deferred([&] { results->add(record); });
+      progress(record, results->tokens_per_second());
+    }
 
     run.step = step;
     run.traffic = traffic();
@@ -419,6 +442,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     if (rank == 0)
       std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
                   step, checkpoint.c_str());
+    watchdog.remove_file();
     return ExitStatus::stopped;
   }
 
@@ -433,16 +457,17 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
   RunColumns leading = run_columns(exec, input, communicator, averaging, tensors.size());
   for (auto& column : slurm_columns()) leading.push_back(std::move(column));
-  results->finish(leading,
-                  {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
-                   {"compute_time_ms", input.workload.compute_time_ms},
-                   {"compute_overruns", overruns},
-                   {"parameters_hash", hexadecimal(hash(exec, x))}},
-                  tensors.size(), traffic(), traffic_within_host());
+  RunColumns trailing = {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
+                         {"compute_time_ms", input.workload.compute_time_ms},
+                         {"compute_overruns", overruns},
+                         {"parameters_hash", hexadecimal(hash(exec, x))}};
+  for (auto& column : memory_columns(communicator, view_memory, tensors.size())) trailing.push_back(std::move(column));
+  results->finish(leading, trailing, tensors.size(), traffic(), traffic_within_host());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
   });
+  watchdog.remove_file();
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
   return ExitStatus::success;
 }

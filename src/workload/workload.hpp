@@ -57,7 +57,8 @@ public:
   virtual long compute_overruns() const { return 0; }
 };
 
-/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so. Not collective: reads
+/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so, failing
+/// where section `faults` does. Not collective: reads
 /// files on each rank.
 /// \throws InputError for files that are missing or do not fit
 template <class Exec>

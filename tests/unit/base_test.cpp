@@ -5,9 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "../support.hpp"
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
@@ -330,4 +332,53 @@ TEST(Stopwatch, restarts_from_now) {
 }
 
 }  // namespace
+TEST(Activity, names_the_innermost_scope_of_the_watched_thread) {
+  const Activity unwatched("OneBit::test::unwatched");
+  const auto before = Activity::seen();
+  EXPECT_STRNE(before.name, "OneBit::test::unwatched");
+  Activity::watch(true);
+  Activity::set_step(7);
+  {
+    const Activity outer("OneBit::test::outer");
+    EXPECT_STREQ(Activity::seen().name, "OneBit::test::outer");
+    EXPECT_EQ(Activity::seen().step, 7);
+    EXPECT_FALSE(Activity::seen().waits);
+    {
+      const Activity waiting("OneBit::test::waiting", waits_for_ranks);
+      const Region within("OneBit::test::within");
+      EXPECT_STREQ(Activity::seen().name, "OneBit::test::within");
+      EXPECT_TRUE(Activity::seen().waits) << "what happens within a wait is that wait";
+      std::thread([] { const Activity other("OneBit::test::other_thread"); }).join();
+      EXPECT_STREQ(Activity::seen().name, "OneBit::test::within");
+    }
+    EXPECT_STREQ(Activity::seen().name, "OneBit::test::outer");
+    EXPECT_FALSE(Activity::seen().waits);
+    const std::uint64_t changes = Activity::seen().changes;
+    Activity::goes_on();
+    EXPECT_EQ(Activity::seen().changes, changes + 1);
+  }
+  EXPECT_STREQ(Activity::seen().name, before.name);
+  Activity::watch(false);
+  const std::uint64_t changes = Activity::seen().changes;
+  Activity::goes_on();
+  EXPECT_EQ(Activity::seen().changes, changes) << "nobody watches";
+}
+
+TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {
+  try {
+    // More than any address space has.
+    const Kokkos::View<char*, Kokkos::HostSpace> view(
+        Kokkos::view_alloc("OneBit::test::huge", Kokkos::WithoutInitializing), std::size_t{1} << 60);
+    FAIL() << "there was memory for it";
+  } catch (const std::exception& error) {
+    const Error described = describe(error);
+    EXPECT_EQ(described.status(), ExitStatus::failed_run);
+    const std::string message = described.what();
+    EXPECT_EQ(message.rfind("memory: ", 0), 0u) << message;
+    for (const char* part : {"OneBit::test::huge", "\n  remedy: use a smaller model"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  }
+}
+
 }  // namespace onebit
