@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace onebit {
@@ -89,13 +90,6 @@ namespace math = ::Kokkos;
 namespace math = ::Kokkos::Experimental;
 #endif
 
-/// The first argument of Kokkos Kernels' BLAS calls: they take an instance since 4.0 and use the default one before.
-#if KOKKOS_VERSION >= 40000
-#define ONEBIT_KERNELS_INSTANCE(exec) exec,
-#else
-#define ONEBIT_KERNELS_INSTANCE(exec)
-#endif
-
 /// Number of threads that an instance runs on (1 for Serial; the resident threads for CUDA).
 template <class Exec>
 int concurrency(const Exec& exec) {
@@ -146,6 +140,15 @@ private:
   Kokkos::Cuda m_exec{m_stream.value};
 };
 #endif
+
+/// To be called by a new thread that is to use an instance: a thread begins on GPU 0, whatever the rank's is.
+template <class Exec>
+void use_device_of(const Exec& exec) {
+  (void)exec;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) cudaSetDevice(exec.cuda_device());
+#endif
+}
 
 /// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
 class Region {

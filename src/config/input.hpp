@@ -20,7 +20,7 @@ enum class Criterion { two_sided, paper };
 enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
 enum class Reconstruction { mean, range };
-enum class Transport { automatic, host, device };
+enum class Transport { automatic, host, device, nccl };
 enum class Collective { flat, hierarchical, dense, automatic };
 enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };

@@ -3,18 +3,14 @@
 
 #include "linalg/gemm.hpp"
 
-#include <KokkosBlas3_gemm.hpp>
+#include <KokkosKernels_config.h>
+
 #include <algorithm>
-#include <type_traits>
 
 #include "linalg/blas.hpp"
+#include "linalg/cublas.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
-#endif
-#ifdef KOKKOS_ENABLE_CUDA
-#include <cublas_v2.h>
-
-#include "base/error.hpp"
 #endif
 
 namespace onebit::linalg {
@@ -54,59 +50,6 @@ void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Rea
 #endif
 }
 
-#ifdef KOKKOS_ENABLE_CUDA
-/// The handle of this process, on the stream of the last instance that used it.
-cublasHandle_t cublas(const Kokkos::Cuda& exec) {
-  static const cublasHandle_t handle = [] {
-    cublasHandle_t created = nullptr;
-    if (cublasCreate(&created) != CUBLAS_STATUS_SUCCESS)
-      throw RunError("cuBLAS", "cublasCreate failed",
-                     "check that the GPU has free memory and the driver is new enough");
-    return created;
-  }();
-  cublasSetStream(handle, exec.cuda_stream());
-  return handle;
-}
-
-template <class Real>
-void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
-               Real alpha, Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
-  // A subview keeps LayoutRight and carries the row stride, which is what the cuBLAS TPL is specialised on.
-  const auto matrix = [](auto rows, Transpose op, int r, int s) {
-    using T = std::remove_pointer_t<decltype(rows.data)>;
-    if (op == Transpose::yes) std::swap(r, s);
-    return Kokkos::subview(MatrixRef<Kokkos::Cuda, T>(rows.data, r, rows.row_stride), Kokkos::ALL,
-                           std::pair<int, int>(0, s));
-  };
-  const auto letter = [](Transpose op) { return op == Transpose::yes ? "T" : "N"; };
-  KokkosBlas::gemm(ONEBIT_KERNELS_INSTANCE(exec) letter(op_a), letter(op_b), alpha, matrix(a, op_a, m, k),
-                   matrix(b, op_b, k, n), beta, matrix(c, Transpose::no, m, n));
-}
-
-template <class Real>
-void gemm_grid_cuda(const Kokkos::Cuda& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k,
-                    Real alpha, MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
-  const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  for (int o = 0; o < outer; ++o) {
-    const auto call = [&](auto strided_batched) {
-      return strided_batched(
-          cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data + o * b.outer_stride,
-          static_cast<int>(b.row_stride), static_cast<long long>(b.inner_stride), a.data + o * a.outer_stride,
-          static_cast<int>(a.row_stride), static_cast<long long>(a.inner_stride), &beta, c.data + o * c.outer_stride,
-          static_cast<int>(c.row_stride), static_cast<long long>(c.inner_stride), inner);
-    };
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if constexpr (std::is_same_v<Real, float>)
-      status = call(cublasSgemmStridedBatched);
-    else
-      status = call(cublasDgemmStridedBatched);
-    if (status != CUBLAS_STATUS_SUCCESS)
-      throw RunError("cuBLAS", "a strided batched product failed with status " + std::to_string(status),
-                     "report this with the model's shape");
-  }
-}
-#endif
-
 }  // namespace
 
 template <class Exec, class Real>
@@ -128,7 +71,7 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
-    gemm_cuda<Real>(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    gemm_cuda<Real>(exec, Precision::fp32, op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #endif
   }
 }
@@ -149,7 +92,7 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
-    gemm_grid_cuda<Real>(exec, outer, inner, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    gemm_grid_cuda<Real>(exec, Precision::fp32, outer, inner, op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #endif
   }
 }

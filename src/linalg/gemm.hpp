@@ -4,7 +4,7 @@
 ///
 /// On the host the product is cut into tiles of C whose size depends on the shape alone, and each tile is one
 /// single-threaded BLAS call (through Kokkos Kernels' BLAS TPL): a threaded BLAS rounds differently with another
-/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS through Kokkos Kernels' cuBLAS TPL.
+/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS (cublas.hpp).
 
 #include <cstddef>
 
