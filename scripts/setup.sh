@@ -48,6 +48,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache patch # build tools
   libopenmpi-dev openmpi-bin                    # MPI
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
+  libdnnl-dev                                   # oneDNN: products in bf16
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
@@ -66,7 +67,7 @@ setup: this system has no apt, so nothing was installed. Provide:
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels
-    of the same version with the BLAS TPL
+    of the same version with the BLAS TPL (and cuBLAS)
 Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
 With Spack:

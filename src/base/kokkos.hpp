@@ -90,6 +90,13 @@ namespace math = ::Kokkos;
 namespace math = ::Kokkos::Experimental;
 #endif
 
+/// The first argument of Kokkos Kernels' BLAS calls: they take an instance since 4.0 and use the default one before.
+#if KOKKOS_VERSION >= 40000
+#define ONEBIT_KERNELS_INSTANCE(exec) exec,
+#else
+#define ONEBIT_KERNELS_INSTANCE(exec)
+#endif
+
 /// Number of threads that an instance runs on (1 for Serial; the resident threads for CUDA).
 template <class Exec>
 int concurrency(const Exec& exec) {

@@ -543,6 +543,9 @@ std::vector<Section> keys(Input& in) {
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+    key.choice("precision", in.model.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
+               "Factors of the products with weights: `bf16` rounds them, and sums and parameters stay in float. Needs "
+               "oneDNN and AVX512_BF16 on the host.");
   }
   {
     Declare key(sections, "data", "Workload `transformer`: the text.");

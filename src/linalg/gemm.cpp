@@ -3,32 +3,38 @@
 
 #include "linalg/gemm.hpp"
 
-#include <KokkosKernels_config.h>
-
-#include <algorithm>
+#include <KokkosBlas3_gemm.hpp>
+#include <limits>
+#include <type_traits>
 
 #include "linalg/blas.hpp"
-#include "linalg/cublas.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
 #endif
+#ifdef KOKKOS_ENABLE_CUDA
+#include "linalg/cublas.hpp"
+#endif
 
 namespace onebit::linalg {
-namespace {
 
-/// Edge of a square tile of C: the largest that leaves 16 tiles or more, so that a product of any shape feeds the
-/// cores of a rank. Measured on two Zen 5 cores, tiles of 256 and 512 reach 90-97 % of threaded OpenBLAS, of 128 80-90 %.
-int tile_edge(int m, int n) {
-  const auto tiles = [=](int edge) { return ((m + edge - 1) / edge) * ((n + edge - 1) / edge); };
-  for (const int edge : {512, 256, 128})
-    if (tiles(edge) >= 16) return edge;
-  return 64;
+TileGrid::TileGrid(int m, int n) : m_rows(m), m_columns(n) {
+  const auto count = [](int extent, int edge) { return (extent + edge - 1) / edge; };
+  long least = std::numeric_limits<long>::max();
+  for (int height = 512; height >= 64; height -= 64)
+    for (int width = 512; width >= 64; width -= 64) {
+      const long down = count(m, height), across = count(n, width), read = m * across + n * down;
+      if (down * across < 16 || read >= least) continue;
+      least = read;
+      row_edge = height;
+      column_edge = width;
+    }
+  rows = count(m, row_edge);
+  columns = count(n, column_edge);
 }
 
-/// One product on the calling thread.
 template <class Real>
-void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
-                        Rows<const Real> b, Real beta, Rows<Real> c) {
+void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
+                         Rows<const Real> b, Real beta, Rows<Real> c) {
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -50,6 +56,44 @@ void gemm_single_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Rea
 #endif
 }
 
+namespace {
+
+#ifdef KOKKOS_ENABLE_CUDA
+template <class Real>
+void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
+               Real alpha, Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
+  // A subview keeps LayoutRight and carries the row stride, which is what the cuBLAS TPL is specialised on.
+  const auto matrix = [](auto rows, Transpose op, int r, int s) {
+    using T = std::remove_pointer_t<decltype(rows.data)>;
+    if (op == Transpose::yes) std::swap(r, s);
+    return Kokkos::subview(MatrixRef<Kokkos::Cuda, T>(rows.data, r, rows.row_stride), Kokkos::ALL,
+                           std::pair<int, int>(0, s));
+  };
+  const auto letter = [](Transpose op) { return op == Transpose::yes ? "T" : "N"; };
+  KokkosBlas::gemm(ONEBIT_KERNELS_INSTANCE(exec) letter(op_a), letter(op_b), alpha, matrix(a, op_a, m, k),
+                   matrix(b, op_b, k, n), beta, matrix(c, Transpose::no, m, n));
+}
+
+template <class Real>
+void gemm_grid_cuda(const Kokkos::Cuda& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k,
+                    Real alpha, MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
+  const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  for (int o = 0; o < outer; ++o) {
+    const auto call = [&](auto strided_batched) {
+      return strided_batched(
+          cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data + o * b.outer_stride,
+          static_cast<int>(b.row_stride), static_cast<long long>(b.inner_stride), a.data + o * a.outer_stride,
+          static_cast<int>(a.row_stride), static_cast<long long>(a.inner_stride), &beta, c.data + o * c.outer_stride,
+          static_cast<int>(c.row_stride), static_cast<long long>(c.inner_stride), inner);
+    };
+    if constexpr (std::is_same_v<Real, float>)
+      check(call(cublasSgemmStridedBatched), "a strided batched product");
+    else
+      check(call(cublasDgemmStridedBatched), "a strided batched product");
+  }
+}
+#endif
+
 }  // namespace
 
 template <class Exec, class Real>
@@ -58,20 +102,21 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if (m == 0 || n == 0) return;
   if constexpr (is_host<Exec>) {
     const SingleThreadedBlas single_threaded;
-    const int edge = tile_edge(m, n);
-    const int rows = (m + edge - 1) / edge, columns = (n + edge - 1) / edge;
+    const TileGrid tiles(m, n);
     Kokkos::parallel_for(
-        "OneBit::linalg::gemm", Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, rows * columns),
+        "OneBit::linalg::gemm",
+        Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, tiles.rows * tiles.columns),
         [=](int tile) {
-          const int i = tile % rows * edge, j = tile / rows * edge;
+          const int row = tile % tiles.rows, column = tile / tiles.rows;
+          const int i = row * tiles.row_edge, j = column * tiles.column_edge;
           const Rows<const Real> a_tile{a.data + (op_a == Transpose::yes ? i : i * a.row_stride), a.row_stride};
           const Rows<const Real> b_tile{b.data + (op_b == Transpose::yes ? j * b.row_stride : j), b.row_stride};
-          gemm_single_thread<Real>(op_a, op_b, std::min(edge, m - i), std::min(edge, n - j), k, alpha, a_tile, b_tile,
-                                   beta, {c.data + i * c.row_stride + j, c.row_stride});
+          gemm_on_this_thread<Real>(op_a, op_b, tiles.height(row), tiles.width(column), k, alpha, a_tile, b_tile, beta,
+                                    {c.data + i * c.row_stride + j, c.row_stride});
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
-    gemm_cuda<Real>(exec, Precision::fp32, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    gemm_cuda<Real>(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #endif
   }
 }
@@ -85,17 +130,22 @@ void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose
     Kokkos::parallel_for(
         "OneBit::linalg::gemm_grid", Kokkos::RangePolicy<Exec>(exec, 0, outer * inner), [=](int index) {
           const std::size_t o = index / inner, i = index % inner;
-          gemm_single_thread<Real>(op_a, op_b, m, n, k, alpha,
-                                   {a.data + o * a.outer_stride + i * a.inner_stride, a.row_stride},
-                                   {b.data + o * b.outer_stride + i * b.inner_stride, b.row_stride}, beta,
-                                   {c.data + o * c.outer_stride + i * c.inner_stride, c.row_stride});
+          gemm_on_this_thread<Real>(op_a, op_b, m, n, k, alpha,
+                                    {a.data + o * a.outer_stride + i * a.inner_stride, a.row_stride},
+                                    {b.data + o * b.outer_stride + i * b.inner_stride, b.row_stride}, beta,
+                                    {c.data + o * c.outer_stride + i * c.inner_stride, c.row_stride});
         });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
-    gemm_grid_cuda<Real>(exec, Precision::fp32, outer, inner, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    gemm_grid_cuda<Real>(exec, outer, inner, op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #endif
   }
 }
+
+template void gemm_on_this_thread<float>(Transpose, Transpose, int, int, int, float, Rows<const float>,
+                                         Rows<const float>, float, Rows<float>);
+template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, double, Rows<const double>,
+                                          Rows<const double>, double, Rows<double>);
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \

@@ -4,7 +4,7 @@
 ///
 /// On the host the product is cut into tiles of C whose size depends on the shape alone, and each tile is one
 /// single-threaded BLAS call (through Kokkos Kernels' BLAS TPL): a threaded BLAS rounds differently with another
-/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS (cublas.hpp).
+/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS through Kokkos Kernels' cuBLAS TPL.
 
 #include <cstddef>
 
@@ -21,11 +21,30 @@ struct Rows {
   std::size_t row_stride;
 };
 
+/// How C (m, n) is cut into tiles, by its shape alone: into 16 or more, so that a product of any shape feeds the cores
+/// of a rank, of edges between 64 and 512, such that the tiles together read the fewest elements of A and B.
+struct TileGrid {
+  int row_edge = 64, column_edge = 64;
+  int rows, columns;  ///< of tiles
+
+  TileGrid(int m, int n);
+  int height(int row) const { return row + 1 < rows ? row_edge : m_rows - row * row_edge; }
+  int width(int column) const { return column + 1 < columns ? column_edge : m_columns - column * column_edge; }
+
+private:
+  int m_rows, m_columns;
+};
+
 /// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C.
 /// With β = 0, C need not be initialised. Instantiated for float and double.
 template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c);
+
+/// gemm in host memory by the calling thread alone; needs a SingleThreadedBlas (blas.hpp) around the parallel region.
+template <class Real>
+void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
+                         Rows<const Real> b, Real beta, Rows<Real> c);
 
 /// A grid of (outer, inner) matrices in one buffer: matrix (o, i) begins at data[o * outer_stride + i * inner_stride].
 /// Attention's heads are such a grid (batch, head) inside the projections.

@@ -14,6 +14,7 @@
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
+#include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
@@ -79,7 +80,9 @@ public:
   /// \param predictions P, predicted rows of a step, of all samples together
   /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
   ///                    before each residual
-  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout);
+  /// \param product     multiplies by the weights
+  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout,
+              linalg::MatrixProduct<Exec, Real> product = linalg::MatrixProduct<Exec, Real>());
 
   /// Mean cross entropy (natural logarithm) over the P predictions, without dropout: for evaluation.
   double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
@@ -110,11 +113,11 @@ private:
   Dropout<Real> attention_dropout(int layer) const;
   Dropout<Real> residual_dropout(int k) const;
   RealMatrix rows_of(const Buffer& buffer, int slice, int columns) const;
-  RealMatrix probabilities(int layer) const;
-  RealMatrix scores() const;
+  VectorRef<Exec, Real> attention_log_sums(int layer) const;
 
   Shape m_shape;
   ParameterOffsets m_offsets;
+  linalg::MatrixProduct<Exec, Real> m_product;
   Attention<Exec, Real> m_attention;
   int m_rows, m_predictions;  ///< N = B*T, P
   Real m_dropout;
@@ -127,7 +130,7 @@ private:
   Buffer m_norm_input, m_norm_output;         ///< z and n, (2 L + 1, N, H)
   Buffer m_mean, m_reciprocal_std;            ///< (2 L + 1, N)
   Buffer m_qkv;                               ///< (L, N, 3 H)
-  Buffer m_probabilities;                     ///< (L, B*A*T, T), before dropout
+  Buffer m_attention_log_sums;                ///< (L, B*A*T)
   Buffer m_context;                           ///< (L, N, H)
   Buffer m_feed_forward;                      ///< (L, N, F), before GELU
   Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; BERT only, as the next two lines
@@ -137,7 +140,7 @@ private:
   Buffer m_logits;                            ///< (P, V), or their gradient
 
   // Scratch.
-  Buffer m_scores;                 ///< (B*A*T, T): dropped probabilities; gradients of scores
+  Buffer m_attention_scratch;      ///< scores and their gradients, of some queries
   Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output; its gradient; that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout

@@ -34,7 +34,7 @@ class Onebit(CMakePackage, CudaPackage):
     for arch in CudaPackage.cuda_arch_values:
         with when(f"+cuda cuda_arch={arch}"):
             depends_on(f"kokkos+cuda+cuda_lambda cuda_arch={arch}")
-            depends_on(f"kokkos-kernels+cuda cuda_arch={arch}")
+            depends_on(f"kokkos-kernels+cuda+cublas cuda_arch={arch}")
     # onebit-sweep, report.py and study.py
     depends_on("python@3.9:", type="run")
     depends_on("py-matplotlib", type="run")
