@@ -58,7 +58,15 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
 }
 
 linalg::Precision precision(const config::Input& input) {
-  return input.model.precision == config::Precision::bf16 ? linalg::Precision::bf16 : linalg::Precision::fp32;
+  switch (input.model.precision) {
+    case config::Precision::tf32:
+      return linalg::Precision::tf32;
+    case config::Precision::bf16:
+      return linalg::Precision::bf16;
+    case config::Precision::fp32:
+      break;
+  }
+  return linalg::Precision::fp32;
 }
 
 bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }
