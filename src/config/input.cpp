@@ -25,6 +25,7 @@ const Words<Collective> collective_words = {{"flat", Collective::flat},
                                             {"dense", Collective::dense},
                                             {"auto", Collective::automatic}};
 const Words<WorkloadKind> workload_words = {{"transformer", WorkloadKind::transformer},
+                                            {"classification", WorkloadKind::classification},
                                             {"quadratic", WorkloadKind::quadratic},
                                             {"replay", WorkloadKind::replay},
                                             {"synthetic", WorkloadKind::synthetic}};
@@ -488,8 +489,9 @@ std::vector<Section> keys(Input& in) {
         "begin at step 1 where there is none. Else the file to go on from.");
     key.text(
         "initialize_from", in.checkpoint.initialize_from,
-        "Checkpoint of an earlier run with the same parameters: step 1 begins with them, and all else anew (a next "
-        "phase of training). `warmup.from` takes its variance too. Empty begins with those of the workload.");
+        "Checkpoint of an earlier run: step 1 begins with its parameters, and all else anew (a next phase of training, "
+        "fine-tuning; docs/checkpoint.md says which models fit). `warmup.from` takes its variance too, of the same "
+        "model. Empty begins with those of the workload.");
   }
   {
     Declare key(sections, "comm", "Communication.");
@@ -517,7 +519,9 @@ std::vector<Section> keys(Input& in) {
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");
     key.choice("kind", in.workload.kind, workload_words,
-               "`transformer` trains on text; `quadratic` is a noisy convex quadratic with known optimum; `replay` "
+               "`transformer` trains a language model on text; `classification` trains the same with a head that tells "
+               "labelled texts apart (docs/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with "
+               "known optimum; `replay` "
                "reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
     key.real("compute_time_ms", in.workload.compute_time_ms, 0, infinity,
              "Time that a step's gradient takes: the rank computes and sleeps for the rest, for experiments in which "
@@ -525,7 +529,7 @@ std::vector<Section> keys(Input& in) {
     key.integer("parameters", in.workload.parameters, 1, unbounded, "Parameters of workload `synthetic`.");
   }
   {
-    Declare key(sections, "model", "Workload `transformer`: the shape.");
+    Declare key(sections, "model", "Workloads `transformer` and `classification`: the shape.");
     key.choice("architecture", in.model.architecture, {{"bert", Architecture::bert}, {"gpt", Architecture::gpt}},
                "`bert`: post-LayerNorm encoder, masked language model; `gpt`: pre-LayerNorm decoder, causal.");
     std::vector<std::string> preset_names;
@@ -545,7 +549,10 @@ std::vector<Section> keys(Input& in) {
                "oneDNN and AVX512_BF16 on the host.");
   }
   {
-    Declare key(sections, "data", "Workload `transformer`: the text.");
+    Declare key(
+        sections, "data",
+        "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
+        "which must be that of the pre-training, and the labelled texts.");
     key.list("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
     key.choice("tokenizer", in.data.tokenizer,
                {{"bytes", Tokenizer::bytes},
@@ -558,6 +565,10 @@ std::vector<Section> keys(Input& in) {
     key.text("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
     key.real("validation_fraction", in.data.validation_fraction, 0, 0.9,
              "Share of the text, at its end, that is kept for validation.", false);
+    key.text("labelled", in.data.labelled,
+             "Workload `classification`: training file, each line a label, a tab and a text.");
+    key.text("labelled_validation", in.data.labelled_validation,
+             "Workload `classification`: validation file of the same form, with other texts.");
   }
   {
     Declare key(sections, "quadratic",
@@ -720,6 +731,13 @@ void check(const Input& in, int ranks) {
   if (in.checkpoint.restart.empty())
     refuse("checkpoint.restart", "checkpoint.restart is empty", "give none, auto or a file");
   switch (in.workload.kind) {
+    case WorkloadKind::classification:
+      for (const auto& [path, file] : {std::make_pair("data.labelled", &in.data.labelled),
+                                       std::make_pair("data.labelled_validation", &in.data.labelled_validation)})
+        if (file->empty())
+          refuse(path, "workload classification needs labelled texts to train on and others to validate with",
+                 std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
+      [[fallthrough]];
     case WorkloadKind::transformer:
       if (in.model.hidden % in.model.heads != 0)
         refuse("model.heads",

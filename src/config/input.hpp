@@ -12,7 +12,7 @@
 namespace onebit::config {
 
 enum class Backend { serial, openmp, cuda };
-enum class WorkloadKind { transformer, quadratic, replay, synthetic };
+enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
 enum class Precision { fp32, bf16 };
 enum class Tokenizer { bytes, characters, sentencepiece };
@@ -141,6 +141,8 @@ struct Input {
     int vocabulary = 8192;
     std::string cache;
     double validation_fraction = 0.1;
+    std::string labelled;
+    std::string labelled_validation;
   } data;
   struct {
     int dimension = 1000;

@@ -112,6 +112,26 @@ void Layers<Exec, Real>::bias_gelu_backward(const Exec& exec, Matrix input, Matr
   add_partial_sums(exec, sums, d_bias);
 }
 
+template <class Exec, class Real>
+void Layers<Exec, Real>::bias_tanh(const Exec& exec, ConstVector bias, Matrix matrix) {
+  const int columns = matrix.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::bias_tanh", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int j) { matrix(r, j) = math::tanh(matrix(r, j) + bias(j)); });
+      });
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::bias_tanh_backward(const Exec& exec, ConstMatrix output, Matrix gradient, Vector scratch,
+                                            Vector d_bias) {
+  const int columns = gradient.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::bias_tanh_backward", gradient.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int j) { gradient(r, j) *= Real(1) - output(r, j) * output(r, j); });
+      });
+  add_bias_backward(exec, gradient, scratch, d_bias);
+}
+
 /// The statistics of row r of norm.input, and the normalised row.
 template <class Exec, class Real>
 KOKKOS_FORCEINLINE_FUNCTION void normalize_row(const RowTeam<Exec>& team, int r, const LayerNorm<Exec, Real>& norm) {
@@ -289,6 +309,22 @@ void Layers<Exec, Real>::cross_entropy(const Exec& exec, ConstVector bias, Indic
           losses(p) = math::log(sum) + largest - target_logit;
           if (wants_gradient) logits(p, target(p)) -= Real(1);
         });
+      });
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::is_right(const Exec& exec, Indices target, ConstMatrix logits, Vector right) {
+  const int columns = logits.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::is_right", logits.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
+        const int wanted = target(p);
+        const Real logit = logits(p, wanted);
+        // Written so that a NaN is as good as anything.
+        const Real as_good = team.sum(columns, [&](int j) {
+          const Real other = logits(p, j);
+          return Real(j < wanted ? !(other < logit) : j > wanted ? !(other <= logit) : other != logit);
+        });
+        team.once([&] { right(p) = Real(as_good == 0); });
       });
 }
 

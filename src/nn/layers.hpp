@@ -80,6 +80,14 @@ struct Layers {
   /// \param scratch row_block_count(N) * C elements
   static void bias_gelu_backward(const Exec& exec, Matrix input, Matrix gradient, Vector scratch, Vector d_bias);
 
+  /// matrix (N, C) ← tanh(matrix + bias (C)).
+  static void bias_tanh(const Exec& exec, ConstVector bias, Matrix matrix);
+
+  /// gradient (N, C) ← gradient · (1 − output²), and d_bias (C) += the sum of its rows.
+  /// \param output  what bias_tanh left
+  /// \param scratch row_block_count(N) * C elements
+  static void bias_tanh_backward(const Exec& exec, ConstMatrix output, Matrix gradient, Vector scratch, Vector d_bias);
+
   static void layer_norm(const Exec& exec, const Norm& norm);
 
   /// The end of each half of a layer: norm.input ← residual + dropout(norm.input + bias), then layer_norm.
@@ -116,6 +124,10 @@ struct Layers {
   /// losses(p) = −ln softmax(logits(p, ·) + bias) at target(p): logits (P, V), bias (V) or empty, target (P).
   static void cross_entropy(const Exec& exec, ConstVector bias, Indices target, CrossEntropyOutput output,
                             Matrix logits, Vector losses);
+
+  /// right(p) ← 1 where logits(p, target(p)) is the greatest of row p, of equal ones the first, else 0; also where a
+  /// logit is NaN. logits (P, V), with their bias.
+  static void is_right(const Exec& exec, Indices target, ConstMatrix logits, Vector right);
 
   /// total (C) += scale · the rows of partial (blocks, C), one after the other.
   static void add_partial_sums(const Exec& exec, ConstMatrix partial, Vector total, Real scale = 1);

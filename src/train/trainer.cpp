@@ -167,16 +167,19 @@ Agreement agree(const Communicator& communicator, double loss, double square_nor
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
-/// Mean over all ranks' validation samples; NaN for a workload without.
+/// Means over all ranks' validation samples; NaN for a workload without.
+struct Validation {
+  double loss = nothing, accuracy = nothing;
+};
 template <class Exec>
-double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
-                const Vector<Exec, float>& x, Deferred& deferred) {
+Validation validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
+                    const Vector<Exec, float>& x, Deferred& deferred) {
   const Region region("OneBit::train::validate");
   workload::LossSum mine;
   deferred([&] { mine = workload.validation_loss(exec, x); });
-  double sums[2] = {mine.sum, mine.samples};
-  communicator.sum(sums, 2);
-  return sums[1] > 0 ? sums[0] / sums[1] : nothing;
+  double sums[3] = {mine.sum, mine.right, mine.samples};
+  communicator.sum(sums, 3);
+  return sums[2] > 0 ? Validation{sums[0] / sums[2], sums[1] / sums[2]} : Validation();
 }
 
 /// The most of any rank.
@@ -228,6 +231,7 @@ public:
                 record.loss, record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second,
                 static_cast<long>(left) / 60, static_cast<long>(left) % 60);
     if (validated) std::printf("  validation loss %.4f", record.validation_loss);
+    if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);
     std::printf("\n");
     std::fflush(stdout);
   }
@@ -325,6 +329,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   resolved.comm.collective = averaging.collective;
   if (checkpoints.restarts()) resolved.warmup.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
+  std::string initialized;  // with what, in words
   const Communicator bucket_communicator(communicator.get());
   const auto overlapped_average = make_overlapped_average<Exec>(resolved, bucket_communicator, tensors.size());
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
@@ -335,7 +340,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     workload->initialize(exec, x);
     const std::string& from = input.checkpoint.initialize_from;
     if (!from.empty() && !checkpoints.restarts())
-      located(input.where("checkpoint.initialize_from"), [&] { read_parameters(exec, from, x); });
+      located(input.where("checkpoint.initialize_from"),
+              [&] { initialized = read_parameters(exec, from, tensors, x); });
     algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
@@ -355,6 +361,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
     std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
                 averaging.reason.c_str());
+    if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
     if (ranks > 1 && !any_thread_may_call())
@@ -363,7 +370,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
           "averaged after the backward pass, not in buckets beside it\n");
   }
 
-  Run<Exec> run{resolved, x, *algorithm, *results};
+  Run<Exec> run{resolved, tensors, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
   const Watchdog watchdog(communicator, input.run.output, input.where("run.output"), input.run.watchdog_seconds,
                           stop_signal);
@@ -412,7 +419,9 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
 
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
-    record.validation_loss = validates ? validate(exec, communicator, *workload, x, deferred) : nothing;
+    const Validation validation = validates ? validate(exec, communicator, *workload, x, deferred) : Validation();
+    record.validation_loss = validation.loss;
+    record.validation_accuracy = validation.accuracy;
     const int check_every = input.run.check_replicas_every;
     if (ranks > 1 && check_every > 0 && state.synchronised && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);

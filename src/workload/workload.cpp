@@ -43,6 +43,7 @@ std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Inp
     case config::WorkloadKind::synthetic:
       return std::make_unique<Synthetic<Exec>>(exec, input, share);
     case config::WorkloadKind::transformer:
+    case config::WorkloadKind::classification:
       break;
   }
   return std::make_unique<Transformer<Exec>>(exec, input, share);

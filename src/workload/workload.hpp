@@ -32,6 +32,7 @@ void check_memory(const config::Input& input, const std::vector<std::string>& ke
 struct LossSum {
   double sum = 0;
   double samples = 0;
+  double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of the share of a sample's predictions that are right
 };
 
 template <class Exec>

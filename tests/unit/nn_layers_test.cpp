@@ -267,6 +267,69 @@ TYPED_TEST(Layer, bias_gelu_gradient) {
   EXPECT_LE(gradient_error(f, bias.values, d_bias.array().values), gradient_tolerance);
 }
 
+// ---- the head of classes ----
+
+TYPED_TEST(Layer, bias_tanh_equals_reference) {
+  this->for_both_types([&](auto real) {
+    using Real = decltype(real);
+    using Kernels = Layers<TypeParam, Real>;
+    for (const Extents& e : extents) {
+      const auto values = random_array<Real>(e.rows, e.columns, 1), bias = random_array<Real>(1, e.columns, 2);
+      const auto d_output = random_array<Real>(e.rows, e.columns, 3);
+      const DeviceArray<TypeParam, Real> x(values), b(bias), d(d_output), d_bias(bias);
+      const DeviceArray<TypeParam, Real> scratch(row_block_count<TypeParam>(e.rows), e.columns);
+      Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+      EXPECT_LE(relative_error(x.array(), bias_tanh_ref(in_double(bias), in_double(values))), rounding<Real>);
+
+      Kernels::bias_tanh_backward(this->exec, x.matrix(), d.matrix(), scratch.vector(), d_bias.vector());
+      Array<double> sums = in_double(bias);
+      const auto d_input = bias_tanh_backward_ref(in_double(bias), in_double(values), in_double(d_output), sums);
+      EXPECT_LE(relative_error(d.array(), d_input), rounding<Real>);
+      EXPECT_LE(relative_error(d_bias.array(), sums), rounding<Real>);
+    }
+  });
+}
+
+TYPED_TEST(Layer, bias_tanh_gradient) {
+  using Kernels = Layers<TypeParam, double>;
+  const int rows = 40, columns = 9;
+  const auto weights = random_array(rows, columns, 3);
+  auto values = random_array(rows, columns, 1), bias = random_array(1, columns, 2);
+  const auto f = [&] {
+    const DeviceArray<TypeParam, double> x(values), b(bias);
+    Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+    return weighted_sum(weights, x.array());
+  };
+  const DeviceArray<TypeParam, double> x(values), b(bias), d(weights), d_bias(1, columns);
+  const DeviceArray<TypeParam, double> scratch(row_block_count<TypeParam>(rows), columns);
+  Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+  Kernels::bias_tanh_backward(this->exec, x.matrix(), d.matrix(), scratch.vector(), d_bias.vector());
+  EXPECT_LE(gradient_error(f, values.values, d.array().values), gradient_tolerance);
+  EXPECT_LE(gradient_error(f, bias.values, d_bias.array().values), gradient_tolerance);
+}
+
+TYPED_TEST(Layer, is_right_equals_reference) {
+  for (const Extents& e : extents) {
+    Array<float> logits = random_array<float>(e.rows, e.columns, 1);
+    for (float& logit : logits.values) logit = std::round(4 * logit);  // so that many are equal
+    if (e.rows > 2) logits(1, e.columns / 2) = std::nanf("");
+    const std::vector<int> drawn = test::random_integers(e.rows, e.columns, 2);
+    std::vector<int> greatest(e.rows);
+    for (int p = 0; p < e.rows; ++p)
+      for (int j = 0; j < e.columns; ++j)
+        if (logits(p, j) > logits(p, greatest[p])) greatest[p] = j;
+    const DeviceArray<TypeParam, float> x(logits), right(1, e.rows);
+    double rights = 0;
+    for (const std::vector<int>& target : {drawn, greatest}) {
+      Layers<TypeParam, float>::is_right(this->exec, test::to_device<TypeParam>(target), x.matrix(), right.vector());
+      const std::vector<float> expected = is_right_ref(logits, target);
+      for (int p = 0; p < e.rows; ++p) EXPECT_EQ(right.array()(p), expected[p]) << p;
+      rights += std::count(expected.begin(), expected.end(), 1.0f);
+    }
+    EXPECT_GE(rights, e.rows - 1);
+  }
+}
+
 // ---- layer normalisation ----
 
 /// A residual_layer_norm with all its arrays: z = residual + dropout(branch + bias), output = LayerNorm(z).
