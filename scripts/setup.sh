@@ -4,13 +4,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda]
+Usage: scripts/setup.sh [--cuda] [--fuzz]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
 Elsewhere: says what to provide.
 
   --cuda   also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
+  --fuzz   also install clang, for the fuzzers of tests/fuzz
   --help   this text
 
 Environment:
@@ -30,9 +31,11 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 flavours=(host)
+fuzz=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
+    --fuzz) fuzz=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -44,6 +47,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache patch # build tools
   libopenmpi-dev openmpi-bin                    # MPI
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
+  libdnnl-dev                                   # oneDNN: products in bf16
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
@@ -53,6 +57,10 @@ packages=(
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
+
+if [[ $fuzz == yes ]]; then
+  packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
+fi
 
 without_apt() {
   cat >&2 <<'TEXT'

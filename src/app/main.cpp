@@ -16,6 +16,7 @@
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
+#include "bench/kernels.hpp"
 #include "config/input.hpp"
 #include "scale/predict.hpp"
 #include "train/build_info.hpp"
@@ -146,6 +147,8 @@ int main(int argc, char** argv) {
   bench_command->require_subcommand(1);
   const CLI::App* const collective_command = input_command(
       *bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv");
+  const CLI::App* const kernels_command = input_command(
+      *bench_command, "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv");
   CLI::App* const checkpoint_command = app.add_subcommand("checkpoint", "look at a checkpoint");
   checkpoint_command->require_subcommand(1);
   const auto file_command = [&](const char* name, const char* meaning) {
@@ -176,13 +179,15 @@ int main(int argc, char** argv) {
     if (unparsed)
       throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + unparsed->what() +
                                                    "\n  remedy: see onebit --help, or --help behind a command");
-    if (*train_command || *collective_command) {
+    if (*train_command || *collective_command || *kernels_command) {
       const config::Input input = read_input(world, path, overrides);
       on_backend(world, input, [&](const auto& exec) {
         if (*train_command)
           status = train::train(exec, input, world);
-        else
+        else if (*collective_command)
           bench::collective(exec, input, world);
+        else
+          bench::kernels(exec, input, world);
       });
     }
     if (*validate_command) {

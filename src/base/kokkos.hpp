@@ -81,6 +81,13 @@ struct BackendName<Kokkos::Cuda> {
 #define ONEBIT_IF_CUDA(M)
 #endif
 
+/// The fastest execution space of this build whose memory is the host's.
+#if defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
+using HostExec = Kokkos::OpenMP;
+#else
+using HostExec = Kokkos::Serial;
+#endif
+
 /// M(Exec) for each execution space in this build: explicit instantiations and dispatch tables are made with it.
 #define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
 

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
+#include <mutex>
 
 namespace onebit {
 namespace {
@@ -54,7 +56,72 @@ double group_limit() {
   return least;
 }
 
+/// What ViewMemory counts. Kokkos's callbacks are plain functions.
+struct ViewBytes {
+  std::mutex mutex;
+  std::map<std::string, double> of_folder;
+  double total = 0, peak = 0;
+  Kokkos::Tools::Experimental::EventSet before{};  ///< a tool's own callbacks
+};
+ViewBytes& view_bytes() {
+  static ViewBytes bytes;
+  return bytes;
+}
+
+void count(const char* label, double change) {
+  const std::string name = label, prefix = "OneBit::";
+  if (name.compare(0, prefix.size(), prefix) != 0) return;
+  const std::string folder = name.substr(prefix.size(), name.find(':', prefix.size()) - prefix.size());
+  ViewBytes& bytes = view_bytes();
+  const std::lock_guard<std::mutex> lock(bytes.mutex);
+  bytes.of_folder[folder] += change;
+  bytes.total += change;
+  bytes.peak = std::max(bytes.peak, bytes.total);
+}
+
+void allocated(const Kokkos::Tools::SpaceHandle space, const char* label, const void* data, const std::uint64_t size) {
+  count(label, static_cast<double>(size));
+  if (view_bytes().before.allocate_data) view_bytes().before.allocate_data(space, label, data, size);
+}
+void freed(const Kokkos::Tools::SpaceHandle space, const char* label, const void* data, const std::uint64_t size) {
+  count(label, -static_cast<double>(size));
+  if (view_bytes().before.deallocate_data) view_bytes().before.deallocate_data(space, label, data, size);
+}
+
 }  // namespace
+
+double peak_host_memory() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.compare(0, 6, "VmHWM:") == 0) return 1024 * std::stod(line.substr(6));
+  return 0;
+}
+
+ViewMemory::ViewMemory() {
+  using namespace Kokkos::Tools::Experimental;
+  ViewBytes& bytes = view_bytes();
+  bytes.before = get_callbacks();
+  bytes.of_folder.clear();
+  bytes.total = bytes.peak = 0;
+  set_allocate_data_callback(allocated);
+  set_deallocate_data_callback(freed);
+}
+
+ViewMemory::~ViewMemory() {
+  Kokkos::Tools::Experimental::set_allocate_data_callback(view_bytes().before.allocate_data);
+  Kokkos::Tools::Experimental::set_deallocate_data_callback(view_bytes().before.deallocate_data);
+}
+
+double ViewMemory::of(const std::string& folder) const {
+  const std::lock_guard<std::mutex> lock(view_bytes().mutex);
+  const auto found = view_bytes().of_folder.find(folder);
+  return found == view_bytes().of_folder.end() ? 0 : found->second;
+}
+
+double ViewMemory::peak() const {
+  const std::lock_guard<std::mutex> lock(view_bytes().mutex);
+  return view_bytes().peak;
+}
 
 double available_host_memory() { return std::min(unused_memory(), group_limit()); }
 

@@ -110,9 +110,9 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
   constexpr std::size_t block_words = std::size_t{1} << 19;  // 4 MiB
   constexpr std::size_t block_bytes = block_words * sizeof(std::uint64_t);
   const Descriptor file(path, O_RDONLY);
-  std::vector<std::uint64_t> words(block_words);
-  std::uint64_t sum = 0;
   const std::uint64_t bytes = size > seal_bytes ? size - seal_bytes : 0;
+  std::vector<std::uint64_t> words(std::min<std::uint64_t>(block_words, bytes / sizeof(std::uint64_t) + 1));
+  std::uint64_t sum = 0;
   for (std::uint64_t at = block_bytes * rank; at < bytes; at += block_bytes * ranks) {
     const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes - at));
     const std::size_t used = (count + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);

@@ -9,17 +9,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "bench/measurement.hpp"
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
-#include "report/csv.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -169,11 +168,6 @@ double wrong_elements(const Communicator& communicator, const Vector<Exec, float
   return wrong;
 }
 
-/// The value below which a share of the sorted values lies.
-double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
-}
-
 /// What was measured of one average of one length. Times in seconds.
 struct Measurement {
   double min, mean, max;         ///< over ranks, of each rank's mean over the repetitions
@@ -208,19 +202,17 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
   };
   Measurement result{};
   result.min = std::numeric_limits<double>::infinity();
-  std::vector<double> slowest(repetitions);
   for (int rank = 0; rank < ranks; ++rank) {
     double sum = 0;
-    for (int repetition = 0; repetition < repetitions; ++repetition) {
-      sum += value(rank, repetition);
-      slowest[repetition] = std::max(slowest[repetition], value(rank, repetition));
-    }
+    for (int repetition = 0; repetition < repetitions; ++repetition) sum += value(rank, repetition);
     const double mean = sum / repetitions;
     result.min = std::min(result.min, mean);
     result.max = std::max(result.max, mean);
     result.mean += mean / ranks;
     result.wire_bytes = std::max(result.wire_bytes, value(rank, repetitions));
   }
+  std::vector<double> slowest = slowest_rank(communicator, mine);
+  slowest.resize(repetitions);
   std::sort(slowest.begin(), slowest.end());
   result.median = quantile(slowest, 0.5);
   result.percentile_99 = quantile(slowest, 0.99);
@@ -246,18 +238,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
   const int rank = communicator.rank(), ranks = communicator.size();
   const std::size_t hosts = comm::ranks_by_host(communicator.hosts()).size();
   const char* const network = std::getenv("ONEBIT_NETWORK");
-  std::unique_ptr<report::CsvFile> file;
-  communicator.collectively([&] {
-    if (rank > 0) return;
-    std::error_code error;
-    std::filesystem::create_directories(input.run.output, error);
-    try {
-      file = std::make_unique<report::CsvFile>(input.run.output + "/collective.csv", columns);
-    } catch (const std::exception&) {
-      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
-                       "name a directory that you may write, with free space");
-    }
-  });
+  const std::unique_ptr<report::CsvFile> file = open_csv(input, communicator, "collective.csv", columns);
   if (rank == 0) {
     std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
                 BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);

@@ -4,6 +4,7 @@
 #include "comm/allreduce.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/parallel.hpp"
 
@@ -65,7 +66,10 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
   m_received = Words("OneBit::comm::received", chunks * message);
   m_gathered = Words("OneBit::comm::gathered", chunks * message);
   m_recompressed = Words("OneBit::comm::recompressed", message);
-  if (local == nullptr) return;
+  if (local == nullptr) {
+    m_last = Words("OneBit::comm::last", chunks * message);
+    return;
+  }
   m_shard_messages = Words("OneBit::comm::shard_messages", longest);
   m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
 }
@@ -82,18 +86,7 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     divide(exec, m_local->ranks(), shard);
     times.add(Phase::allreduce, watch.restart());
   }
-  if (!m_error_feedback)
-    for (const auto& feedback : {m_worker, m_server}) {
-      Kokkos::deep_copy(exec, feedback.c, 0.0f);
-      Kokkos::deep_copy(exec, feedback.scales, 0u);
-    }
-
-  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send};
-  const compress::Compression<Exec> server{m_across.rank(), 1, m_mean, m_server, m_recompressed};
-  if (m_across.overlaps() && m_across.ranks() > 1)
-    exchange_in_parts(exec, worker, server, shard, times);
-  else
-    exchange_at_once(exec, worker, server, shard, times);
+  exchange(exec, shard, {}, true, times);
 
   watch.restart();
   if (m_local != nullptr) {
@@ -112,11 +105,38 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
   }
 }
 
+template <class Exec>
+void CompressedAllreduce<Exec>::average_in_messages(const Exec& exec, const Vector<Exec, float>& x,
+                                                    const compress::MovingAverage<Exec>& average, PhaseTimes& times) {
+  const Region region("OneBit::comm::compressed_allreduce");
+  exchange(exec, x, average, false, times);
+}
+
+template <class Exec>
+void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, float>& shard,
+                                         const compress::MovingAverage<Exec>& average, bool decompresses,
+                                         PhaseTimes& times) {
+  if (!m_error_feedback)
+    for (const auto& feedback : {m_worker, m_server}) {
+      Kokkos::deep_copy(exec, feedback.c, 0.0f);
+      Kokkos::deep_copy(exec, feedback.scales, 0u);
+    }
+
+  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send, average};
+  const compress::Compression<Exec> server{m_across.rank(), 1, m_mean, m_server, m_recompressed};
+  if (m_across.overlaps() && m_across.ranks() > 1)
+    exchange_in_parts(exec, worker, server, shard, decompresses, times);
+  else
+    exchange_at_once(exec, worker, server, shard, decompresses, times);
+  if (m_local == nullptr) std::swap(m_gathered, m_last);
+}
+
 /// The plain path: one collective a phase.
 template <class Exec>
 void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
                                                  const compress::Compression<Exec>& server,
-                                                 const Vector<Exec, float>& shard, PhaseTimes& times) {
+                                                 const Vector<Exec, float>& shard, bool decompresses,
+                                                 PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
@@ -130,15 +150,19 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
   else
     Kokkos::deep_copy(exec, m_received, m_send);
   end_of(Phase::all_to_all);
-  own().average(exec, rank, {0, own().layout().words}, ranks, m_received, m_mean);
-  own().compress(exec, server);
+  // In parts, whose mean stays in the cache.
+  for (const compress::Runs& part : compress::parts<Exec>(own().layout().words)) {
+    own().average(exec, rank, part, ranks, m_received, m_mean);
+    own().encode(exec, server, rank, part);
+  }
+  own().finish(exec, server);
   end_of(Phase::average);
   if (ranks > 1)
     m_across.all_gather(exec, m_recompressed, m_gathered);
   else
     Kokkos::deep_copy(exec, m_gathered, m_recompressed);
   end_of(Phase::all_gather);
-  if (m_local != nullptr) return;  // other ranks of the host have the other shards' messages
+  if (m_local != nullptr || !decompresses) return;  // other ranks of the host have the other shards' messages
   own().decompress(exec, 0, ranks, m_gathered, shard);
   end_of(Phase::update);
 }
@@ -148,17 +172,14 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
 template <class Exec>
 void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
                                                   const compress::Compression<Exec>& server,
-                                                  const Vector<Exec, float>& shard, PhaseTimes& times) {
-  /// Runs of a part: 32 KiB of signs where caches count, and enough to fill a GPU.
-  constexpr std::size_t part_runs = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 17;
+                                                  const Vector<Exec, float>& shard, bool decompresses,
+                                                  PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const std::size_t words = own().layout().words, head = own().scale_words(), per_run = own().run_words();
-  std::vector<compress::Runs> parts;
+  const std::vector<compress::Runs> parts = compress::parts<Exec>(words);
   std::vector<BlockPart> block_parts;
-  for (std::size_t begin = 0; begin < words; begin += part_runs) {
-    parts.push_back({begin, std::min(words, begin + part_runs)});
-    block_parts.push_back({head + parts.back().begin * per_run, head + parts.back().end * per_run});
-  }
+  for (const compress::Runs& part : parts)
+    block_parts.push_back({head + part.begin * per_run, head + part.end * per_run});
   block_parts.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
   const auto send_parts = [&](Transfer<Exec>& transfer, int to, const Words& message) {
@@ -208,7 +229,7 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
     const int from = other(-distance);
     if (from != rank) all_gather->receive(exec, from);
     times.add(Phase::all_gather, watch.restart());
-    if (m_local != nullptr) continue;  // other ranks of the host have the other shards' messages
+    if (m_local != nullptr || !decompresses) continue;  // other ranks of the host have the other shards' messages
     own().decompress(exec, from, 1, block(m_gathered, from),
                      Kokkos::subview(shard, std::make_pair(chunk_begins[from], chunk_begins[from + 1])));
     fence(exec, "OneBit::comm::decompressed");

@@ -50,6 +50,21 @@ public:
   /// \param x (length) this rank's vector, then the average
   void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times);
 
+  /// Whether the average can stay as the messages that brought it: where this rank has all of them, side by side.
+  bool keeps_messages() const { return compresses() && m_local == nullptr; }
+  /// The same without writing the average to x, which then is only read. Where `average` has an old value, `last()`, it
+  /// is what is averaged, with x as its new term: m_i = old_share · m + new_share · (factor · x) and m ← CA(m_i) move
+  /// neither m nor m_i.
+  void average_in_messages(const Exec& exec, const Vector<Exec, float>& x, const compress::MovingAverage<Exec>& average,
+                           PhaseTimes& times);
+  /// The last average, of either kind of call, as its messages; they stay as they are for one more call.
+  Vector<Exec, const std::uint32_t> last() const { return m_last; }
+  compress::AnyDecoder<Exec> last_decoder() const { return own().decoder(m_last); }
+  /// x ← the last average; does not fence. \param x (length)
+  void decompress_last(const Exec& exec, const Vector<Exec, float>& x) const {
+    own().decompress(exec, 0, m_across.ranks(), m_last, x);
+  }
+
   /// δ_i (length of the shard; flat: of the vector) and δ̄_k (chunk length, padding 0): what the last call's compressions
   /// lost; zero at first.
   Vector<Exec, float> worker_residual(const Exec& exec) const;
@@ -72,11 +87,15 @@ private:
   CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local, const std::vector<compress::Layout>& shards,
                       const compress::Options& options, bool error_feedback);
   const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
+  /// All but the begin and end of a hierarchical average. \param decompresses writes the average to `shard` too
+  void exchange(const Exec& exec, const Vector<Exec, float>& shard, const compress::MovingAverage<Exec>& average,
+                bool decompresses, PhaseTimes& times);
   void exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
-                         const compress::Compression<Exec>& server, const Vector<Exec, float>& shard,
+                         const compress::Compression<Exec>& server, const Vector<Exec, float>& shard, bool decompresses,
                          PhaseTimes& times);
   void exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
-                        const compress::Compression<Exec>& server, const Vector<Exec, float>& shard, PhaseTimes& times);
+                        const compress::Compression<Exec>& server, const Vector<Exec, float>& shard, bool decompresses,
+                        PhaseTimes& times);
   Words block(const Words& blocks, int number) const;
 
   Transport<Exec>& m_across;
@@ -88,6 +107,7 @@ private:
   compress::Feedback<Exec> m_worker, m_server;
   Vector<Exec, float> m_mean;              ///< (chunk length) of this rank's chunk
   Words m_send, m_received, m_gathered;    ///< (chunks * message) C(c_i) by destination, C(c_i)_k by sender, C(a)
+  Words m_last;                            ///< (chunks * message) the last call's C(a); flat only
   Words m_recompressed;                    ///< (message) C(a) of this rank's chunk
   Words m_shard_messages, m_all_messages;  ///< (longest chunks * message), of all shards; where hierarchical
 };

@@ -260,7 +260,6 @@ public:
 
 private:
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
-  using HostExec = Kokkos::DefaultHostExecutionSpace;
 
   bool pairwise() const { return m_message_bytes > 0; }
 

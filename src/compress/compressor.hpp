@@ -7,10 +7,13 @@
 /// then p words for each of its W runs of 32 elements: bit j of word p is bit p of the code of element j of the run.
 /// Padding enters no scale, no residual and no average; its bits are sent as 0 and not read.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/kokkos.hpp"
+#include "compress/decode.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::compress {
@@ -43,6 +46,14 @@ struct Feedback {
   Vector<Exec, std::uint32_t> scales;  ///< (chunks * scale_words) float bits
 };
 
+/// A moving average whose old value is what messages stand for: old_share · C + new_share · (factor · x). The momentum of a
+/// rank is one, and its old value the average that all ranks have received.
+template <class Exec>
+struct MovingAverage {
+  float old_share = 0, new_share = 1, factor = 1;
+  Vector<Exec, const std::uint32_t> old{};  ///< (chunks * message_words), of all chunks
+};
+
 /// A compression: what a worker does with all chunks (with Grouping::vector they share the scales of the whole vector),
 /// and a server with one.
 template <class Exec>
@@ -51,13 +62,18 @@ struct Compression {
   Vector<Exec, const float> x;           ///< elements of these chunks, from the first one's begin
   Feedback<Exec> feedback;               ///< of the same elements
   Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
+  MovingAverage<Exec> average{};         ///< is compressed instead of x, where it has an old value
 };
 
-/// Runs [begin, end) of 32 elements of a chunk. Borders are multiples of `run_alignment` or the chunk's end, W.
-struct Runs {
-  std::size_t begin, end;
-};
-inline constexpr std::size_t run_alignment = 32;
+/// A chunk of so many runs, cut for work on one part after the other: 32 KiB of signs where caches count, and enough to
+/// fill a GPU.
+template <class Exec>
+std::vector<Runs> parts(std::size_t words) {
+  constexpr std::size_t runs = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 17;
+  std::vector<Runs> all;
+  for (std::size_t begin = 0; begin < words; begin += runs) all.push_back({begin, std::min(words, begin + runs)});
+  return all;
+}
 
 /// Compresses, averages and decompresses the chunks of one layout.
 ///
@@ -102,6 +118,8 @@ public:
   /// \param messages (chunks * message_words) \param x elements of these chunks, from the first one's begin
   virtual void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
                           const Vector<Exec, float>& x) const = 0;
+  /// The same for kernels that read the values of all chunks as they go. \param messages (chunks * message_words)
+  virtual AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const = 0;
 };
 
 /// Holds device copies of the layout's tables and the scratch space of the statistics.

@@ -11,6 +11,12 @@ namespace onebit::compress {
 /// Elements whose codes lie side by side: bit j of each of their words belongs to the j-th of them.
 inline constexpr std::size_t bits_per_word = 32;
 
+/// Runs [begin, end) of 32 elements of a chunk. Borders are multiples of `run_alignment` or the chunk's end, W.
+struct Runs {
+  std::size_t begin, end;
+};
+inline constexpr std::size_t run_alignment = 32;
+
 /// What shares the scales of one group.
 enum class Grouping { vector, chunk, tensor, block, column };
 

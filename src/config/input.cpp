@@ -540,6 +540,9 @@ std::vector<Section> keys(Input& in) {
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+    key.choice("precision", in.model.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
+               "Factors of the products with weights: `bf16` rounds them, and sums and parameters stay in float. Needs "
+               "oneDNN and AVX512_BF16 on the host.");
   }
   {
     Declare key(sections, "data", "Workload `transformer`: the text.");
@@ -571,14 +574,19 @@ std::vector<Section> keys(Input& in) {
              "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
   }
   {
-    Declare key(sections, "bench", "`onebit bench collective`: averages over ranks, checked and timed.");
+    Declare key(
+        sections, "bench",
+        "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
+        "(docs/performance.md). Both are checked and timed.");
     key.words("collectives", in.bench.collectives,
               {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
                "pairwise_compressed", "hierarchical_compressed"},
-              "What is timed: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
+              "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), "
+              "each by "
               "the MPI library's collectives, by pairwise messages (`comm.exchange`) and by host (`comm.collective`); "
               "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
-    key.integer("smallest", in.bench.smallest, 1, unbounded, "Elements of the shortest vector.");
+    key.integer("smallest", in.bench.smallest, 1, unbounded,
+                "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
     key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
     key.integer("factor", in.bench.factor, 2, unbounded, "From one length to the next.");
     key.integer("warmup", in.bench.warmup, 0, unbounded, "Repetitions that are not timed, after the checked one.");

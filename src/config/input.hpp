@@ -14,6 +14,7 @@ namespace onebit::config {
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
+enum class Precision { fp32, bf16 };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
 enum class Criterion { two_sided, paper };
@@ -132,6 +133,7 @@ struct Input {
     int vocabulary = 0;
     int sequence = 64;
     double dropout = 0.1;
+    Precision precision = Precision::fp32;
   } model;
   struct {
     std::vector<std::string> corpus{"corpus/kjv.txt"};

@@ -3,42 +3,28 @@
 
 #include "nn/layers.hpp"
 
-#include "linalg/gemm.hpp"
 #include "nn/activation.hpp"
 
 namespace onebit::nn {
 
-namespace {
-
-using linalg::gemm;
 using linalg::Transpose;
 
-template <class View>
-linalg::Rows<typename View::value_type> rows_of(const View& matrix) {
-  return {matrix.data(), matrix.extent(1)};
-}
-
-}  // namespace
-
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output) {
-  gemm<Exec, Real>(exec, Transpose::no, Transpose::yes, output.extent_int(0), output.extent_int(1), input.extent_int(1),
-                   Real(1), rows_of(input), rows_of(weight), Real(0), rows_of(output));
+void Layers<Exec, Real>::dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight,
+                               Matrix output) {
+  product(exec, Transpose::no, Transpose::yes, Real(1), input, weight, Real(0), output);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add,
-                                              Matrix d_input, Real scale) {
-  gemm<Exec, Real>(exec, Transpose::no, Transpose::no, d_input.extent_int(0), d_input.extent_int(1),
-                   d_output.extent_int(1), scale, rows_of(d_output), rows_of(weight), Real(add ? 1 : 0),
-                   rows_of(d_input));
+void Layers<Exec, Real>::dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output,
+                                              ConstMatrix weight, bool add, Matrix d_input, Real scale) {
+  product(exec, Transpose::no, Transpose::no, scale, d_output, weight, Real(add ? 1 : 0), d_input);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input,
-                                               Matrix d_weight, Real scale) {
-  gemm<Exec, Real>(exec, Transpose::yes, Transpose::no, d_weight.extent_int(0), d_weight.extent_int(1),
-                   input.extent_int(0), scale, rows_of(d_output), rows_of(input), Real(1), rows_of(d_weight));
+void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
+                                               ConstMatrix input, Matrix d_weight, Real scale) {
+  product(exec, Transpose::yes, Transpose::no, scale, d_output, input, Real(1), d_weight);
 }
 
 template <class Exec, class Real>

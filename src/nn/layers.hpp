@@ -10,6 +10,7 @@
 /// Every function has a plain twin in reference.hpp that is its definition.
 
 #include "base/kokkos.hpp"
+#include "linalg/matrix_product.hpp"
 #include "nn/dropout.hpp"
 #include "nn/rows.hpp"
 
@@ -48,17 +49,18 @@ struct Layers {
   using ConstVector = VectorRef<Exec, const Real>;
   using Indices = VectorRef<Exec, const int>;
   using Norm = LayerNorm<Exec, Real>;
+  using Product = linalg::MatrixProduct<Exec, Real>;
 
   /// output (N, out) ← input (N, in) · weightᵀ, weight (out, in). The bias is added by the kernel that comes next.
-  static void dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output);
+  static void dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight, Matrix output);
 
   /// d_input (N, in) ← scale · d_output (N, out) · weight, or += that.
-  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add, Matrix d_input,
-                                   Real scale = 1);
+  static void dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix weight,
+                                   bool add, Matrix d_input, Real scale = 1);
 
   /// d_weight (out, in) += scale · d_outputᵀ · input.
-  static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Matrix d_weight,
-                                    Real scale = 1);
+  static void dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix input,
+                                    Matrix d_weight, Real scale = 1);
 
   /// matrix (N, C) += bias (C) in each row.
   static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);

@@ -126,9 +126,10 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
 
 template <class Exec, class Real>
 Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions,
-                                     Real dropout)
+                                     Real dropout, linalg::MatrixProduct<Exec, Real> product)
     : m_shape(shape),
       m_offsets(shape),
+      m_product(std::move(product)),
       m_attention{batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt},
       m_rows(batch * sequence),
       m_predictions(predictions),
@@ -278,17 +279,17 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
-    Kernels::dense(exec, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
+    Kernels::dense(exec, m_product, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
-    Kernels::dense(exec, context, weight(offsets.attention_output.weight, H, H), between.input);
+    Kernels::dense(exec, m_product, context, weight(offsets.attention_output.weight, H, H), between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
-    Kernels::dense(exec, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
+    Kernels::dense(exec, m_product, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
-    Kernels::dense(exec, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
+    Kernels::dense(exec, m_product, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
     Kernels::residual_layer_norm(exec, residual(between), bias(offsets.feed_forward_output.bias, H),
                                  residual_dropout(2 * l + 2), after);
   }
@@ -299,13 +300,13 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     const LayerNorm<Exec, Real> norm = head_norm(x);
     Kernels::gather_rows(exec, tokens.predicted, last, predicted);
-    Kernels::dense(exec, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
+    Kernels::dense(exec, m_product, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
     Kernels::bias_gelu(exec, bias(m_offsets.head_dense.bias, H), head_input, norm.input);
     Kernels::layer_norm(exec, norm);
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  Kernels::dense(exec, head_output, weight(m_offsets.word, V, H), logits);
+  Kernels::dense(exec, m_product, head_output, weight(m_offsets.word, V, H), logits);
   Kernels::cross_entropy(exec, bias(m_offsets.output_bias, bert ? V : 0), tokens.target, output, logits, m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;
 }
@@ -335,8 +336,8 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   // The head. forward left P times the gradient of the mean loss in the place of the logits.
   const auto d_logits = matrix_at<Exec>(m_logits, 0, P, V);
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
-  Kernels::dense_backward_input(exec, d_logits, weight(m_offsets.word, V, H), false, d_head, scale / P);
-  Kernels::dense_backward_weight(exec, d_logits, head_output, d_weight(m_offsets.word, V, H), scale / P);
+  Kernels::dense_backward_input(exec, m_product, d_logits, weight(m_offsets.word, V, H), false, d_head, scale / P);
+  Kernels::dense_backward_weight(exec, m_product, d_logits, head_output, d_weight(m_offsets.word, V, H), scale / P);
   if (bert) {
     const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
     const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
@@ -345,8 +346,8 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
                                  d_norm_of(m_offsets.head_norm, 0, 0));
     Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(dense.bias, H));
-    Kernels::dense_backward_weight(exec, d_gelu, predicted, d_weight(dense.weight, H, H));
-    Kernels::dense_backward_input(exec, d_gelu, weight(dense.weight, H, H), false, d_head);
+    Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, d_weight(dense.weight, H, H));
+    Kernels::dense_backward_input(exec, m_product, d_gelu, weight(dense.weight, H, H), false, d_head);
   }
   Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
 
@@ -361,7 +362,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   // residual's.
   const auto first_dense_backward = [&](const RealMatrix& d_output, std::size_t offset) {
     const auto first = weight(offset, d_output.extent_int(1), H);
-    Kernels::dense_backward_input(exec, d_output, first, bert, bert ? d_residual : d_norm);
+    Kernels::dense_backward_input(exec, m_product, d_output, first, bert, bert ? d_residual : d_norm);
     if (bert) std::swap(d_norm, d_residual);
   };
 
@@ -371,10 +372,12 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
     const auto feed_forward_input = rows_of(m_norm_output, 2 * l + 1, H);
     norm_backward(2 * l + 2, offsets.feed_forward_output.bias);
-    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false, d_inner);
+    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false,
+                                  d_inner);
     Kernels::bias_gelu_backward(exec, inner, d_inner, sums, d_bias(offsets.feed_forward_input.bias, F));
-    Kernels::dense_backward_weight(exec, d_branch(), inner, d_weight(offsets.feed_forward_output.weight, H, F));
-    Kernels::dense_backward_weight(exec, d_inner, feed_forward_input,
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), inner,
+                                   d_weight(offsets.feed_forward_output.weight, H, F));
+    Kernels::dense_backward_weight(exec, m_product, d_inner, feed_forward_input,
                                    d_weight(offsets.feed_forward_input.weight, F, H));
     if (final_from) final_from(offsets.feed_forward_input.weight);
     first_dense_backward(d_inner, offsets.feed_forward_input.weight);
@@ -383,12 +386,14 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto context = rows_of(m_context, l, H), attention_input = rows_of(m_norm_output, 2 * l, H);
     norm_backward(2 * l + 1, offsets.attention_output.bias);
     const auto d_context = d_norm;  // whose values have been used
-    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.attention_output.weight, H, H), false, d_context);
-    Kernels::dense_backward_weight(exec, d_branch(), context, d_weight(offsets.attention_output.weight, H, H));
+    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.attention_output.weight, H, H), false,
+                                  d_context);
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), context,
+                                   d_weight(offsets.attention_output.weight, H, H));
     m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
                          m_attention_scratch, d_qkv);
     Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
-    Kernels::dense_backward_weight(exec, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
+    Kernels::dense_backward_weight(exec, m_product, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
     // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head
     // multiplies by them and the first layer reads them.
     if (final_from) final_from(offsets.qkv.weight);

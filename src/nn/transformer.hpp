@@ -14,6 +14,7 @@
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
+#include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
@@ -79,7 +80,9 @@ public:
   /// \param predictions P, predicted rows of a step, of all samples together
   /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
   ///                    before each residual
-  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout);
+  /// \param product     multiplies by the weights
+  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout,
+              linalg::MatrixProduct<Exec, Real> product = linalg::MatrixProduct<Exec, Real>());
 
   /// Mean cross entropy (natural logarithm) over the P predictions, without dropout: for evaluation.
   double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
@@ -114,6 +117,7 @@ private:
 
   Shape m_shape;
   ParameterOffsets m_offsets;
+  linalg::MatrixProduct<Exec, Real> m_product;
   Attention<Exec, Real> m_attention;
   int m_rows, m_predictions;  ///< N = B*T, P
   Real m_dropout;

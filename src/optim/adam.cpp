@@ -52,9 +52,7 @@ template <class Exec>
 StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                            const StepContext& context, PhaseTimes& times) {
   if (!m_frozen && starts_frozen()) {
-    const auto v = m_variance;
-    m_variance_l1 = m_sum(
-        exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
+    m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     m_frozen = true;
   }
   return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
@@ -69,18 +67,8 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
   const Stopwatch watch;
   const double norm = m_setup.input.optimizer.clip > 0 ? l2_norm(exec, m_sum, g) : 0;
   const AdamUpdate update = make_adam_update(m_setup.input, context, context.step, norm);
-  const auto m = m_momentum;
-  const auto v = m_variance;
-  const auto decays = m_decays;
-  for_each_with_decay(
-      exec, "OneBit::optim::adam", m.extent(0), decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
-        const float gradient = update.gradient_factor * g(i);
-        m(i) = update.momentum(m(i), gradient);
-        v(i) = update.variance(v(i), gradient);
-        x(i) = update.apply(x(i), m(i), v(i), decaying);
-      });
-  m_variance_l1 = m_sum(
-      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
+  update_all(exec, update, m_decays, g, m_momentum, m_variance, x);
+  m_variance_l1 = variance_l1(exec, m_sum, m_variance);
   times.add(Phase::update, watch.seconds());
 
   StepState state;
@@ -105,24 +93,30 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
 
   const AdamUpdate update = make_adam_update(m_setup.input, context, std::min(context.step, m_frozen_at),
                                              std::sqrt(context.mean_square_norm));
-  const auto m = m_momentum;
-  const auto v = m_variance;
-  const auto decays = m_decays;
-  for_each(
-      exec, "OneBit::optim::local_momentum", m.extent(0),
-      KOKKOS_LAMBDA(std::size_t i) { m(i) = update.momentum(m(i), update.gradient_factor * g(i)); });
-  fence(exec, "OneBit::optim::local_momentum");
-  times.add(Phase::compress, watch.seconds());
-
-  if (compressed)
-    (*m_compressed_allreduce)(exec, m, times);
-  else
-    comm::average(exec, m_setup.transport, m_setup.ranks, m, times);
+  const bool in_messages = compressed && m_compressed_allreduce->keeps_messages();
+  if (in_messages && m_momentum_in_messages) {
+    m_compressed_allreduce->average_in_messages(
+        exec, g, {update.beta1, update.one_minus_beta1, update.gradient_factor, m_compressed_allreduce->last()}, times);
+  } else {
+    update_momentum(exec, update, g, m_momentum);
+    fence(exec, "OneBit::optim::local_momentum");
+    times.add(Phase::compress, watch.seconds());
+    if (in_messages)
+      m_compressed_allreduce->average_in_messages(exec, m_momentum, {}, times);
+    else if (compressed)
+      (*m_compressed_allreduce)(exec, m_momentum, times);
+    else
+      comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
+  }
 
   watch.restart();
-  for_each_with_decay(
-      exec, "OneBit::optim::frozen_update", m.extent(0), decays,
-      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
+  if (in_messages) {
+    update_parameters(exec, update, m_decays, m_compressed_allreduce->last_decoder(), m_variance, x);
+    m_momentum_in_messages = true;
+    m_momentum = {};
+  } else {
+    update_parameters(exec, update, m_decays, m_momentum, m_variance, x);
+  }
   fence(exec, "OneBit::optim::frozen_update");
   times.add(Phase::update, watch.seconds());
 
@@ -136,13 +130,22 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
 
 template <class Exec>
 void Adam<Exec>::state(Archive<Exec>& archive) {
-  archive.vector("momentum", m_momentum);
+  Vector<Exec, float> momentum = m_momentum;
+  if (m_momentum_in_messages) {
+    momentum = make_uninitialized<Exec, float>("OneBit::optim::momentum", m_variance.extent(0));
+    m_compressed_allreduce->decompress_last(archive.exec(), momentum);
+    fence(archive.exec(), "OneBit::optim::momentum");
+  }
+  archive.vector("momentum", momentum);
   archive.vector("variance", m_variance);
   m_monitor.state(archive);
   archive.number("state/variance_l1", m_variance_l1);
   archive.number("state/frozen", m_frozen);
   archive.number("state/frozen_at", m_frozen_at);
   archive_residuals(archive, m_setup, m_compressed_allreduce);
+  if (!archive.restores()) return;
+  m_momentum = momentum;
+  m_momentum_in_messages = false;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Adam<Exec>;

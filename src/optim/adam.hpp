@@ -45,7 +45,9 @@ private:
   SecondPhase m_second_phase;
   VarianceMonitor m_monitor;
   OrderedSum<Exec> m_sum;
+  /// In phase 2 the averaged momentum is the messages that brought it, where a rank has all of them: then m_momentum is empty.
   Vector<Exec, float> m_momentum, m_variance;
+  bool m_momentum_in_messages = false;
   Vector<Exec, std::uint32_t> m_decays;  ///< (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
   double m_variance_l1 = 0;

@@ -1,6 +1,7 @@
 #pragma once
 /// \file adam_update.hpp
-/// The arithmetic of one element that Adam and its relatives share, with the numbers of one step.
+/// The arithmetic of one element that Adam and its relatives share, with the numbers of one step, and the passes over the
+/// parameters that consist of it. `onebit bench kernels` measures them against what they must move.
 
 #include <cmath>
 
@@ -48,6 +49,57 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   update.momentum_correction = correction(in.beta1);
   update.variance_correction = correction(in.beta2);
   return update;
+}
+
+/// Adam's pass: m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − γ (m / (√v + η) + λ x). Does not fence.
+template <class Exec>
+void update_all(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+                const Vector<Exec, float>& g, const Vector<Exec, float>& m, const Vector<Exec, float>& v,
+                const Vector<Exec, float>& x) {
+  for_each_with_decay(
+      exec, "OneBit::optim::adam", m.extent(0), decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
+        const float gradient = update.gradient_factor * g(i);
+        m(i) = update.momentum(m(i), gradient);
+        v(i) = update.variance(v(i), gradient);
+        x(i) = update.apply(x(i), m(i), v(i), decaying);
+      });
+}
+
+/// m ← β1 m + (1−β1) g. Does not fence.
+template <class Exec>
+void update_momentum(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g,
+                     const Vector<Exec, float>& m) {
+  for_each(
+      exec, "OneBit::optim::local_momentum", m.extent(0),
+      KOKKOS_LAMBDA(std::size_t i) { m(i) = update.momentum(m(i), update.gradient_factor * g(i)); });
+}
+
+/// x ← x − γ (m / (√v + η) + λ x). Does not fence.
+template <class Exec>
+void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+                       const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
+  for_each_with_decay(
+      exec, "OneBit::optim::update_parameters", m.extent(0), decays,
+      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
+}
+
+/// The same with m read from the messages that it came in.
+template <class Exec>
+void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+                       const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
+                       const Vector<Exec, float>& x) {
+  for_each_decoded_with_decay(
+      exec, "OneBit::optim::decompress_update", m, decays,
+      KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {
+        x(i) = update.apply(x(i), momentum, v(i), decaying);
+      });
+}
+
+/// ‖v‖₁ of a variance, which is not negative; fences. \param sum made for this length
+template <class Exec>
+double variance_l1(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& v) {
+  return sum(
+      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
 }
 
 }  // namespace onebit::optim

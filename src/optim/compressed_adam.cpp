@@ -40,7 +40,6 @@ StepState CompressedAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>
 
   const auto m = m_momentum;
   const auto v = m_variance;
-  const auto decays = m_decays;
   for_each(
       exec, "OneBit::optim::moments", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
         m(i) = update.momentum(m(i), g(i));
@@ -55,11 +54,8 @@ StepState CompressedAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>
   }
 
   StepState state;
-  for_each_with_decay(
-      exec, "OneBit::optim::compressed_adam", m.extent(0), decays,
-      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
-  state.variance_l1 = m_sum(
-      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
+  update_parameters(exec, update, m_decays, m, v, x);
+  state.variance_l1 = variance_l1(exec, m_sum, v);
   times.add(Phase::update, watch.seconds());
 
   m_monitor.record(context.step, state.variance_l1);

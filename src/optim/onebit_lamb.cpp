@@ -23,8 +23,9 @@ struct Direction {
 
   KOKKOS_FUNCTION float denominator(float v) const { return math::sqrt(v * variance_correction) + epsilon; }
   KOKKOS_FUNCTION float preconditioned(float m, float v) const { return m * momentum_correction / denominator(v); }
-  KOKKOS_FUNCTION float operator()(float x, float m, float v, bool decays) const {
-    return preconditioned(m, v) + (decays ? weight_decay : 0.0f) * x;
+  /// \param decays 1 where weight decay applies, else 0
+  KOKKOS_FUNCTION float operator()(float x, float m, float v, float decays) const {
+    return preconditioned(m, v) + decays * weight_decay * x;
   }
 };
 
@@ -134,8 +135,9 @@ StepState OnebitLamb<Exec>::dense_step(const Exec& exec, const Vector<Exec, floa
   m_reduction.sums(
       exec, "OneBit::optim::lamb_norm", m_left, KOKKOS_LAMBDA(std::size_t i) { return square(x(i)); });
   m_reduction.sums(
-      exec, "OneBit::optim::lamb_update_norm", m_right,
-      KOKKOS_LAMBDA(std::size_t i) { return square(direction(x(i), m(i), v(i), bit(decays.data(), i))); });
+      exec, "OneBit::optim::lamb_update_norm", m_right, KOKKOS_LAMBDA(std::size_t i) {
+        return square(direction(x(i), m(i), v(i), static_cast<float>(bit(decays.data(), i))));
+      });
   const double low = m_setup.input.lamb.min_coefficient, high = m_setup.input.lamb.max_coefficient;
   const double beta = m_setup.input.lamb.coefficient_beta;
   const auto norms = m_left;
@@ -234,8 +236,9 @@ StepState OnebitLamb<Exec>::frozen_step(const Exec& exec, const Vector<Exec, flo
         exec, "OneBit::optim::lamb_momentum_norm", m_left,
         KOKKOS_LAMBDA(std::size_t i) { return square(direction.preconditioned(m(i), v(i))); });
     m_reduction.sums(
-        exec, "OneBit::optim::lamb_update_norm", m_right,
-        KOKKOS_LAMBDA(std::size_t i) { return square(direction(x(i), m(i), v(i), bit(decays.data(), i))); });
+        exec, "OneBit::optim::lamb_update_norm", m_right, KOKKOS_LAMBDA(std::size_t i) {
+          return square(direction(x(i), m(i), v(i), static_cast<float>(bit(decays.data(), i))));
+        });
   }
   const auto& lamb = m_setup.input.lamb;
   const double factor_min = lamb.factor_min, factor_max = lamb.factor_max, threshold = lamb.factor_threshold;
@@ -273,13 +276,12 @@ void OnebitLamb<Exec>::update(const Exec& exec, const Vector<Exec, float>& x, co
   const float lr = static_cast<float>(context.lr);
   const auto m = m_momentum;
   const auto v = m_variance;
-  const auto decays = m_decays;
   const auto tensor_of = m_tensor_of;
   const auto coefficient = m_coefficient;
-  for_each(
-      exec, "OneBit::optim::lamb_update", x.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+  for_each_with_decay(
+      exec, "OneBit::optim::lamb_update", x.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
         const float rate = lr * static_cast<float>(coefficient(tensor_of(i)));
-        x(i) -= rate * direction(x(i), m(i), v(i), bit(decays.data(), i));
+        x(i) -= rate * direction(x(i), m(i), v(i), decaying);
       });
   fence(exec, "OneBit::optim::lamb_update");
 }

@@ -35,12 +35,11 @@ StepState OnebitLion<Exec>::step(const Exec& exec, const Vector<Exec, float>& x,
   watch.restart();
   const float lr = static_cast<float>(context.lr), weight_decay = static_cast<float>(in.weight_decay);
   const float along = static_cast<float>((1.0 - in.beta1) / (1.0 - in.beta2));
-  const auto decays = m_decays;
-  for_each(
-      exec, "OneBit::optim::lion", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+  for_each_with_decay(
+      exec, "OneBit::optim::lion", m.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
         const float c = m(i) + along * (average(i) - m(i));
         const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
-        x(i) -= lr * (sign + (bit(decays.data(), i) ? weight_decay : 0.0f) * x(i));
+        x(i) -= lr * (sign + decaying * weight_decay * x(i));
         m(i) = average(i);
       });
   fence(exec, "OneBit::optim::lion");

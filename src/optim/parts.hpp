@@ -83,6 +83,36 @@ void for_each_with_decay(const Exec& exec, const char* label, std::size_t length
   }
 }
 
+/// f(i, value, decays) for a run of at most 32 elements.
+template <class Exec, class F>
+struct RunsWithDecay {
+  Vector<Exec, std::uint32_t> bits;
+  F f;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* values) const {
+    if (count == 32 && begin % 32 == 0) {
+      const std::uint32_t decays = bits(begin / 32);
+#if !defined(__CUDA_ARCH__)
+#pragma GCC ivdep
+#endif
+      for (std::uint32_t j = 0; j < 32; ++j) f(begin + j, values[j], static_cast<float>(decays >> j & 1u));
+    } else {
+      for (std::size_t j = 0; j < count; ++j) f(begin + j, values[j], static_cast<float>(bit(bits.data(), begin + j)));
+    }
+  }
+};
+
+/// Calls f(i, value, decays) as for_each_with_decay does, with what messages of all chunks stand for.
+template <class Exec, class F>
+void for_each_decoded_with_decay(const Exec& exec, const char* label, const compress::AnyDecoder<Exec>& decoder,
+                                 const Vector<Exec, std::uint32_t>& bits, const F& f) {
+  std::visit(
+      [&](const auto& one) {
+        compress::for_each_decoded(exec, label, one, RunsWithDecay<Exec, F>{bits, f});
+      },
+      decoder);
+}
+
 /// ‖vector‖₂. \param sum made for this length
 template <class Exec>
 double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector);

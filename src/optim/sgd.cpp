@@ -23,10 +23,9 @@ template <class Exec>
 void descend(const Exec& exec, double lr, double weight_decay, const Vector<Exec, std::uint32_t>& decays,
              const Vector<Exec, float>& direction, const Vector<Exec, float>& x) {
   const float gamma = static_cast<float>(lr), lambda = static_cast<float>(weight_decay);
-  for_each(
-      exec, "OneBit::optim::descend", x.extent(0), KOKKOS_LAMBDA(std::size_t i) {
-        x(i) -= gamma * (direction(i) + (bit(decays.data(), i) ? lambda : 0.0f) * x(i));
-      });
+  for_each_with_decay(
+      exec, "OneBit::optim::descend", x.extent(0), decays,
+      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) -= gamma * (direction(i) + decaying * lambda * x(i)); });
   fence(exec, "OneBit::optim::descend");
 }
 

@@ -84,15 +84,16 @@ StepState ZeroOneAdam<Exec>::variance_step(const Exec& exec, const Vector<Exec, 
   const auto m = m_momentum;
   const auto v = m_variance;
   const auto decays = m_decays;
-  m_variance_l1 = m_sum(
-      exec, "OneBit::optim::zero_one_variance", KOKKOS_LAMBDA(std::size_t i) {
+  for_each_with_decay(
+      exec, "OneBit::optim::zero_one_variance", m.extent(0), decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
         const float gradient = factor * g(i);
         m(i) = beta1 * m(i) + one_minus_beta1 * gradient;
         v(i) = beta2 * v(i) + one_minus_beta2 * gradient * gradient;
         const float direction = m(i) * momentum_correction / (math::sqrt(v(i) * variance_correction) + epsilon);
-        x(i) -= lr * (direction + (bit(decays.data(), i) ? weight_decay : 0.0f) * x(i));
-        return v(i);
+        x(i) -= lr * (direction + decaying * weight_decay * x(i));
       });
+  m_variance_l1 = m_sum(
+      exec, "OneBit::optim::variance_l1", KOKKOS_LAMBDA(std::size_t i) { return v(i); });
   times.add(Phase::update, watch.seconds());
   return {};
 }
@@ -123,9 +124,9 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   const auto anchor = m_anchor;
   const auto decays = m_decays;
   // x_{t'} − u / (√v + η) − λ Γ x_{t'}
-  const auto update = KOKKOS_LAMBDA(std::size_t i) {
+  const auto update = KOKKOS_LAMBDA(std::size_t i, float decaying) {
     const float change = u(i) / (math::sqrt(v(i) * variance_correction) + epsilon);
-    x(i) = anchor(i) - (change + (bit(decays.data(), i) ? decay : 0.0f) * anchor(i));
+    x(i) = anchor(i) - (change + decaying * decay * anchor(i));
   };
   for_each(
       exec, "OneBit::optim::zero_one_local", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
@@ -137,7 +138,7 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   state.compressed = true;
   state.synchronised = m_policy.synchronises(context.step, m_local_steps);
   if (!state.synchronised) {
-    for_each(exec, "OneBit::optim::zero_one_update", m.extent(0), update);
+    for_each_with_decay(exec, "OneBit::optim::zero_one_update", m.extent(0), decays, update);
     fence(exec, "OneBit::optim::zero_one_local");
     times.add(Phase::update, watch.seconds());
     return state;
@@ -148,7 +149,7 @@ StepState ZeroOneAdam<Exec>::linear_step(const Exec& exec, const Vector<Exec, fl
   m_compressed_allreduce(exec, u, times);
 
   watch.restart();
-  for_each(exec, "OneBit::optim::zero_one_update", m.extent(0), update);
+  for_each_with_decay(exec, "OneBit::optim::zero_one_update", m.extent(0), decays, update);
   const float weight = static_cast<float>(m_momentum_weight);
   if (weight > 0) {
     for_each(

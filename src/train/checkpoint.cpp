@@ -129,13 +129,13 @@ public:
   const std::string& file() const override { return m_path; }
 
   void numbers(const std::string& name, std::vector<double>& values, bool) override {
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     const std::vector<double> all = m_file.reals(name);
     if (shape.size() == 1) {
       values = all;
       return;
     }
-    if (shape.size() != 2) throw this->unusable(name);
+    if (shape.size() != 2 || shape[0] == 0) throw this->unusable(name);
     const auto [first, last] = rows(shape[0], m_rank, m_ranks);
     values.assign(shape[1], 0.0);
     for (std::size_t i = 0; i < shape[1]; ++i) {
@@ -146,13 +146,13 @@ public:
 
   void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
     const std::size_t length = values.extent(0);
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     if (shape.empty() || shape.back() != length) throw wrong_length(name, length);
     part(name, values, {0, length, m_rank, m_ranks});
   }
 
   void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     const Vector<Exec, float> target = block(values, 0, part.end - part.begin);
     if (shape.empty() || shape.size() > 2 || shape[0] == 0 || shape.back() < part.end)
       throw wrong_length(name, part.end);

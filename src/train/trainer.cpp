@@ -186,6 +186,18 @@ long most_overruns(const Communicator& communicator, long mine) {
   return static_cast<long>(*std::max_element(all.begin(), all.end()));
 }
 
+/// Columns of run.csv on memory: of the rank that took most.
+RunColumns memory_columns(const Communicator& communicator, const ViewMemory& views, std::size_t parameters) {
+  const double mine[3] = {views.of("optim") + views.of("comm") + views.of("compress"), views.peak(),
+                          peak_host_memory()};
+  const std::vector<double> all = communicator.gather(mine, 3);
+  double most[3] = {};
+  for (std::size_t i = 0; i < all.size(); ++i) most[i % 3] = std::max(most[i % 3], all[i]);
+  return {{"optimizer_bytes_per_parameter", most[0] / static_cast<double>(parameters)},
+          {"peak_view_bytes", most[1]},
+          {"peak_memory_bytes", most[2]}};
+}
+
 /// Ranks that take their memory from the same GPU, at most.
 int ranks_of_a_gpu(const Communicator& communicator) {
   const int gpus = std::max(1, gpu_count());
@@ -287,6 +299,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
 template <class Exec>
 ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
+  const ViewMemory view_memory;
   const int rank = communicator.rank(), ranks = communicator.size();
   communicator.collectively([&] {
     config::check(input, ranks);
@@ -435,12 +448,12 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   if (!input.run.dump_parameters.empty()) write_checkpoint(exec, communicator, dump_file(input).string(), run);
   RunColumns leading = run_columns(exec, input, communicator, averaging, tensors.size());
   for (auto& column : slurm_columns()) leading.push_back(std::move(column));
-  results->finish(leading,
-                  {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
-                   {"compute_time_ms", input.workload.compute_time_ms},
-                   {"compute_overruns", overruns},
-                   {"parameters_hash", hexadecimal(hash(exec, x))}},
-                  tensors.size(), traffic(), traffic_within_host());
+  RunColumns trailing = {{"bucket_bytes", overlapped_average ? input.comm.bucket_bytes : 0},
+                         {"compute_time_ms", input.workload.compute_time_ms},
+                         {"compute_overruns", overruns},
+                         {"parameters_hash", hexadecimal(hash(exec, x))}};
+  for (auto& column : memory_columns(communicator, view_memory, tensors.size())) trailing.push_back(std::move(column));
+  results->finish(leading, trailing, tensors.size(), traffic(), traffic_within_host());
   communicator.collectively([&] {
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));

@@ -53,6 +53,10 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert};
 }
 
+linalg::Precision precision(const config::Input& input) {
+  return input.model.precision == config::Precision::bf16 ? linalg::Precision::bf16 : linalg::Precision::fp32;
+}
+
 /// P of nn::Transformer, for this rank's batch.
 int predictions(const config::Input& input, int batch) {
   return located(input.where("train.batch"),
@@ -65,8 +69,8 @@ int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int
 /// of B samples for the backward pass. In double: the products of an input's numbers overflow integers.
 TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
-  const double N = batch * T, scores = N * shape.heads * T;
-  const double kept = 2 * (2 * L + 1) * N * H + L * (4 * N * H + N * F + scores);
+  const double N = batch * T;
+  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads);
   TensorTable tensors = nn::tensor_table(shape);
   check_memory(input,
                {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
@@ -90,8 +94,9 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
                         [&] { return data::Sampler(m_corpus, objective(input), m_sequence, m_seed); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
-      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch),
-              static_cast<float>(input.model.dropout)) {
+      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout),
+              located(input.where("model.precision"),
+                      [&] { return linalg::MatrixProduct<Exec, float>(precision(input)); })) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
   const std::size_t predicted = predictions(input, m_batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);

@@ -13,8 +13,8 @@ from pathlib import Path
 
 FLOORS = {
     "app": 6,
-    "train": 5,
-    "optim": 4, "workload": 4, "bench": 4,
+    "train": 5, "bench": 5,
+    "optim": 4, "workload": 4,
     "comm": 3, "nn": 3, "scale": 3,
     "compress": 2, "linalg": 2, "data": 2, "config": 2,
     "base": 1, "report": 1,

@@ -196,6 +196,15 @@ void expect_simulation(const Communicator& world, const Cut& cut, const Options&
   }
 }
 
+/// Writes what messages stand for into a vector.
+template <class Exec>
+struct Store {
+  Vector<Exec, float> x;
+  KOKKOS_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* values) const {
+    for (std::size_t j = 0; j < count; ++j) x(begin + j) = values[j];
+  }
+};
+
 template <class Exec>
 class Collectives : public ::testing::Test {
 protected:
@@ -240,6 +249,50 @@ TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
       EXPECT_TRUE(test::same_bits(average_by(without), first));
       EXPECT_TRUE(test::same_bits(average_by(fresh), first));
     }
+}
+
+// m_i = m/2 + g_i, m ← CA(m_i), with m written out and with m in its messages. The shares are powers of two, so a fused
+// multiply and add rounds as two operations do.
+TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
+  for (const Options& options : test::compressors())
+    for (const Exchange exchange : {Exchange{}, by_pairs})
+      for (const Cut& cut : test::cuts(1000, this->world.size())) {
+        SCOPED_TRACE(::testing::Message()
+                     << cut << " " << test::name_of(options) << " messages " << exchange.message_bytes);
+        const auto transport = transport_by<TypeParam>(this->world, exchange);
+        CompressedAllreduce<TypeParam> writes(*transport, cut.layout(), options);
+        CompressedAllreduce<TypeParam> keeps(*transport, cut.layout(), options);
+        ASSERT_TRUE(keeps.keeps_messages());
+        std::vector<float> m(cut.length, 0.0f);
+        PhaseTimes times;
+        for (int round = 0; round < 3; ++round) {
+          const std::vector<float> g = vector_of(this->world.rank(), round, cut.length);
+          for (std::size_t j = 0; j < cut.length; ++j) m[j] = 0.5f * m[j] + g[j];
+          const auto written = test::to_device<TypeParam>(m);
+          if (round == 0)
+            keeps.average_in_messages(this->exec, test::to_device<TypeParam>(m), {}, times);
+          else
+            keeps.average_in_messages(this->exec, test::to_device<TypeParam>(g), {0.5f, 0.5f, 2.0f, keeps.last()},
+                                      times);
+          writes(this->exec, written, times);
+          m = test::to_host(written);
+
+          const auto decompressed = make_uninitialized<TypeParam, float>("decompressed", cut.length);
+          keeps.decompress_last(this->exec, decompressed);
+          EXPECT_TRUE(test::same_bits(test::to_host(decompressed), m));
+          const auto decoded = make_uninitialized<TypeParam, float>("decoded", cut.length);
+          std::visit(
+              [&](const auto& decoder) {
+                compress::for_each_decoded(this->exec, "decoded", decoder, Store<TypeParam>{decoded});
+              },
+              keeps.last_decoder());
+          EXPECT_TRUE(test::same_bits(test::to_host(decoded), m));
+          EXPECT_TRUE(test::same_bits(test::to_host(keeps.worker_residual(this->exec)),
+                                      test::to_host(writes.worker_residual(this->exec))));
+          EXPECT_TRUE(test::same_bits(test::to_host(keeps.server_residual(this->exec)),
+                                      test::to_host(writes.server_residual(this->exec))));
+        }
+      }
 }
 
 TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {

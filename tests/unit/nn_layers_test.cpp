@@ -158,18 +158,19 @@ TYPED_TEST(Layer, dense_equals_reference) {
     };
     const auto x = on_device(input), w = on_device(weight), dy = on_device(d_output), dw = on_device(d_weight_before);
     const DeviceArray<TypeParam, Real> y(rows, out), dx(rows, in);
-    Kernels::dense(this->exec, x.matrix(), w.matrix(), y.matrix());
+    linalg::MatrixProduct<TypeParam, Real> product;
+    Kernels::dense(this->exec, product, x.matrix(), w.matrix(), y.matrix());
     EXPECT_LE(relative_error(y.array(), dense_ref(input, weight)), rounding<Real>);
 
     Array<double> d_input, d_weight(out, in);
     dense_backward_ref(input, weight, d_output, d_input, d_weight);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix(), Real(0.5));
+    Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), false, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 0.5;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
+    Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 2;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
+    Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
     for (std::size_t i = 0; i < d_weight.values.size(); ++i)
       d_weight.values[i] = 2 * d_weight.values[i] + d_weight_before.values[i];
     EXPECT_LE(relative_error(dw.array(), d_weight), rounding<Real>);
@@ -178,17 +179,18 @@ TYPED_TEST(Layer, dense_equals_reference) {
 
 TYPED_TEST(Layer, dense_gradient) {
   using Kernels = Layers<TypeParam, double>;
+  linalg::MatrixProduct<TypeParam, double> product;
   const auto weights = random_array(12, 7, 3);
   auto input = random_array(12, 9, 1), weight = random_array(7, 9, 2);
   const auto f = [&] {
     const DeviceArray<TypeParam, double> y(12, 7);
-    Kernels::dense(this->exec, DeviceArray<TypeParam, double>(input).matrix(),
+    Kernels::dense(this->exec, product, DeviceArray<TypeParam, double>(input).matrix(),
                    DeviceArray<TypeParam, double>(weight).matrix(), y.matrix());
     return weighted_sum(weights, y.array());
   };
   const DeviceArray<TypeParam, double> x(input), w(weight), dy(weights), dx(12, 9), dw(7, 9);
-  Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix());
-  Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix());
+  Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), false, dx.matrix());
+  Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix());
   EXPECT_LE(gradient_error(f, input.values, dx.array().values), gradient_tolerance);
   EXPECT_LE(gradient_error(f, weight.values, dw.array().values), gradient_tolerance);
 }

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""Compares runs of one input on several backends: step times, kernels against each machine's floor, losses.
+
+Each PATH is a directory with what `onebit train` left (run.csv, profile.csv, steps.csv), what `onebit bench kernels` left
+(kernels.csv), or both; several may belong to one backend. NAME=PATH calls it otherwise than its backend, for one backend
+on several machines. Writes into the output directory
+
+    comparison.md    the tables, and the figures
+    phases.csv       mean time of each part of a step, and how much faster than the baseline each backend is
+    kernels.csv      each kernel's share of its floor, and its performance portability
+    losses.csv       losses of each step, and their differences from the baseline's
+
+Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as efficiency:
+the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
+"""
+
+import argparse
+import math
+import pathlib
+import sys
+
+from results import Run, number, read_rows, require, style, table, write_csv
+
+require("compare_backends", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
+import matplotlib  # noqa: E402
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+
+BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
+MACHINE = ["triad", "copy", "fma", "gemm"]  # kernels that measure the machine and not the program
+# What may differ between runs of one input.
+FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
+        "data.cache", "bench.")
+
+
+class Platform:
+    """One backend's results."""
+
+    def __init__(self):
+        self.training = None   # Run
+        self.kernels = {}      # {(kernel, shape): row}; shape is empty for MACHINE
+
+    def add(self, directory):
+        found = False
+        if (directory / "run.csv").is_file():
+            if self.training:
+                fail(directory, f"a second training run of the same name as {self.training.directory}")
+            self.training, found = Run(directory), True
+            if self.training.problems:
+                fail(directory, "; ".join(self.training.problems))
+        if (directory / "kernels.csv").is_file():
+            if self.kernels:
+                fail(directory, "a second kernels.csv of the same name")
+            rows, problem = read_rows(directory / "kernels.csv")
+            if problem:
+                fail(directory / "kernels.csv", problem)
+            self.kernels = {(row["kernel"], "" if row["kernel"] in MACHINE else row["shape"]): row for row in rows}
+            found = True
+        if not found:
+            fail(directory, "neither run.csv nor kernels.csv")
+
+
+def fail(place, what):
+    sys.exit(f"compare_backends: {place}: {what}\n  remedy: name directories of complete results, or call them NAME=PATH")
+
+
+def backend_of(directory):
+    for name in ("run.csv", "kernels.csv"):
+        rows, _ = read_rows(directory / name)
+        if rows:
+            return rows[0].get("backend") or fail(directory / name, "no column backend")
+    return fail(directory, "neither run.csv nor kernels.csv")
+
+
+def read_platforms(paths):
+    """{name: Platform}, the baseline first where nothing else is asked for."""
+    platforms = {}
+    for text in paths:
+        name, _, path = text.rpartition("=")
+        directory = pathlib.Path(path)
+        platforms.setdefault(name or backend_of(directory), Platform()).add(directory)
+    place = {name: i for i, name in enumerate(BACKENDS)}
+    return dict(sorted(platforms.items(), key=lambda item: place.get(item[0], len(place))))
+
+
+def refuse_other_inputs(trained):
+    """Ends the program where runs differ in more than where they ran."""
+    first, *others = trained.items()
+    for name, platform in others:
+        one, other = first[1].training.input, platform.training.input
+        differing = [key for key in sorted(one.keys() | other.keys())
+                     if not key.startswith(FREE) and one.get(key) != other.get(key)]
+        if differing:
+            fail(platform.training.directory, f"another input than {first[0]}'s: " + ", ".join(
+                f"{key} ({one.get(key)}, {other.get(key)})" for key in differing))
+
+
+def portability(shares):
+    """Harmonic mean of the efficiencies, each at most 1; 0 where one is missing."""
+    if any(not share > 0 for share in shares):
+        return 0.0
+    return len(shares) / sum(1 / min(share, 1) for share in shares)
+
+
+def percent(share):
+    return f"{100 * share:.0f} %" if math.isfinite(share) else ""
+
+
+# --- the three comparisons ----------------------------------------------------
+
+
+def compare_phases(trained, baseline):
+    """Rows of phases.csv: those of profile.csv that all platforms have."""
+    times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
+             for name, platform in trained.items()}
+    rows = []
+    for phase, measure in times[baseline]:
+        if not all((phase, measure) in of for of in times.values()):
+            continue
+        row = {"phase": phase, "measure": measure}
+        for name in trained:
+            seconds, base = times[name][phase, measure], times[baseline][phase, measure]
+            row[f"{name}_s"] = seconds
+            row[f"{name}_speedup"] = base / seconds if seconds > 0 else math.nan
+        rows.append(row)
+    return rows
+
+
+def compare_kernels(benched, wanted):
+    """Rows of kernels.csv. `wanted` are the platforms that portability is over."""
+    keys = dict.fromkeys(key for platform in benched.values() for key in platform.kernels if key[0] not in MACHINE)
+    rows = []
+    for kernel, shape in keys:
+        row = {"kernel": kernel, "shape": shape}
+        for name in wanted:
+            found = benched[name].kernels.get((kernel, shape)) if name in benched else None
+            row[f"{name}_s"] = number(found["median_s"]) if found else math.nan
+            row[f"{name}_floor_share"] = number(found["floor_share"]) if found else math.nan
+        row["portability"] = portability([row[f"{name}_floor_share"] for name in wanted])
+        rows.append(row)
+    return rows
+
+
+def compare_losses(trained, baseline):
+    """Rows of losses.csv: steps that all platforms have."""
+    losses = {name: {int(row["step"]): number(row["loss"]) for row in platform.training.steps}
+              for name, platform in trained.items()}
+    rows = []
+    for step in losses[baseline]:
+        if all(step in of for of in losses.values()):
+            row = {"step": step}
+            for name in trained:
+                row[name] = losses[name][step]
+                row[f"{name}_difference"] = losses[name][step] - losses[baseline][step]
+            rows.append(row)
+    return rows
+
+
+# --- figures ------------------------------------------------------------------
+
+
+def save(figure, path):
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def bars(path, rows, label, columns, y_label):
+    """A group of bars for each row, a bar for each {name: column}."""
+    figure, axes = pyplot.subplots(figsize=(max(6, 0.35 * len(rows) * max(2, len(columns)) / 2 + 2), 4.2))
+    width = 0.8 / len(columns)
+    for place, (name, column) in enumerate(columns.items()):
+        axes.bar([i + (place - (len(columns) - 1) / 2) * width for i in range(len(rows))],
+                 [row[column] if math.isfinite(row[column]) else 0 for row in rows], width, label=name,
+                 color=style(place)["color"])
+    axes.set_xticks(range(len(rows)), [label(row) for row in rows], rotation=60, ha="right", fontsize=7)
+    axes.set_ylabel(y_label)
+    axes.legend()
+    return figure, axes, path
+
+
+def draw_losses(path, rows, names, baseline):
+    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(7, 5.5), sharex=True, gridspec_kw={"height_ratios": (2, 1)})
+    steps = [row["step"] for row in rows]
+    for place, name in enumerate(names):
+        upper.plot(steps, [row[name] for row in rows], label=name, linewidth=1.2, color=style(place)["color"],
+                   linestyle=["-", "--", ":"][place % 3])
+        if name != baseline:
+            lower.plot(steps, [abs(row[f"{name}_difference"]) for row in rows], color=style(place)["color"],
+                       label=f"|{name} − {baseline}|")
+    upper.set_ylabel("training loss / nats")
+    upper.legend()
+    lower.set(xlabel="step", ylabel="difference / nats")
+    if any(abs(row[f"{name}_difference"]) > 0 for row in rows for name in names):
+        lower.set_yscale("log")
+    if len(names) > 1:
+        lower.legend()
+    save(figure, path)
+
+
+# --- the page -----------------------------------------------------------------
+
+
+def machine_table(benched):
+    def rate(platform, kernel, unit, digits):
+        row = platform.kernels.get((kernel, ""), {})
+        seconds = number(row.get("median_s"))
+        return f"{number(row.get(unit)) / seconds / 1e9:.{digits}f}" if seconds > 0 else ""
+    rows = []
+    for name, platform in benched.items():
+        row = next(iter(platform.kernels.values()))
+        rows.append([name, row["ranks"], row["threads_per_rank"], rate(platform, "triad", "bytes", 1),
+                     rate(platform, "copy", "bytes", 1), rate(platform, "fma", "flop", 0),
+                     rate(platform, "gemm", "flop", 0), f"{row['blas']} {row['blas_core']}".strip()])
+    return table(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
+                  "GEMM / GFLOP/s", "host's BLAS"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", metavar="[NAME=]PATH")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/backends"), metavar="DIR",
+                        help="default: %(default)s")
+    parser.add_argument("--baseline", metavar="NAME", help="default: the first of " + ", ".join(BACKENDS))
+    parser.add_argument("--platforms", metavar="NAME,…",
+                        help="that portability is over, also those without results; default: those with kernels.csv")
+    arguments = parser.parse_args()
+
+    platforms = read_platforms(arguments.paths)
+    trained = {name: platform for name, platform in platforms.items() if platform.training}
+    benched = {name: platform for name, platform in platforms.items() if platform.kernels}
+    text = ["# Backends compared\n"]
+    if trained:
+        refuse_other_inputs(trained)
+        baseline = arguments.baseline or next(iter(trained))
+        if baseline not in trained:
+            fail(baseline, f"no training run; there are {', '.join(trained)}")
+        phases, losses = compare_phases(trained, baseline), compare_losses(trained, baseline)
+        names = list(trained)
+        write_csv(arguments.output / "phases.csv", list(phases[0]), phases)
+        write_csv(arguments.output / "losses.csv", list(losses[0]), losses)
+        others = [name for name in names if name != baseline]
+        text += ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
+                 table(["phase", "part", *names, *(f"{name} ×" for name in others)],
+                       [[row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
+                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else "" for name in others)]
+                        for row in phases]), "\n![step times](phases.png)\n"]
+        parts = [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)]
+        figure, axes, path = bars(arguments.output / "phases.png", parts,
+                                  lambda row: f"{row['phase']}: {row['measure'].replace('_', ' ')}",
+                                  {name: f"{name}_s" for name in names}, "time / s")
+        axes.set_yscale("log")
+        save(figure, path)
+        draw_losses(arguments.output / "losses.png", losses, names, baseline)
+        text += ["## Losses\n", table(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
+            [name, f"{losses[-1][name]:.6f}",
+             f"{max(abs(row[f'{name}_difference']) for row in losses):.1e}",
+             str(max(losses, key=lambda row: abs(row[f"{name}_difference"]))["step"]),
+             "the same bits" if trained[name].training.run.get("parameters_hash") ==
+             trained[baseline].training.run.get("parameters_hash") else "other bits"] for name in names]),
+                 f"\nDifferences from {baseline}, over {len(losses)} steps.\n", "![losses](losses.png)\n"]
+    if benched:
+        wanted = arguments.platforms.split(",") if arguments.platforms else list(benched)
+        kernels = compare_kernels(benched, wanted)
+        write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
+        text += ["## Kernels\n", machine_table(benched), "\nShare of the floor of each machine (docs/performance.md), and "
+                 "performance portability over " + ", ".join(wanted) + ".\n",
+                 table(["kernel", "shape", *wanted, "portability"],
+                       [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
+                         percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
+        figure, axes, path = bars(arguments.output / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
+                                  {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
+        axes.axhline(1, color="0.5", linewidth=0.8)
+        save(figure, path)
+    (arguments.output / "comparison.md").write_text("\n".join(text))
+    print(f"{arguments.output / 'comparison.md'}: {', '.join(platforms)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+/// \file kernels.cpp
+/// See kernels.hpp. A kernel's floor is the time in which the machine moves its bytes, or computes its FLOP, whichever is
+/// longer (Williams et al. 2009, "Roofline"). Other work on a machine slows everything, so the machine is measured again
+/// before every repetition of a kernel, and medians are compared. It also leaves the caches cold.
+
+#include "bench/kernels.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/timer.hpp"
+#include "bench/kernel.hpp"
+#include "bench/measurement.hpp"
+#include "linalg/blas.hpp"
+
+namespace onebit::bench {
+namespace {
+
+const std::vector<std::string> columns = {
+    "kernel", "shape",    "backend", "ranks",       "threads_per_rank",  "bytes",
+    "flop",   "checked",  "wrong",   "repetitions", "median_s",          "min_s",
+    "max_s",  "bound",    "floor_s", "floor_share", "bandwidth_B_per_s", "peak_FLOP_per_s",
+    "blas",   "blas_core"};
+
+template <class Exec>
+class Bench {
+public:
+  Bench(const Exec& exec, const config::Input& input, const Communicator& communicator)
+      : m_exec(exec),
+        m_input(input),
+        m_communicator(communicator),
+        m_file(open_csv(input, communicator, "kernels.csv", columns)) {}
+
+  /// The machine's kernels are the first: `triad` is what bandwidth is measured with, the faster of `fma` and `gemm` what
+  /// multiply-adds are.
+  void operator()(const Kernel& kernel) {
+    if (kernel.prepare) kernel.prepare();
+    seconds(kernel);
+    Check check;
+    m_communicator.collectively([&] { check = kernel.check(); });
+    m_communicator.sum(&check.checked, 1);
+    m_communicator.sum(&check.wrong, 1);
+    if (check.wrong > 0)
+      throw AgreedError(ExitStatus::failed_run,
+                        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
+                            " of " + std::to_string(static_cast<long>(check.checked)) +
+                            " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
+                            "backend and this input");
+    if (kernel.name == "triad") m_stream = kernel;
+    if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
+
+    std::vector<double> times, stream_times, peak_times;
+    for (int repetition = -m_input.bench.warmup; repetition < m_input.bench.repetitions; ++repetition) {
+      if (kernel.prepare) kernel.prepare();
+      m_communicator.barrier();
+      const double peak_time = m_peak.run ? seconds(m_peak) : 0, stream_time = seconds(m_stream);
+      m_communicator.barrier();
+      const double time = seconds(kernel);
+      if (repetition < 0) continue;
+      times.push_back(time);
+      stream_times.push_back(stream_time);
+      peak_times.push_back(peak_time);
+    }
+    const auto sorted = [&](const std::vector<double>& values) {
+      std::vector<double> slowest = slowest_rank(m_communicator, values);
+      std::sort(slowest.begin(), slowest.end());
+      return slowest;
+    };
+    times = sorted(times);
+    const double bandwidth = m_stream.bytes / quantile(sorted(stream_times), 0.5);
+    const double peak = m_peak.run ? m_peak.flop / quantile(sorted(peak_times), 0.5) : 0;
+    write(kernel, check, times, bandwidth, peak);
+  }
+
+  void finish() {
+    m_communicator.collectively([&] {
+      if (m_file) m_file->finish();
+    });
+  }
+
+private:
+  double seconds(const Kernel& kernel) const {
+    const Stopwatch watch;
+    kernel.run();
+    fence(m_exec, "OneBit::bench::kernel");
+    return watch.seconds();
+  }
+
+  /// Keeps the kernel that reaches more FLOP/s; every rank the same one.
+  void choose_peak(const Kernel& kernel) {
+    const auto rate = [&](const Kernel& candidate) {
+      double best = 0;
+      for (int repetition = 0; repetition < 3; ++repetition) best = std::max(best, candidate.flop / seconds(candidate));
+      m_communicator.sum(&best, 1);
+      return best;
+    };
+    if (!m_peak.run || rate(kernel) > rate(m_peak)) m_peak = kernel;
+  }
+
+  void write(const Kernel& kernel, const Check& check, const std::vector<double>& times, double bandwidth,
+             double peak) const {
+    if (!m_file) return;
+    const double median = quantile(times, 0.5), memory_floor = kernel.bytes / bandwidth;
+    const double compute_floor = kernel.flop > 0 ? kernel.flop / peak : 0;
+    const bool computes = compute_floor > memory_floor;
+    const double floor = std::max(memory_floor, compute_floor);
+    std::printf("%-26s %-22s %12.0f %12.0f %10.4f %8.1f %8.1f  %-7s %6.1f %%\n", kernel.name.c_str(),
+                kernel.shape.c_str(), kernel.bytes, kernel.flop, 1e3 * median, kernel.bytes / median / 1e9,
+                kernel.flop / median / 1e9, computes ? "compute" : "memory", 100 * floor / median);
+    std::fflush(stdout);
+    const linalg::BlasInfo blas = linalg::blas_info();
+    m_file->row({kernel.name,
+                 kernel.shape,
+                 BackendName<Exec>::value,
+                 m_communicator.size(),
+                 is_host<Exec> ? concurrency(m_exec) : 1,
+                 kernel.bytes,
+                 kernel.flop,
+                 check.checked,
+                 check.wrong,
+                 m_input.bench.repetitions,
+                 median,
+                 times.front(),
+                 times.back(),
+                 computes ? "compute" : "memory",
+                 floor,
+                 floor / median,
+                 bandwidth,
+                 peak > 0 ? report::Cell(peak) : report::Cell(),
+                 blas.library,
+                 blas.core});
+  }
+
+  const Exec m_exec;
+  const config::Input& m_input;
+  const Communicator& m_communicator;
+  const std::unique_ptr<report::CsvFile> m_file;  ///< on rank 0
+  Kernel m_stream, m_peak;
+};
+
+}  // namespace
+
+template <class Exec>
+void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  const int ranks = communicator.size();
+  communicator.collectively([&] { config::check(input, ranks); });
+  const linalg::BlasInfo blas = linalg::blas_info();
+  if (communicator.rank() == 0) {
+    std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d\n", ranks,
+                BackendName<Exec>::value, is_host<Exec> ? concurrency(exec) : 1, blas.library.c_str(),
+                blas.core.c_str(), input.bench.repetitions, input.bench.warmup);
+    if (!blas.warning.empty()) std::printf("warning: %s\n", blas.warning.c_str());
+    std::printf("#%25s %-22s %12s %12s %10s %8s %8s  %-7s %8s\n", "kernel", "shape", "bytes", "flop", "median ms",
+                "GB/s", "GFLOP/s", "bound", "of floor");
+  }
+  Bench<Exec> bench(exec, input, communicator);
+  const Measure measure = [&](const Kernel& kernel) { bench(kernel); };
+  machine_kernels(exec, measure);
+  for (std::int64_t d = input.bench.smallest; d <= input.bench.largest; d *= input.bench.factor)
+    optimizer_kernels(exec, input, static_cast<std::size_t>(d), measure);
+  network_kernels(exec, input, ranks, measure);
+  bench.finish();
+  if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template void kernels(const Exec&, const config::Input&, const Communicator&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::bench

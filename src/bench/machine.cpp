@@ -1,0 +1,148 @@
+/// \file machine.cpp
+/// What the machine can do: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
+
+#include <algorithm>
+
+#include "bench/kernel.hpp"
+#include "linalg/gemm.hpp"
+
+namespace onebit::bench {
+namespace {
+
+/// Elements of an array of copy and triad: three of them are 384 MiB on a host, 768 MiB on a device.
+template <class Exec>
+constexpr std::size_t stream_length = is_host<Exec> ? std::size_t{1} << 25 : std::size_t{1} << 26;
+
+/// What one multiply-add works on: a vector register on the host, where a compiler that keeps an array of floats in
+/// memory would measure the cache.
+#if defined(__AVX512F__)
+constexpr int register_floats = 16;
+#else
+constexpr int register_floats = 8;
+#endif
+typedef float HostRegister __attribute__((vector_size(register_floats * sizeof(float))));
+template <class Exec, bool = is_host<Exec>>
+struct RegisterOf {
+  using type = float;
+  static constexpr int floats = 1, repetitions = 1 << 12;
+};
+template <class Exec>
+struct RegisterOf<Exec, true> {
+  using type = HostRegister;
+  static constexpr int floats = register_floats, repetitions = 1 << 18;
+};
+
+/// Chains a ← a x + y that do not depend on each other: more than two units with a latency of five cycles can take up.
+constexpr int chains = 10;
+constexpr float fma_factor = 0.5f, fma_term = 0.25f;
+
+/// One thread's share: `repetitions` multiply-adds of each chain.
+template <class Register>
+struct MultiplyAdd {
+  int repetitions;
+  float* sums;  ///< (shares) so that nothing is optimised away
+
+  KOKKOS_FUNCTION void operator()(int share) const {
+    Register chain[chains];
+    for (int k = 0; k < chains; ++k) chain[k] = Register{} + static_cast<float>(k);
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
+#pragma GCC unroll 10
+#endif
+      for (int k = 0; k < chains; ++k) chain[k] = chain[k] * fma_factor + fma_term;
+    }
+    float sum = 0;
+    for (int k = 0; k < chains; ++k) sum += first(chain[k]);
+    sums[share] = sum;
+  }
+
+private:
+  KOKKOS_FUNCTION static float first(float value) { return value; }
+  template <class T>
+  static float first(const T& value) {
+    return value[0];
+  }
+};
+
+template <class Exec>
+void multiply_add(const Exec& exec, int repetitions, const Vector<Exec, float>& sums) {
+  using Register = typename RegisterOf<Exec>::type;
+  Kokkos::parallel_for("OneBit::bench::fma", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent_int(0)),
+                       MultiplyAdd<Register>{repetitions, sums.data()});
+}
+
+template <class Exec>
+void copy(const Exec& exec, const Vector<Exec, float>& a, const Vector<Exec, float>& b) {
+  for_each(
+      exec, "OneBit::bench::copy", a.extent(0), KOKKOS_LAMBDA(std::size_t i) { a(i) = b(i); });
+}
+
+template <class Exec>
+void triad(const Exec& exec, const Vector<Exec, float>& a, const Vector<Exec, float>& b, const Vector<Exec, float>& c) {
+  for_each(
+      exec, "OneBit::bench::triad", a.extent(0), KOKKOS_LAMBDA(std::size_t i) { a(i) = b(i) + 0.5f * c(i); });
+}
+
+}  // namespace
+
+template <class Exec>
+void machine_kernels(const Exec& exec, const Measure& measure) {
+  const std::size_t n = stream_length<Exec>;
+  const double bytes = sizeof(float) * static_cast<double>(n);
+  const std::string length = "n=" + std::to_string(n);
+  const auto a = make_array(exec, 0, n), b = make_array(exec, 1, n), c = make_array(exec, 2, n);
+  const auto compare_a = [=](const auto& twin) {
+    const auto host = on_host(a);
+    constexpr std::size_t stride = 61;  // elements at every place of a vector register and of a page
+    return compare(
+        n / stride, [&](std::size_t i) { return host(stride * i); }, [&](std::size_t i) { return twin(stride * i); });
+  };
+  measure({"triad", length, 3 * bytes, 0, [=] { triad(exec, a, b, c); },
+           [=] { return compare_a([](std::size_t i) { return value_at(1, i) + 0.5 * value_at(2, i); }); }});
+  measure({"copy", length, 2 * bytes, 0, [=] { copy(exec, a, b); },
+           [=] { return compare_a([](std::size_t i) { return value_at(1, i); }); }});
+
+  using Register = RegisterOf<Exec>;
+  const int shares = 8 * concurrency(exec);
+  const auto sums = make_uninitialized<Exec, float>("OneBit::bench::sums", shares);
+  measure({"fma", std::to_string(shares) + "x" + std::to_string(chains * Register::floats), 0,
+           2.0 * shares * chains * Register::floats * Register::repetitions,
+           [=] { multiply_add(exec, Register::repetitions, sums); },
+           [=] {
+             // a ← a x + y ends at y / (1 − x).
+             const auto host = on_host(sums);
+             return compare(shares, host, [](std::size_t) { return chains * fma_term / (1.0 - fma_factor); });
+           }});
+
+  // Columns of the result that a plain loop can check.
+  const int edge = is_host<Exec> ? 1024 : 8192;
+  const std::size_t size = static_cast<std::size_t>(edge) * edge;
+  const auto p = make_array(exec, 0, size), q = make_array(exec, 1, size), product = make_array(exec, 2, size);
+  const auto rows = [=](const auto& matrix) {
+    return linalg::Rows<const float>{matrix.data(), static_cast<std::size_t>(edge)};
+  };
+  measure({"gemm", std::to_string(edge) + "x" + std::to_string(edge) + "x" + std::to_string(edge),
+           3.0 * sizeof(float) * static_cast<double>(size), 2.0 * edge * static_cast<double>(size),
+           [=] {
+             linalg::gemm<Exec, float>(exec, linalg::Transpose::no, linalg::Transpose::yes, edge, edge, edge, 1.0f,
+                                       rows(p), rows(q), 0.0f, {product.data(), static_cast<std::size_t>(edge)});
+           },
+           [=] {
+             const auto host = on_host(product);
+             const auto in_sample = [=](std::size_t k) { return k * (size / 1000); };
+             return compare(
+                 1000, [&](std::size_t k) { return host(in_sample(k)); },
+                 [&](std::size_t k) {
+                   const std::size_t i = in_sample(k) / edge, j = in_sample(k) % edge;
+                   double sum = 0;
+                   for (int l = 0; l < edge; ++l)
+                     sum += static_cast<double>(value_at(0, i * edge + l)) * value_at(1, j * edge + l);
+                   return sum;
+                 });
+           }});
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template void machine_kernels(const Exec&, const Measure&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::bench

@@ -1,0 +1,285 @@
+/// \file network_kernels.cpp
+/// The transformer's kernels in the shapes of a model. Products are checked in some rows, attention in one sample: plain
+/// loops over all of them would take minutes.
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "bench/kernel.hpp"
+#include "data/sampler.hpp"
+#include "nn/attention.hpp"
+#include "nn/layers.hpp"
+#include "nn/reference.hpp"
+
+namespace onebit::bench {
+namespace {
+
+using Doubles = nn::Array<double>;
+
+/// At most eight of `count` rows, evenly spread.
+std::vector<int> some(int count) {
+  const int wanted = std::min(count, 8);
+  std::vector<int> rows;
+  for (int k = 0; k < wanted; ++k) rows.push_back(static_cast<int>(static_cast<std::int64_t>(k) * count / wanted));
+  return rows;
+}
+std::vector<int> all(int count) {
+  std::vector<int> rows(count);
+  for (int r = 0; r < count; ++r) rows[r] = r;
+  return rows;
+}
+
+/// Rows of a row-major matrix (·, columns).
+template <class View>
+Doubles rows_of(const View& matrix, int columns, const std::vector<int>& rows) {
+  const auto host = on_host(matrix);
+  Doubles copy(static_cast<int>(rows.size()), columns);
+  for (int r = 0; r < copy.rows; ++r)
+    for (int j = 0; j < columns; ++j) copy(r, j) = host(static_cast<std::size_t>(rows[r]) * columns + j);
+  return copy;
+}
+template <class View>
+Doubles whole(const View& matrix, int columns) {
+  return rows_of(matrix, columns, all(static_cast<int>(matrix.extent(0) / columns)));
+}
+/// Some columns of it.
+Doubles columns_of(const Doubles& matrix, const std::vector<int>& columns) {
+  Doubles copy(matrix.rows, static_cast<int>(columns.size()));
+  for (int r = 0; r < copy.rows; ++r)
+    for (int j = 0; j < copy.columns; ++j) copy(r, j) = matrix(r, columns[j]);
+  return copy;
+}
+
+Check compare(const Doubles& values, const Doubles& twin) {
+  return bench::compare(
+      values.values.size(), [&](std::size_t i) { return values.values[i]; },
+      [&](std::size_t i) { return twin.values[i]; });
+}
+
+std::string extents(std::initializer_list<int> numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : "x") + std::to_string(number);
+  return text;
+}
+
+/// Bytes of so many floats.
+double floats(double count) { return 4 * count; }
+
+/// What the kernels of a model share. Every buffer of a kernel is made by its function and freed with it.
+template <class Exec>
+struct Network {
+  using Layers = nn::Layers<Exec, float>;
+  using Matrix = MatrixRef<Exec, float>;
+  using Row = nn::VectorRef<Exec, float>;
+  using Buffer = Vector<Exec, float>;
+
+  const Exec& exec;
+  const Measure& measure;
+
+  Buffer array(int number, double length) const { return make_array(exec, number, static_cast<std::size_t>(length)); }
+  static Matrix matrix(const Buffer& buffer, int columns) {
+    return Matrix(buffer.data(), buffer.extent(0) / columns, columns);
+  }
+  static Buffer zeros(double length) { return Buffer("OneBit::bench::zeros", static_cast<std::size_t>(length)); }
+
+  /// A linear layer of N rows: forward, and the gradients of its input and weight.
+  void dense(const std::string& name, int N, int in, int out) const {
+    const double input_size = double(N) * in, output_size = double(N) * out, weight_size = double(in) * out;
+    const double flop = 2 * input_size * out;
+    const Buffer input = array(0, input_size), weight = array(1, weight_size), output = zeros(output_size);
+    const auto rows = some(N), outs = some(out);
+    const Exec instance = exec;
+    measure({name + "_forward", extents({N, out, in}), floats(input_size + weight_size + output_size), flop,
+             [=] { Layers::dense(instance, matrix(input, in), matrix(weight, in), matrix(output, out)); },
+             [=] {
+               return compare(rows_of(output, out, rows), nn::dense_ref(rows_of(input, in, rows), whole(weight, in)));
+             }});
+    fill(exec, 2, output);  // is the gradient now
+    const Buffer d_input = zeros(input_size), d_weight = zeros(weight_size);
+    measure({name + "_d_input", extents({N, in, out}), floats(input_size + weight_size + output_size), flop,
+             [=] {
+               Layers::dense_backward_input(instance, matrix(output, out), matrix(weight, in), false,
+                                            matrix(d_input, in));
+             },
+             [=] {
+               Doubles right, unused(out, in);
+               nn::dense_backward_ref(Doubles(static_cast<int>(rows.size()), in), whole(weight, in),
+                                      rows_of(output, out, rows), right, unused);
+               return compare(rows_of(d_input, in, rows), right);
+             }});
+    measure(
+        {name + "_d_weight", extents({out, in, N}), floats(input_size + 2 * weight_size + output_size), flop,
+         [=] { Layers::dense_backward_weight(instance, matrix(output, out), matrix(input, in), matrix(d_weight, in)); },
+         [=] {
+           const int count = static_cast<int>(outs.size());
+           Doubles unused, right(count, in);
+           nn::dense_backward_ref(whole(input, in), Doubles(count, in), columns_of(whole(output, out), outs), unused,
+                                  right);
+           return compare(rows_of(d_weight, in, outs), right);
+         }});
+  }
+
+  /// Both passes on B samples of T positions, H = A · D channels. Minimal FLOP are those of the products without what
+  /// backward computes again, over visible pairs only.
+  void attention(int B, int A, int T, int H, bool causal) const {
+    const int N = B * T;
+    const double size = double(N) * H, pairs = double(N) * (causal ? (T + 1) / 2.0 : T);
+    const nn::Attention<Exec, float> attention{B, A, T, H, causal};
+    const Buffer qkv = array(0, 3 * size), d_context = array(1, size), context = zeros(size), d_qkv = zeros(3 * size);
+    const Buffer log_sums = zeros(double(N) * A), scratch = zeros(static_cast<double>(attention.scratch_size(exec)));
+    const Exec instance = exec;
+    const nn::Dropout<float> none;
+    const Doubles ones = [&] {
+      Doubles factors(A * T, T);
+      std::fill(factors.values.begin(), factors.values.end(), 1.0);
+      return factors;
+    }();
+    const std::string shape = extents({B, A, T, H / A});
+    measure({"attention_forward", shape, floats(4 * size), 4 * pairs * H,
+             [=] { attention.forward(instance, matrix(qkv, 3 * H), none, log_sums, scratch, matrix(context, H)); },
+             [=] {
+               return compare(rows_of(context, H, all(T)),
+                              nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones));
+             }});
+    measure({"attention_backward", shape, floats(8 * size), 8 * pairs * H,
+             [=] {
+               attention.backward(instance, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H), none,
+                                  log_sums, scratch, matrix(d_qkv, 3 * H));
+             },
+             [=] {
+               return compare(rows_of(d_qkv, 3 * H, all(T)),
+                              nn::attention_backward_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones,
+                                                         rows_of(d_context, H, all(T))));
+             }});
+  }
+
+  /// The end of a half layer, (N, H): bias, residual and normalisation, and their gradients.
+  void layer_norm(int N, int H) const {
+    const double size = double(N) * H;
+    const Buffer input = array(0, size), residual = array(1, size), output = zeros(size);
+    const Buffer weight = array(2, H), bias = array(3, H), mean = zeros(N), reciprocal_std = zeros(N);
+    const nn::LayerNorm<Exec, float> norm{weight, bias,          1e-5f, matrix(input, H), matrix(output, H),
+                                          mean,   reciprocal_std};
+    const auto sum_ref = [=] {
+      Doubles sum(N, H);
+      for (int r = 0; r < N; ++r)
+        for (int j = 0; j < H; ++j) {
+          const std::size_t i = static_cast<std::size_t>(r) * H + j;
+          sum(r, j) = static_cast<double>(value_at(1, i)) + value_at(0, i) + value_at(2, j);
+        }
+      return sum;
+    };
+    const Exec instance = exec;
+    measure({"layer_norm_forward", extents({N, H}), floats(4 * size), 0,
+             [=] { Layers::residual_layer_norm(instance, matrix(residual, H), weight, nn::Dropout<float>(), norm); },
+             [=] {
+               return compare(whole(output, H), nn::layer_norm_ref(sum_ref(), whole(weight, H), whole(bias, H), 1e-5));
+             },
+             [=] { fill(instance, 0, input); }});
+    const Buffer d_output = array(4, size), d_input = zeros(size), d_weight = zeros(H), d_bias = zeros(H);
+    const Buffer scratch = zeros(3.0 * nn::row_block_count<Exec>(N) * H);
+    measure({"layer_norm_backward", extents({N, H}), floats(3 * size), 0,
+             [=] {
+               Layers::layer_norm_backward(instance, norm, matrix(d_output, H), false, matrix(d_input, H),
+                                           nn::Dropout<float>(), matrix(d_input, H), scratch,
+                                           {d_weight, d_bias, Row()});
+             },
+             [=] {
+               Doubles d_input_ref, d_weight_ref(1, H), d_bias_ref(1, H);
+               nn::layer_norm_backward_ref(whole(input, H), whole(weight, H), 1e-5, whole(d_output, H), d_input_ref,
+                                           d_weight_ref, d_bias_ref);
+               return compare(whole(d_input, H), d_input_ref) + compare(whole(d_weight, H), d_weight_ref) +
+                      compare(whole(d_bias, H), d_bias_ref);
+             }});
+  }
+
+  /// Bias and GELU (N, F), and their gradients, where backward makes the output again that forward did not keep.
+  void gelu(int N, int F) const {
+    const double size = double(N) * F;
+    const Buffer input = array(0, size), output = zeros(size), gradient = array(1, size), bias = array(2, F);
+    const Buffer d_bias = zeros(F), scratch = zeros(double(nn::row_block_count<Exec>(N)) * F);
+    const std::size_t length = input.extent(0);
+    const Exec instance = exec;
+    const auto prepare = [=] {
+      fill(instance, 0, input);
+      fill(instance, 1, gradient);
+    };
+    measure({"gelu_forward", extents({N, F}), floats(3 * size), 0,
+             [=] { Layers::bias_gelu(instance, bias, matrix(input, F), matrix(output, F)); },
+             [=] {
+               const auto host = on_host(output);
+               return bench::compare(length, host, [=](std::size_t i) {
+                 return nn::gelu_ref(static_cast<double>(value_at(0, i)) + value_at(2, i % F));
+               });
+             },
+             prepare});
+    measure({"gelu_backward", extents({N, F}), floats(4 * size), 0,
+             [=] { Layers::bias_gelu_backward(instance, matrix(input, F), matrix(gradient, F), scratch, d_bias); },
+             [=] {
+               const auto derivative = [](std::size_t i) {
+                 return value_at(1, i) * nn::gelu_derivative_ref(static_cast<double>(value_at(0, i)));
+               };
+               Doubles d_bias_ref(1, F);
+               for (std::size_t i = 0; i < length; ++i) d_bias_ref(static_cast<int>(i % F)) += derivative(i);
+               const auto input_host = on_host(input), gradient_host = on_host(gradient);
+               return bench::compare(length, input_host,
+                                     [](std::size_t i) { return nn::gelu_ref(static_cast<double>(value_at(0, i))); }) +
+                      bench::compare(length, gradient_host, derivative) + compare(whole(d_bias, F), d_bias_ref);
+             },
+             prepare});
+  }
+
+  /// Losses of P rows of V logits, and their gradient in the place of the logits.
+  void softmax_loss(int P, int V) const {
+    const Buffer logits = array(0, double(P) * V), losses = zeros(P);
+    std::vector<int> target_ref(P);
+    const Vector<Exec, int> target("OneBit::bench::target", P);
+    const auto target_host = Kokkos::create_mirror_view(target);
+    for (int p = 0; p < P; ++p) target_ref[p] = target_host(p) = static_cast<int>(std::int64_t{p} * 7919 % V);
+    Kokkos::deep_copy(target, target_host);
+    const Exec instance = exec;
+    measure({"softmax_loss", extents({P, V}), floats(2.0 * P * V), 0,
+             [=] {
+               Layers::cross_entropy(instance, Row(), target, nn::CrossEntropyOutput::gradient, matrix(logits, V),
+                                     losses);
+             },
+             [=] {
+               Doubles logits_ref(P, V), gradient_ref;
+               for (std::size_t i = 0; i < logits_ref.values.size(); ++i) logits_ref.values[i] = value_at(0, i);
+               Doubles losses_ref(1, P);
+               losses_ref.values = nn::cross_entropy_ref(logits_ref, Doubles(1, V), target_ref, gradient_ref);
+               return compare(whole(logits, V), gradient_ref) + compare(whole(losses, P), losses_ref);
+             },
+             [=] { fill(instance, 0, logits); }});
+  }
+};
+
+}  // namespace
+
+template <class Exec>
+void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure) {
+  const auto& model = input.model;
+  if (model.vocabulary == 0)
+    throw InputError(input.where("model.vocabulary"),
+                     "the benchmark reads no text, so that it does not know the tokeniser's vocabulary",
+                     "set model.vocabulary");
+  const int B = input.train.batch / (ranks * input.train.accumulation), T = model.sequence, N = B * T;
+  const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
+  const bool causal = model.architecture == config::Architecture::gpt;
+  const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
+  const Network<Exec> network{exec, measure};
+  network.dense("qkv", N, H, 3 * H);
+  network.attention(B, model.heads, T, H, causal);
+  network.dense("attention_output", N, H, H);
+  network.layer_norm(N, H);
+  network.dense("feed_forward_in", N, H, F);
+  network.gelu(N, F);
+  network.dense("feed_forward_out", N, F, H);
+  network.dense("head", P, H, V);
+  network.softmax_loss(P, V);
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template void network_kernels(const Exec&, const config::Input&, int, const Measure&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::bench

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say. Then
+compares the backends with scripts/compare_backends.py.
+
+Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
+"""
+
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+COMPARE = str(pathlib.Path(__file__).resolve().parents[2] / "scripts/compare_backends.py")
+INPUT = """train: {batch: 4, steps: 6, validate_every: 0, validation_batch: 4}
+optimizer: {weight_decay: 0.01, bias_correction: true}
+warmup: {steps: 3}
+data: {corpus: [corpus.txt]}
+model: {preset: tiny, sequence: 24, vocabulary: 300}
+bench: {smallest: 100100, largest: 100100, warmup: 0, repetitions: 1}
+"""
+OPTIMIZER = ["gradient_norm", "variance_norm", "adam", "momentum_compress", "compress", "residual_norm",
+             "average_recompress", "decompress_update"]
+LINEAR = [f"{layer}_{part}" for layer in ("qkv", "attention_output", "feed_forward_in", "feed_forward_out", "head")
+          for part in ("forward", "d_input", "d_weight")]
+NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forward", "layer_norm_backward",
+           "gelu_forward", "gelu_backward", "softmax_loss"]
+
+
+class Kernels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.directory = pathlib.Path(scratch.name)
+        (cls.directory / "input.yaml").write_text(INPUT)
+        (cls.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 300)
+
+    def run_it(self, command, backend, *arguments, ranks=1, expected=0):
+        done = subprocess.run([MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, *command, "input.yaml", "--set",
+                               f"run.backend={backend}", "--set", f"run.output={backend}", *arguments],
+                              cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        return done.stderr
+
+    def kernels(self, *arguments, **options):
+        self.run_it(["bench", "kernels"], *arguments, **options)
+        return self.rows(arguments[0], "kernels.csv")
+
+    def rows(self, *path):
+        with open(self.directory.joinpath(*path)) as file:
+            return list(csv.DictReader(file))
+
+    def compare(self, *arguments, expected=0):
+        done = subprocess.run([sys.executable, COMPARE, *arguments, "--output", "compared"], cwd=self.directory,
+                              timeout=240, capture_output=True, text=True)
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        return done.stderr
+
+    def check(self, rows, backend, ranks):
+        self.assertEqual(sorted(row["kernel"] for row in rows),
+                         sorted(["triad", "copy", "fma", "gemm", *OPTIMIZER, *NETWORK]))
+        for row in rows:
+            value = {name: float(row[name] or "nan") for name in row
+                     if name not in ("kernel", "shape", "backend", "bound", "blas", "blas_core")}
+            self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
+            self.assertEqual(value["wrong"], 0)
+            self.assertGreaterEqual(value["checked"], ranks)
+            self.assertLessEqual(value["min_s"], value["median_s"])
+            self.assertLessEqual(value["median_s"], value["max_s"])
+            floors = {"memory": value["bytes"] / value["bandwidth_B_per_s"]}
+            if value["flop"] > 0:
+                floors["compute"] = value["flop"] / value["peak_FLOP_per_s"]
+            self.assertEqual(row["bound"], max(floors, key=floors.get))
+            self.assertAlmostEqual(value["floor_s"] / max(floors.values()), 1, delta=1e-6)
+            self.assertAlmostEqual(value["floor_share"] * value["median_s"] / value["floor_s"], 1, delta=1e-6)
+            self.assertGreater(value["floor_share"], 0)
+        by_name = {row["kernel"]: row for row in rows}
+        d = 100100
+        self.assertEqual(float(by_name["adam"]["bytes"]), 28 * d)
+        self.assertEqual(float(by_name["adam"]["checked"]), 3 * d * ranks)
+        self.assertEqual(float(by_name["decompress_update"]["bytes"]), 12 * d + d / 8)
+        rows_of_rank, hidden = 4 * 24 // ranks, 64
+        self.assertEqual(float(by_name["qkv_forward"]["flop"]), 2 * rows_of_rank * hidden * 3 * hidden)
+        self.assertEqual(by_name["softmax_loss"]["shape"].split("x")[1], "300")
+
+    def test_gpt_on_two_threads(self):
+        self.check(self.kernels("openmp", "--set", "model.architecture=gpt"), "openmp", 1)
+
+    def test_input_without_a_vocabulary(self):
+        self.assertIn("model.vocabulary", self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
+
+    def test_two_backends_and_their_comparison(self):
+        measured = {}
+        for backend in ("openmp", "serial"):
+            measured[backend] = self.kernels(backend, ranks=2)
+            self.check(measured[backend], backend, 2)
+            self.run_it(["train"], backend, ranks=2)
+        self.compare("openmp", "serial")
+        page = (self.directory / "compared" / "comparison.md").read_text()
+        for figure in ("phases", "losses", "kernels"):
+            self.assertGreater((self.directory / "compared" / f"{figure}.png").stat().st_size, 1000)
+            self.assertIn(f"({figure}.png)", page)
+        # Serial is the baseline; both backends' losses are the same bits.
+        losses = self.rows("compared", "losses.csv")
+        self.assertEqual(len(losses), 6)
+        for row, step in zip(losses, self.rows("openmp", "steps.csv")):
+            self.assertEqual(float(row["openmp"]), float(step["loss"]))
+            self.assertEqual(float(row["openmp_difference"]), 0)
+        self.assertIn("the same bits", page)
+        profiles = {backend: {(row["phase"], row["measure"]): float(row["mean_s"])
+                              for row in self.rows(backend, "profile.csv")} for backend in measured}
+        phases = self.rows("compared", "phases.csv")
+        self.assertEqual({(row["phase"], row["measure"]) for row in phases}, profiles["serial"].keys())
+        total = next(row for row in phases if (row["phase"], row["measure"]) == ("compressed", "total"))
+        base, other = (profiles[backend]["compressed", "total"] for backend in ("serial", "openmp"))
+        self.assertAlmostEqual(float(total["openmp_speedup"]) / (base / other), 1, delta=1e-6)
+        # The harmonic mean of two shares a, b that are at most 1 is 2ab/(a+b).
+        shares = {backend: {(row["kernel"], row["shape"]): min(1, float(row["floor_share"])) for row in rows}
+                  for backend, rows in measured.items()}
+        compared = self.rows("compared", "kernels.csv")
+        self.assertEqual(len(compared), len(measured["serial"]) - 4)
+        for row in compared:
+            one, other = (of[row["kernel"], row["shape"]] for of in shares.values())
+            self.assertAlmostEqual(float(row["portability"]), 2 * one * other / (one + other), delta=1e-6)
+
+        # A platform without results has portability 0; runs of other inputs and unknown directories are refused.
+        self.compare("openmp", "serial", "--platforms", "openmp,serial,cuda")
+        self.assertEqual({float(row["portability"]) for row in self.rows("compared", "kernels.csv")}, {0.0})
+        self.run_it(["train"], "openmp", "--set", "optimizer.lr=0.01", "--set", "run.output=other", ranks=2)
+        self.assertIn("optimizer.lr", self.compare("serial", "faster=other", expected=1))
+        self.assertIn("kernels.csv", self.compare("nowhere", expected=1))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
