@@ -4,22 +4,24 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--fuzz]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
 Elsewhere: says what to provide.
 
-  --cuda   also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
-  --fuzz   also install clang, for the fuzzers of tests/fuzz
-  --help   this text
+  --cuda      also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
+  --cuda-mpi  also build a CUDA-aware Open MPI, of the version that the
+              distribution has, where the site has none (needs nvcc on PATH)
+  --fuzz      also install clang, for the fuzzers of tests/fuzz
+  --help      this text
 
 Environment:
   Kokkos_ROOT, KokkosKernels_ROOT, CMAKE_PREFIX_PATH
                       where to look for Kokkos before building one: 3.4 to 5.x
                       with OpenMP (and CUDA for --cuda)
-  ONEBIT_DEPS         where to build Kokkos (default: .deps in the checkout);
-                      several checkouts may share one
+  ONEBIT_DEPS         where to build what is built (default: .deps in the
+                      checkout); several checkouts may share one
   ONEBIT_CUDA_ARCH    compute capability without the dot (default: 90, Hopper)
 TEXT
 }
@@ -31,10 +33,12 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 flavours=(host)
+cuda_mpi=no
 fuzz=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
+    --cuda-mpi) cuda_mpi=yes ;;
     --fuzz) fuzz=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -166,18 +170,22 @@ provide_kokkos() {
 
 # ----------------------------------------------------------------------------
 
-if [[ " ${flavours[*]} " == *" cuda "* ]] && ! command -v nvcc >/dev/null; then
-  fail "--cuda: nvcc is not on PATH. Load the CUDA toolkit (for example: export PATH=/usr/local/cuda/bin:\$PATH)"
+if [[ " ${flavours[*]} $cuda_mpi" =~ cuda|yes ]] && ! command -v nvcc >/dev/null; then
+  fail "$*: nvcc is not on PATH. Load the CUDA toolkit (for example: export PATH=/usr/local/cuda/bin:\$PATH)"
 fi
 
 if command -v apt-get >/dev/null; then
   install_packages
 else
+  [[ $cuda_mpi == no ]] || fail "--cuda-mpi builds from apt's source packages, and this system has no apt"
   # A site that has everything needs no apt: then this is only a check.
   found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
 fi
 for flavour in "${flavours[@]}"; do
   provide_kokkos "$flavour"
 done
+if [[ $cuda_mpi == yes ]]; then
+  "$root/scripts/build_openmpi.sh"
+fi
 "$root/scripts/corpus.sh"
 say "ready"

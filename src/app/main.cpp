@@ -17,6 +17,7 @@
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
 #include "bench/kernels.hpp"
+#include "comm/nccl.hpp"
 #include "config/input.hpp"
 #include "scale/predict.hpp"
 #include "train/build_info.hpp"
@@ -112,6 +113,8 @@ void list() {
   std::printf("\nalgorithms:");
   for (const std::string& name : config::algorithm_names()) std::printf(" %s", name.c_str());
   std::printf("\nworkloads: transformer quadratic replay synthetic\ncompressors: sign sign_ternary column nbit\n");
+  const std::string nccl = comm::nccl_version();
+  std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
 }
 
 /// " bench collective": the subcommands that were given, from the outermost on.

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/activity.hpp"
@@ -155,6 +156,15 @@ private:
   Kokkos::Cuda m_exec{m_stream.value};
 };
 #endif
+
+/// To be called by a new thread that is to use an instance: a thread begins on GPU 0, whatever the rank's is.
+template <class Exec>
+void use_device_of(const Exec& exec) {
+  (void)exec;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) cudaSetDevice(exec.cuda_device());
+#endif
+}
 
 /// A profiling region for its scope; Kokkos Tools, Nsight and the watchdog show it. Names are `OneBit::folder::what`.
 class Region {

@@ -73,6 +73,7 @@ double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
+  use_device_of(m_copies.get());
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
     m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_averaged_begin; });

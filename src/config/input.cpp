@@ -496,9 +496,14 @@ std::vector<Section> keys(Input& in) {
   {
     Declare key(sections, "comm", "Communication.");
     key.choice("transport", in.comm.transport,
-               {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
-               "How MPI gets device memory: staged through host buffers, or handed over directly (CUDA-aware MPI). "
-               "`auto` takes `device` where the MPI library says that it can. The same on host backends.");
+               {{"auto", Transport::automatic},
+                {"host", Transport::host},
+                {"device", Transport::device},
+                {"nccl", Transport::nccl}},
+               "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (CUDA-aware "
+               "MPI), or by NCCL, with one rank to a GPU. `auto` takes `device` where the MPI library says that it "
+               "can and does so when it is tried, else `host`. `auto`, `host` and `device` are the same on host "
+               "backends.");
     key.choice("collective", in.comm.collective, collective_words,
                "How averages go: `flat` among all ranks; `hierarchical` densely inside each host first, which must all "
                "have the same number of ranks, and then between hosts; `dense` leaves compression out, for networks on "
@@ -506,7 +511,7 @@ std::vector<Section> keys(Input& in) {
     key.choice("exchange", in.comm.exchange, {{"collective", Exchange::collective}, {"pairwise", Exchange::pairwise}},
                "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts "
                "messages between all pairs of ranks at once and sums in the order of the ranks, which fills slow "
-               "networks better.");
+               "networks better. Without effect on transport `nccl`.");
     key.integer("message_bytes", in.comm.message_bytes, 1024, 1 << 30,
                 "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for "
                 "Open MPI over TCP) both directions of a link are used.");
@@ -514,7 +519,8 @@ std::vector<Section> keys(Input& in) {
         "bucket_bytes", in.comm.bucket_bytes, 0, 1 << 30,
         "Where an algorithm averages the gradient densely, it does so in buckets of this size while the backward "
         "pass goes on, by a thread of its own, which wants a core; on GPUs a bucket is staged through host "
-        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket and transport "
+        "`nccl`.");
   }
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");
@@ -544,9 +550,11 @@ std::vector<Section> keys(Input& in) {
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
-    key.choice("precision", in.model.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
-               "Factors of the products with weights: `bf16` rounds them, and sums and parameters stay in float. Needs "
-               "oneDNN and AVX512_BF16 on the host.");
+    key.choice(
+        "precision", in.model.precision,
+        {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+        "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. "
+        "On the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`.");
   }
   {
     Declare key(
@@ -590,12 +598,12 @@ std::vector<Section> keys(Input& in) {
         "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
         "(docs/performance.md). Both are checked and timed.");
     key.words("collectives", in.bench.collectives,
-              {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
-               "pairwise_compressed", "hierarchical_compressed"},
+              {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
+               "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"},
               "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), "
-              "each by "
-              "the MPI library's collectives, by pairwise messages (`comm.exchange`) and by host (`comm.collective`); "
-              "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
+              "each by the MPI library's collectives, by pairwise messages (`comm.exchange`), by host "
+              "(`comm.collective`) and by NCCL (backend `cuda`); `mpi_reduce_scatter` is MPI_Reduce_scatter and "
+              "MPI_Allgatherv on the host.");
     key.integer("smallest", in.bench.smallest, 1, unbounded,
                 "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
     key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
@@ -659,10 +667,11 @@ std::vector<Section> keys(Input& in) {
   }
   {
     Declare key(sections, "faults", "A fault on purpose, to rehearse what a run says and does then (docs/faults.md).");
-    key.choice("kind", in.faults.kind,
-               {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},
-               "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
-               "others; `hang`: the rank's gradient never ends.");
+    key.choice(
+        "kind", in.faults.kind,
+        {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},
+        "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
+        "others; `hang`: the rank's gradient never ends.");
     key.integer("rank", in.faults.rank, 0, unbounded, "The rank that fails.");
     key.integer("step", in.faults.step, 1, unbounded, "The step in which it does.");
   }
@@ -722,6 +731,10 @@ void check(const Input& in, int ranks) {
            "compression.group is " + std::to_string(in.compression.group.number) +
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
+  if (in.comm.transport == Transport::nccl && in.run.backend != Backend::cuda)
+    refuse("comm.transport",
+           "NCCL exchanges the memory of GPUs, and backend " + to_string(in.run.backend) + " has none",
+           "set run.backend to cuda, or use transport auto, host or device");
   check_prediction(in);
   if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
     refuse("faults.rank", "the run has no rank " + std::to_string(in.faults.rank) + " that could fail",

@@ -14,14 +14,14 @@ namespace onebit::config {
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
-enum class Precision { fp32, bf16 };
+enum class Precision { fp32, tf32, bf16 };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
 enum class Criterion { two_sided, paper };
 enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
 enum class Reconstruction { mean, range };
-enum class Transport { automatic, host, device };
+enum class Transport { automatic, host, device, nccl };
 enum class Collective { flat, hierarchical, dense, automatic };
 enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };

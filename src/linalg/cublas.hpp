@@ -2,12 +2,14 @@
 /// \file cublas.hpp
 /// The cuBLAS handle of this process and its errors; for CUDA builds only.
 
+#include "base/kokkos.hpp"
+
+#ifdef KOKKOS_ENABLE_CUDA
 #include <cublas_v2.h>
 
 #include <string>
 
 #include "base/error.hpp"
-#include "base/kokkos.hpp"
 
 namespace onebit::linalg {
 
@@ -30,3 +32,4 @@ inline cublasHandle_t cublas(const Kokkos::Cuda& exec) {
 }
 
 }  // namespace onebit::linalg
+#endif

@@ -8,11 +8,9 @@
 #include <type_traits>
 
 #include "linalg/blas.hpp"
+#include "linalg/cublas.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
-#endif
-#ifdef KOKKOS_ENABLE_CUDA
-#include "linalg/cublas.hpp"
 #endif
 
 namespace onebit::linalg {

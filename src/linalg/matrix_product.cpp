@@ -12,11 +12,9 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
+#include "linalg/cublas.hpp"
 #ifdef ONEBIT_WITH_ONEDNN
 #include <dnnl.hpp>
-#endif
-#ifdef KOKKOS_ENABLE_CUDA
-#include "linalg/cublas.hpp"
 #endif
 
 namespace onebit::linalg {
@@ -24,6 +22,7 @@ namespace onebit::linalg {
 template <class Exec>
 std::string missing(Precision precision) {
   if (precision == Precision::fp32 || !is_host<Exec>) return "";
+  if (precision == Precision::tf32) return "only GPUs have it";
 #ifndef ONEBIT_WITH_ONEDNN
   return "this build has no oneDNN";
 #else
@@ -147,15 +146,16 @@ private:
 #endif
 
 #ifdef KOKKOS_ENABLE_CUDA
-/// c (m, n) ← op(a) (m, k) · op(b) (k, n) + β c, by cuBLAS. Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
-void product_on_cuda(const Kokkos::Cuda& exec, int m, int n, int k, const Factor& a, const Factor& b, float beta,
-                     float* c) {
+/// c (m, n) ← α op(a) (m, k) · op(b) (k, n) + β c, by cuBLAS. Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
+/// \param type, compute of the factors, and how they are multiplied
+void product_on_cuda(const Kokkos::Cuda& exec, cudaDataType_t type, cublasComputeType_t compute, Transpose op_a,
+                     Transpose op_b, int m, int n, int k, float alpha, const void* a, std::size_t a_stride,
+                     const void* b, std::size_t b_stride, float beta, float* c) {
   const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  const float one = 1;
-  check(cublasGemmEx(cublas(exec), operation(b.op), operation(a.op), n, m, k, &one, b.data, CUDA_R_16BF,
-                     static_cast<int>(b.row_stride), a.data, CUDA_R_16BF, static_cast<int>(a.row_stride), &beta, c,
-                     CUDA_R_32F, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-        "a product in bf16");
+  check(
+      cublasGemmEx(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b, type, static_cast<int>(b_stride),
+                   a, type, static_cast<int>(a_stride), &beta, c, CUDA_R_32F, n, compute, CUBLAS_GEMM_DEFAULT),
+      "a product of rounded factors");
 }
 #endif
 
@@ -167,17 +167,26 @@ public:
   using Matrix = MatrixRef<Exec, float>;
   using ConstMatrix = MatrixRef<Exec, const float>;
 
+  explicit RoundedProduct(Precision precision) : m_precision(precision) {}
+
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, float alpha, ConstMatrix a, ConstMatrix b,
                   float beta, Matrix c) {
-    const Factor left = rounded(exec, alpha, a, op_a, m_a), right = rounded(exec, 1, b, op_b, m_b);
     const int m = c.extent_int(0), n = c.extent_int(1), k = a.extent_int(op_a == Transpose::yes ? 0 : 1);
+#ifdef KOKKOS_ENABLE_CUDA
+    if constexpr (!is_host<Exec>)
+      if (m_precision == Precision::tf32)
+        return product_on_cuda(exec, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, op_a, op_b, m, n, k, alpha, a.data(),
+                               a.extent(1), b.data(), b.extent(1), beta, c.data());
+#endif
+    const Factor left = rounded(exec, alpha, a, op_a, m_a), right = rounded(exec, 1, b, op_b, m_b);
     if constexpr (is_host<Exec>) {
 #ifdef ONEBIT_WITH_ONEDNN
       m_products(exec, m, n, k, left, right, beta, c.data());
 #endif
     } else {
 #ifdef KOKKOS_ENABLE_CUDA
-      product_on_cuda(exec, m, n, k, left, right, beta, c.data());
+      product_on_cuda(exec, CUDA_R_16BF, CUBLAS_COMPUTE_32F, op_a, op_b, m, n, k, 1, left.data, left.row_stride,
+                      right.data, right.row_stride, beta, c.data());
 #endif
     }
   }
@@ -191,7 +200,8 @@ private:
     return {memory.data(), matrix.extent(1), op};
   }
 
-  Vector<Exec, std::uint16_t> m_a, m_b;
+  Precision m_precision;
+  Vector<Exec, std::uint16_t> m_a, m_b;  ///< factors in bfloat16
 #ifdef ONEBIT_WITH_ONEDNN
   std::conditional_t<is_host<Exec>,
                      TileProducts<std::conditional_t<is_host<Exec>, Exec, Kokkos::DefaultHostExecutionSpace>>, int>
@@ -203,9 +213,11 @@ template <class Exec, class Real>
 MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) {
   const std::string reason = missing<Exec>(precision);
   if (!reason.empty())
-    throw InputError("model.precision", "bf16 cannot be used: " + reason, "set model.precision to fp32");
+    throw InputError("model.precision",
+                     std::string(precision == Precision::tf32 ? "tf32" : "bf16") + " cannot be used: " + reason,
+                     "set model.precision to fp32");
   if constexpr (std::is_same_v<Real, float>)
-    if (precision == Precision::bf16) m_rounded = std::make_unique<RoundedProduct<Exec>>();
+    if (precision != Precision::fp32) m_rounded = std::make_unique<RoundedProduct<Exec>>(precision);
 }
 
 template <class Exec, class Real>

@@ -13,11 +13,11 @@
 
 namespace onebit::linalg {
 
-/// Of the factors of a product.
-enum class Precision { fp32, bf16 };
+/// Of the factors of a product. `tf32` (10 bits of mantissa) is a format of NVIDIA's tensor cores.
+enum class Precision { fp32, tf32, bf16 };
 
 /// Why this build on this machine cannot make such products, in a few words; empty where it can.
-/// bf16 needs oneDNN and a processor with AVX512_BF16 on the host, nothing more than cuBLAS on CUDA.
+/// On the host there is no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16; CUDA has both.
 template <class Exec>
 std::string missing(Precision precision);
 
@@ -29,7 +29,7 @@ KOKKOS_INLINE_FUNCTION std::uint16_t to_bfloat16(float value) {
   return static_cast<std::uint16_t>(value == value ? rounded : quiet_nan);
 }
 
-/// Products of float matrices with factors in bfloat16.
+/// Products of float matrices with rounded factors.
 template <class Exec>
 class RoundedProduct;
 

@@ -271,7 +271,7 @@ template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
                        const Averaging<Exec>& averaging, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
-  const comm::DeviceSupport support = comm::device_support<Exec>();
+  const comm::DeviceSupport& support = averaging.transport->device_support();
   const char* const network = std::getenv("ONEBIT_NETWORK");
   return {{"version", build_version},
           {"git", build_git},

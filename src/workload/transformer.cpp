@@ -57,6 +57,18 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert};
 }
 
+linalg::Precision precision(const config::Input& input) {
+  switch (input.model.precision) {
+    case config::Precision::tf32:
+      return linalg::Precision::tf32;
+    case config::Precision::bf16:
+      return linalg::Precision::bf16;
+    case config::Precision::fp32:
+      break;
+  }
+  return linalg::Precision::fp32;
+}
+
 bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }
 
 /// What the workload draws from.
@@ -83,10 +95,6 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
     shape.classes = static_cast<int>(samples->classes().size());
     return samples;
   });
-}
-
-linalg::Precision precision(const config::Input& input) {
-  return input.model.precision == config::Precision::bf16 ? linalg::Precision::bf16 : linalg::Precision::fp32;
 }
 
 /// P of nn::Transformer, for this rank's batch.

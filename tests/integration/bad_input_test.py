@@ -157,7 +157,8 @@ value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true 
 for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
-                    "comm.transport": "auto, host, device", "workload.kind": "transformer, quadratic, replay, synthetic",
+                    "comm.transport": "auto, host, device, nccl",
+                    "workload.kind": "transformer, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
@@ -183,6 +184,8 @@ case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6
 case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3", "after the run's last step")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
+case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "backend openmp has none", "run.backend to cuda",
+     ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
 case("empty_output", "run:\n  output: ''\n", "input.yaml:2:3", "run.output is empty", output=None)
 

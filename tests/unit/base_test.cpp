@@ -1,5 +1,5 @@
 /// \file base_test.cpp
-/// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors and phase times.
+/// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors, last words and phase times.
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 
 #include "../support.hpp"
 #include "base/activity.hpp"
+#include "base/crash_message.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
@@ -308,6 +309,32 @@ TEST(Error, says_where_what_and_remedy) {
   const AgreedError agreed(ExitStatus::bad_input, "as sent");
   EXPECT_STREQ(agreed.what(), "as sent");
   EXPECT_EQ(agreed.status(), ExitStatus::bad_input);
+}
+
+TEST(CrashMessage, is_said_before_the_end_that_would_have_come) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGALRM})
+    EXPECT_EXIT(
+        {
+          const CrashMessage message("the library is at fault\n", std::chrono::seconds(60));
+          std::raise(signal);
+        },
+        ::testing::KilledBySignal(signal), "^the library is at fault\n$");
+}
+
+TEST(CrashMessage, goes_to_whom_the_signal_went_before) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGSEGV, [](int) { _exit(7); });
+        const CrashMessage message("the library is at fault\n", std::chrono::seconds(60));
+        std::raise(SIGSEGV);
+      },
+      ::testing::ExitedWithCode(7), "the library is at fault");
+}
+
+TEST(CrashMessage, ends_with_its_scope) {
+  { const CrashMessage message("the library is at fault\n", std::chrono::seconds(60)); }
+  EXPECT_EQ(alarm(0), 0u);
+  EXPECT_EXIT(std::raise(SIGBUS), ::testing::KilledBySignal(SIGBUS), "^$");
 }
 
 TEST(PhaseTimes, are_kept_by_phase) {
