@@ -20,8 +20,9 @@ A study file (inputs/study) names an ordinary input and what each run changes in
 `{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one, and
 `{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
 functions draw_KIND. A claim is on the final validation loss of `run` minus that of `against`, means over the seeds that
-both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of medians), and asks at_most, at_least or within (of zero). A run that ends
-because of NaN is a result: its loss counts as infinite. A run whose results are complete is not run again.
+both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of medians),
+and asks at_most, at_least or within (of zero). A run that ends because of NaN is a result: its loss counts as infinite. A
+run whose results are complete is not run again.
 """
 
 import argparse
@@ -53,10 +54,11 @@ from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first
 from PIL import Image  # noqa: E402  (matplotlib needs it too)
 
 RUN_COLUMNS = ["run", "seed", "identity", "settings", "status", "failed_step", "algorithm", "lr", "parameters", "ranks",
-               "threads_per_rank", "steps", "batch", "validation_samples", "final_validation_loss", "final_validation_accuracy", "variance_frozen_at_step", "bytes_sent",
-               "bytes_dense_fp32", "reduction", "wall_s", "date", "machine", "git", "compiler", "kokkos", "mpi", "blas",
-               "blas_core"]
+               "threads_per_rank", "steps", "batch", "validation_samples", "final_validation_loss",
+               "final_validation_accuracy", "variance_frozen_at_step", "bytes_sent", "bytes_dense_fp32", "reduction",
+               "wall_s", "date", "machine", "git", "compiler", "kokkos", "mpi", "blas", "blas_core"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent"]
+DEFAULT_RANKS, DEFAULT_HEADING = 4, "Convergence"
 WINDOW = 10  # steps that a kept training loss is the mean of
 
 
@@ -145,7 +147,7 @@ class Study:
         self.title, self.text = given["title"], given.get("text", "").strip()
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), given["runs"]
-        self.heading, self.accuracy = given.get("page", "Convergence"), given.get("accuracy") == "true"
+        self.heading, self.accuracy = given.get("page", DEFAULT_HEADING), given.get("accuracy") == "true"
         self.figures, self.claims = given.get("figures", {}), given.get("claims", [])
         self.cells = [Cell(self, name, run, int(seed), arguments) for name, run in self.runs.items()
                       for seed in run.get("seeds", given["seeds"])]
@@ -441,7 +443,8 @@ def claims_table(study):
     for claim in study.claims:
         kind = next(kind for kind in ("within", "at_most", "at_least") if kind in claim)
         words, holds = judge(study, claim)
-        of = {"bytes_sent": "ratio of bytes sent", "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
+        of = {"bytes_sent": "ratio of bytes sent",
+              "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
         rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words, "yes" if holds else "**no**"])
     return table(["claim", "asked", "measured", "holds"], rows)
 
@@ -481,8 +484,12 @@ def page(studies, arguments):
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
              "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
              "the reduction is against dense fp32 training of as many steps (docs/output.md). T_w is the step at "
-             "which the variance was frozen. A run that met a NaN is a result: its loss counts as infinite.",
-             "## What was claimed, and what was measured"]
+             "which the variance was frozen. A run that met a NaN is a result: its loss counts as infinite."]
+    if any(study.accuracy for study in studies):
+        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; losses of "
+                      "classes are nats a sample.")
+    if any(study.claims for study in studies):
+        parts.append("## What was claimed, and what was measured")
     for study in studies:
         if study.claims:
             parts += [f"{study.title}:", claims_table(study)]
@@ -491,14 +498,19 @@ def page(studies, arguments):
         parts += [f"## {study.title}", study.text,
                   f"Input [{os.path.relpath(study.base, ROOT)}]({os.path.relpath(study.base, study.kept.parent)}), "
                   f"{steps} steps of {batch} samples, {study.first(study.present()[0], 'validation_samples')} "
-                  "validation samples. In all runs: "
-                  + ", ".join(f"`{key}={value}`" for key, value in study.set.items())
-                  + ". The last column of the table is what a run adds to that."]
+                  "validation samples. "
+                  + ("In all runs: " + ", ".join(f"`{key}={value}`" for key, value in study.set.items()) + ". "
+                     if study.set else "")
+                  + "The last column of the table is what a run adds to that."]
         for path, caption in draw(study):
             parts.append(f"![{caption}]({study.kept.name}/{path.name})\n\n{caption}")
         parts.append(runs_table(study))
     seconds = sum(number(row["wall_s"]) for row in rows)
     options = "".join(f" --set {shlex.quote(pair)}" for pair in arguments.set)
+    if arguments.ranks != DEFAULT_RANKS:
+        options += f" --ranks {arguments.ranks}"
+    if studies[0].heading != DEFAULT_HEADING:
+        options += f" --page {os.path.relpath(arguments.page, ROOT)}"
     parts += ["## How it was measured",
               f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: {distinct('threads_per_rank')}; {distinct('git')} (git), "
               f"{distinct('compiler')}, Kokkos {distinct('kokkos')}, {distinct('mpi')}, {distinct('blas', 'blas_core')} "
@@ -528,7 +540,7 @@ def main():
     parser.add_argument("studies", nargs="+", type=pathlib.Path, metavar="STUDY.yaml")
     parser.add_argument("--onebit", default="build/openmp/onebit", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
-    parser.add_argument("--ranks", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches, as the shell matches")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in all runs, last of all")

@@ -247,7 +247,7 @@ std::string tensors_text(const TensorTable& tensors) {
 
 /// The tensors of a checkpoint's parameters, by name. \throws InputError where they do not make up its parameters
 std::map<std::string, Tensor> tensors_of(const ArrayReader& file, const std::string& path) {
-  const std::vector<std::size_t> shape = file.shape("parameters");
+  const std::vector<std::size_t> shape = file.stored_shape("parameters");
   const std::size_t length = shape.empty() ? 0 : shape.back();
   const InputError unusable(path, "dataset 'tensors' does not describe dataset 'parameters'", "use another checkpoint");
   std::map<std::string, Tensor> tensors;

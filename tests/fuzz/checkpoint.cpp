@@ -155,20 +155,24 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
       file.reals("state/next_average", {1}, {4});
       file.reals("state/variance_norms", {3}, {1, 2, 3});
       file.reals("worker_residual", {2, parameters}, std::vector<double>(2 * parameters, 0.5));
-      constexpr hsize_t sums = 38;
+      constexpr hsize_t sums = 39;
       file.reals("results/sums", {2, sums}, std::vector<double>(2 * sums, 1.0));
+      file.text("tensors", "embeddings.position.weight 2 2\nhead.bias 1\n");
     }
     seal(world, path);
   }
 
   const Vector<Exec, float> x("x", parameters);
   fuzz::refuses_or_reads([&] { train::describe_checkpoint(path); });
-  fuzz::refuses_or_reads([&] { train::read_parameters(exec, path, x); });
+  TensorTable tensors;
+  tensors.add("embeddings.position.weight", {2, 2}, true);
+  tensors.add("classifier.bias", {1}, false);
+  fuzz::refuses_or_reads([&] { train::read_parameters(exec, path, tensors, x); });
   fuzz::refuses_or_reads([&] {
     const train::Checkpoints checkpoints(input, world);
     Stateful algorithm;
     train::Results results(world, input.run.output);
-    train::Run<Exec> run{input, x, algorithm, results};
+    train::Run<Exec> run{input, tensors, x, algorithm, results};
     checkpoints.restore(exec, run);
   });
   return 0;
