@@ -4,21 +4,24 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
 Elsewhere: says what to provide.
 
-  --cuda   also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
-  --help   this text
+  --cuda      also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
+  --cuda-mpi  also build a CUDA-aware Open MPI, of the version that the
+              distribution has, where the site has none (needs nvcc on PATH)
+  --fuzz      also install clang, for the fuzzers of tests/fuzz
+  --help      this text
 
 Environment:
   Kokkos_ROOT, KokkosKernels_ROOT, CMAKE_PREFIX_PATH
                       where to look for Kokkos before building one: 3.4 to 5.x
                       with OpenMP (and CUDA for --cuda)
-  ONEBIT_DEPS         where to build Kokkos (default: .deps in the checkout);
-                      several checkouts may share one
+  ONEBIT_DEPS         where to build what is built (default: .deps in the
+                      checkout); several checkouts may share one
   ONEBIT_CUDA_ARCH    compute capability without the dot (default: 90, Hopper)
 TEXT
 }
@@ -30,9 +33,13 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 flavours=(host)
+cuda_mpi=no
+fuzz=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
+    --cuda-mpi) cuda_mpi=yes ;;
+    --fuzz) fuzz=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -44,6 +51,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache patch # build tools
   libopenmpi-dev openmpi-bin                    # MPI
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
+  libdnnl-dev                                   # oneDNN: products in bf16
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
@@ -53,6 +61,10 @@ packages=(
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
+
+if [[ $fuzz == yes ]]; then
+  packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
+fi
 
 without_apt() {
   cat >&2 <<'TEXT'
@@ -158,18 +170,22 @@ provide_kokkos() {
 
 # ----------------------------------------------------------------------------
 
-if [[ " ${flavours[*]} " == *" cuda "* ]] && ! command -v nvcc >/dev/null; then
-  fail "--cuda: nvcc is not on PATH. Load the CUDA toolkit (for example: export PATH=/usr/local/cuda/bin:\$PATH)"
+if [[ " ${flavours[*]} $cuda_mpi" =~ cuda|yes ]] && ! command -v nvcc >/dev/null; then
+  fail "$*: nvcc is not on PATH. Load the CUDA toolkit (for example: export PATH=/usr/local/cuda/bin:\$PATH)"
 fi
 
 if command -v apt-get >/dev/null; then
   install_packages
 else
+  [[ $cuda_mpi == no ]] || fail "--cuda-mpi builds from apt's source packages, and this system has no apt"
   # A site that has everything needs no apt: then this is only a check.
   found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
 fi
 for flavour in "${flavours[@]}"; do
   provide_kokkos "$flavour"
 done
+if [[ $cuda_mpi == yes ]]; then
+  "$root/scripts/build_openmpi.sh"
+fi
 "$root/scripts/corpus.sh"
 say "ready"

@@ -3,6 +3,7 @@
 
 A study file (inputs/study) names an ordinary input and what each run changes in it:
 
+    page:   heading of the page, where this study is its first
     title:  heading of the panel
     text:   what is run, as a paragraph
     base:   input, relative to the study file
@@ -10,14 +11,16 @@ A study file (inputs/study) names an ordinary input and what each run changes in
     set:    {section.key: value}                       of all runs
     runs:
       NAME: {label: TEXT, set: {…}, seeds: […]}        seeds: only where they differ
+    accuracy: true                                     where accuracies are to be shown
     figures:
       NAME: {kind: KIND, runs: [PATTERN, …], caption: TEXT}
     claims:
       - {text: TEXT, run: NAME, against: NAME, at_most: NUMBER}
 
-`{NAME}` in a value stands for the output directory of the run NAME with the same seed. Kinds of figures are the
+`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one, and
+`{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
 functions draw_KIND. A claim is on the final validation loss of `run` minus that of `against`, means over the seeds that
-both have (or, with `of: bytes_sent`, on their ratio), and asks at_most, at_least or within (of zero). A run that ends
+both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of medians), and asks at_most, at_least or within (of zero). A run that ends
 because of NaN is a result: its loss counts as infinite. A run whose results are complete is not run again.
 """
 
@@ -34,6 +37,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -49,7 +53,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first
 from PIL import Image  # noqa: E402  (matplotlib needs it too)
 
 RUN_COLUMNS = ["run", "seed", "identity", "settings", "status", "failed_step", "algorithm", "lr", "parameters", "ranks",
-               "threads_per_rank", "steps", "batch", "validation_samples", "final_validation_loss", "variance_frozen_at_step", "bytes_sent",
+               "threads_per_rank", "steps", "batch", "validation_samples", "final_validation_loss", "final_validation_accuracy", "variance_frozen_at_step", "bytes_sent",
                "bytes_dense_fp32", "reduction", "wall_s", "date", "machine", "git", "compiler", "kokkos", "mpi", "blas",
                "blas_core"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent"]
@@ -66,12 +70,16 @@ class Cell:
         self.study, self.name, self.seed = study, name, seed
         self.output = pathlib.Path(arguments.results) / study.name / name / f"seed{seed}"
         self.settings = {**study.set, **run.get("set", {}), **dict(pair.split("=", 1) for pair in arguments.set)}
-        sibling = re.compile(r"\{(\w+)\}")
-        self.needs = [name for value in self.settings.values() for name in sibling.findall(value)]
+        sibling = re.compile(r"\{(?:(\w+)/)??(\w+)(?:/seed(\d+))?\}")
+
+        def cell_of(found):
+            return found[1] or study.name, found[2], int(found[3] or seed)
+
+        self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
         self.command = [arguments.mpiexec, "-n", str(arguments.ranks), arguments.onebit, "train",
                         os.path.relpath(study.base, ROOT)]
         for key, value in {**self.settings, "run.seed": seed, "run.output": self.output}.items():
-            value = sibling.sub(lambda found: str(self.output.parent.parent / found[1] / f"seed{seed}"), str(value))
+            value = sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), str(value))
             self.command += ["--set", f"{key}={value}"]
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Two cells with the same identity were asked to do the same, whatever the input's comments say.
@@ -137,6 +145,7 @@ class Study:
         self.title, self.text = given["title"], given.get("text", "").strip()
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), given["runs"]
+        self.heading, self.accuracy = given.get("page", "Convergence"), given.get("accuracy") == "true"
         self.figures, self.claims = given.get("figures", {}), given.get("claims", [])
         self.cells = [Cell(self, name, run, int(seed), arguments) for name, run in self.runs.items()
                       for seed in run.get("seeds", given["seeds"])]
@@ -185,7 +194,7 @@ class Study:
         rows = [row for row in self.rows if row["run"] == name]
         if column == "final_validation_loss":
             return {r["seed"]: math.inf if r["status"] == "failed" else number(r[column]) for r in rows}
-        return {r["seed"]: number(r[column]) for r in rows}
+        return {r["seed"]: number(r.get(column)) for r in rows}
 
     def curve(self, name, column, over="step"):
         """[(x, mean, least, greatest)] of a column over the seeds, where all of them have a value."""
@@ -216,7 +225,7 @@ def run_cells(cells, arguments):
 
     def work(place, cell):
         for name in cell.needs:
-            if before := started.get((cell.study, name, cell.seed)):
+            if before := started.get(name):
                 before.result()
         row = cell.run(arguments.machine)
         result = row["final_validation_loss"] or f"failed at step {row['failed_step']}"
@@ -226,7 +235,7 @@ def run_cells(cells, arguments):
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         # Tasks start in this order, so one that waits for another never keeps that from starting.
         for place, cell in enumerate(todo, 1):
-            started[cell.study, cell.name, cell.seed] = pool.submit(work, place, cell)
+            started[cell.study.name, cell.name, cell.seed] = pool.submit(work, place, cell)
         try:
             for task in concurrent.futures.as_completed(started.values()):
                 task.result()
@@ -254,6 +263,15 @@ def loss_text(study, name):
         return nats(mean(losses.values()))
     seeds = f"{len(failed)} of {len(losses)} " if len(losses) > 1 else ""
     return f"{seeds}NaN at step {', '.join(failed)}"
+
+
+def accuracy_text(study, name):
+    """Median and range in per cent; a run that failed has none."""
+    shares = [100 * share for share in study.values(name, "final_validation_accuracy").values() if share == share]
+    if not shares:
+        return ""
+    spread = f" ({min(shares):.1f}–{max(shares):.1f})" if len(shares) > 1 else ""
+    return f"{statistics.median(shares):.1f} %{spread}"
 
 
 def legend(axes, study, lines):
@@ -404,6 +422,9 @@ def judge(study, claim):
     if column == "bytes_sent":
         measured = mean(mine[s] for s in seeds) / mean(theirs[s] for s in seeds)
         words = f"{measured:.3f} times"
+    elif column == "final_validation_accuracy":
+        measured = statistics.median(mine[s] for s in seeds) - statistics.median(theirs[s] for s in seeds)
+        words = f"{100 * measured:+.1f} points"
     elif any(mine[s] == math.inf for s in seeds):
         measured, words = math.inf, loss_text(study, run)
     else:
@@ -420,7 +441,7 @@ def claims_table(study):
     for claim in study.claims:
         kind = next(kind for kind in ("within", "at_most", "at_least") if kind in claim)
         words, holds = judge(study, claim)
-        of = {"bytes_sent": "ratio of bytes sent"}.get(claim.get("of"), "difference of loss")
+        of = {"bytes_sent": "ratio of bytes sent", "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
         rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words, "yes" if holds else "**no**"])
     return table(["claim", "asked", "measured", "holds"], rows)
 
@@ -438,11 +459,13 @@ def runs_table(study):
         rows.append([
             study.label(name), str(len(losses)), loss_text(study, name) + spread,
             "" if failed or name == reference or not seeds else difference(mean(losses[s] - base[s] for s in seeds)),
+            *([accuracy_text(study, name)] if study.accuracy else []),
             "" if failed else with_unit(mean(study.values(name, "bytes_sent").values())),
             "" if failed else f"{mean(study.values(name, 'reduction').values()):.2f}",
             ", ".join(frozen),
             " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
     return table(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
+                  *(["accuracy: median (min–max)"] if study.accuracy else []),
                   "bytes sent by a rank", "reduction", "T_w", "`--set`"], rows)
 
 
@@ -454,7 +477,7 @@ def page(studies, arguments):
 
     files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
     parts = ["<!-- Made by scripts/study.py from the CSV files beside the figures. Do not edit. -->",
-             "# Convergence",
+             f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
              "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
              "the reduction is against dense fp32 training of as many steps (docs/output.md). T_w is the step at "

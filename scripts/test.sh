@@ -33,9 +33,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 if [[ $cuda == yes ]]; then
-  scripts/setup.sh --cuda
+  scripts/setup.sh --fuzz --cuda
 else
-  scripts/setup.sh
+  scripts/setup.sh --fuzz
 fi
 
 launcher=()

@@ -5,7 +5,6 @@ compute, and everything else is real: the exchange, its kernels and the optimise
 are Adam's, the others 1-bit Adam's compression stage. The first step of either side warms up and is not counted.
 """
 
-import csv
 import os
 import pathlib
 import subprocess
@@ -14,6 +13,9 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import results  # noqa: E402
+from results import read_csv  # noqa: E402
 
 # BERT-Large, sequence 128, 64 GPUs on Ethernet, batch 16 a GPU, no accumulation (Table 1 of the 1-bit Adam paper):
 # forward, backward without allreduce, and step, in ms. The step is counted too, although the optimiser really runs here.
@@ -21,20 +23,26 @@ BERT_LARGE_PARAMETERS = 336e6
 BERT_LARGE_COMPUTE_MS = 35.71 + 60.81 + 75.59
 
 
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def write_csv(path, rows):
-    """All at once, so that an earlier file stays whole until then."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    partial = path + ".partial"
-    with open(partial, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(partial, path)
+    results.write_csv(pathlib.Path(path), list(rows[0]), rows)
+
+
+def slowest_link(links):
+    """Measured bits per second, of the file that netlab.py --links wrote."""
+    return min(float(row["measured_bit_per_s"]) for row in read_csv(links))
+
+
+def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings):
+    """Rows of collective.csv and the slowest link's measured bits per second; settings are `key=value`."""
+    with tempfile.TemporaryDirectory(prefix="onebit-experiment.") as scratch:
+        links, output = os.path.join(scratch, "links.csv"), os.path.join(scratch, "out")
+        command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(hosts), "--ranks-per-host",
+                   str(ranks_per_host), "--rate", rate, "--links", links, "--", onebit, "bench", "collective", source]
+        for setting in [f"run.output={output}", *settings]:
+            command += ["--set", setting]
+        if subprocess.run(command, cwd=ROOT).returncode != 0:
+            sys.exit(f"{os.path.basename(sys.argv[0])}: the measurement of {hosts} hosts at {rate} failed, see above")
+        return read_csv(os.path.join(output, "collective.csv")), slowest_link(links)
 
 
 def add_arguments(parser, output, parameters=25000000):
@@ -68,7 +76,7 @@ class Run:
                 sys.exit(f"{os.path.basename(sys.argv[0])}: the run on {hosts} host(s) at {rate} failed, see above")
             self.steps = read_csv(os.path.join(output, "steps.csv"))
             self.row = read_csv(os.path.join(output, "run.csv"))[0]
-            self.link = min(float(row["measured_bit_per_s"]) for row in read_csv(links)) if hosts > 1 else None
+            self.link = slowest_link(links) if hosts > 1 else None
 
     def mean_s(self, phase, *columns):
         """Seconds of a step of `dense` or `compressed` on rank 0: the sum of some columns of steps.csv."""

@@ -12,31 +12,9 @@ own speed-ups at these bandwidths are of whole steps on 256 GPUs: whole_step.py 
 
 import argparse
 import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 
 import experiments
 import netlab
-
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-
-
-def measure(arguments, rate, scratch):
-    """Rows of collective.csv and the slowest link's measured bits per second."""
-    links = scratch / "links.csv"
-    command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(arguments.hosts), "--ranks-per-host",
-               str(arguments.ranks_per_host), "--rate", rate, "--links", str(links), "--", arguments.onebit, "bench",
-               "collective", arguments.input, "--set", f"run.output={scratch / 'out'}", "--set",
-               f"bench.repetitions={min(20, max(3, round(netlab.bits_per_second(rate) / 50e6)))}"]
-    for setting in arguments.set:
-        command += ["--set", setting]
-    if subprocess.run(command, cwd=ROOT).returncode != 0:
-        raise SystemExit(f"figure9: the measurement at {rate} failed, see above")
-    slowest = min(float(row["measured_bit_per_s"]) for row in experiments.read_csv(links))
-    return experiments.read_csv(scratch / "out" / "collective.csv"), slowest
 
 
 def bytes_that_leave_a_host(row, ranks_per_host):
@@ -58,8 +36,9 @@ def main():
 
     all_rows, lines = [], []
     for rate in arguments.rates.split(","):
-        with tempfile.TemporaryDirectory(prefix="onebit-figure9.") as scratch:
-            rows, link = measure(arguments, rate, pathlib.Path(scratch))
+        repetitions = min(20, max(3, round(netlab.bits_per_second(rate) / 50e6)))
+        rows, link = experiments.bench_collective(arguments.onebit, arguments.hosts, arguments.ranks_per_host, rate,
+                                                  arguments.input, [f"bench.repetitions={repetitions}", *arguments.set])
         for row in rows:
             row["rate"], row["link_bit_per_s"] = rate, f"{link:.0f}"
             row["ranks_per_host"] = arguments.ranks_per_host
@@ -80,4 +59,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -59,6 +59,8 @@ MEASURE_S = 1.0
 # TCP, IP and Ethernet headers take 5 % of the rate of the shaped packets; a token bucket gives a little more at first.
 ACCEPTED = (0.85, 1.10)
 
+BURST_BYTES = 128 * 1024  # what a link passes at once before its rate holds
+
 
 class Failure(Exception):
     """The laboratory cannot be built, or is not what was asked for."""
@@ -113,7 +115,7 @@ class Laboratory:
                 run("ip", "-n", name, "link", "set", "eth0", "up")
                 for namespace, device in ((name, "eth0"), (switch, f"port{host}")):
                     run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-                        f"{self.rate:.0f}bit", "burst", "128kb", "limit", str(self.queue_bytes))
+                        f"{self.rate:.0f}bit", "burst", str(BURST_BYTES), "limit", str(self.queue_bytes))
                 os.mkdir(os.path.join(self.scratch, f"host{host}"), 0o700)
             return self
         except BaseException:

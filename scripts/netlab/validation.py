@@ -19,44 +19,28 @@ A rate that the machine does not carry ends the script; the rows before are kept
 """
 
 import argparse
-import csv
 import os
 import pathlib
-import subprocess
-import sys
-import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-BURST_BYTES = 128 * 1024
+import experiments
+import netlab
 
 
 def measure(arguments, hosts, rate, collectives, warmup, repetitions):
     """Rows of collective.csv with the laboratory's columns."""
-    with tempfile.TemporaryDirectory(prefix="onebit-validation.") as scratch:
-        scratch = pathlib.Path(scratch)
-        (scratch / "input.yaml").write_text(
-            f"run: {{output: {scratch / 'out'}}}\n"
-            f"bench: {{collectives: [{collectives}], smallest: {arguments.smallest}, factor: {arguments.factor}, "
-            f"largest: {arguments.largest}, warmup: {warmup}, repetitions: {repetitions}}}\n")
-        command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(hosts), "--ranks-per-host",
-                   str(arguments.ranks_per_host), "--rate", rate, "--links", str(scratch / "links.csv"), "--",
-                   arguments.onebit, "bench", "collective", str(scratch / "input.yaml")]
-        if subprocess.run(command, cwd=ROOT).returncode != 0:
-            raise SystemExit(f"validation: the measurement of {hosts} hosts at {rate} failed, see above")
-        with open(scratch / "links.csv") as file:
-            slowest = min(float(row["measured_bit_per_s"]) for row in csv.DictReader(file))
-        with open(scratch / "out" / "collective.csv") as file:
-            return [{**row, "rate": rate, "link_bit_per_s": f"{slowest:.0f}", "shared_cores": str(os.cpu_count()),
-                     "burst_bytes": str(BURST_BYTES)}
-                    for row in csv.DictReader(file)]
+    rows, link = experiments.bench_collective(
+        arguments.onebit, hosts, arguments.ranks_per_host, rate, "inputs/bench_collective.yaml",
+        [f"bench.collectives=[{collectives}]", f"bench.smallest={arguments.smallest}", f"bench.factor={arguments.factor}",
+         f"bench.largest={arguments.largest}", f"bench.warmup={warmup}", f"bench.repetitions={repetitions}"])
+    return [{**row, "rate": rate, "link_bit_per_s": f"{link:.0f}", "shared_cores": str(os.cpu_count()),
+             "burst_bytes": str(netlab.BURST_BYTES)} for row in rows]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", required=True, metavar="ROWS.csv")
-    parser.add_argument("--onebit", default=str(ROOT / "build/openmp/onebit"))
+    parser.add_argument("--onebit", default=str(experiments.ROOT / "build/openmp/onebit"))
     parser.add_argument("--hosts", default="2,3,4")
     parser.add_argument("--rates", default="50mbit,200mbit,1gbit")
     parser.add_argument("--ranks-per-host", type=int, default=1)
@@ -76,12 +60,7 @@ def main():
         for hosts in map(int, arguments.hosts.split(",")):
             rows += measure(arguments, hosts, rate, arguments.dense, 0, arguments.dense_repetitions)
             rows += measure(arguments, hosts, rate, arguments.compressed, 1, arguments.compressed_repetitions)
-            partial = arguments.output + ".partial"
-            with open(partial, "w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
-            os.replace(partial, arguments.output)
+            experiments.write_csv(arguments.output, rows)
             print(f"validation: {len(rows)} rows after {time.monotonic() - begin:.0f} s", flush=True)
 
 

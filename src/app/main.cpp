@@ -6,19 +6,22 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
 #endif
 
+#include "app/identity.hpp"
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 #include "bench/collective.hpp"
 #include "bench/kernels.hpp"
+#include "comm/nccl.hpp"
 #include "config/input.hpp"
+#include "scale/predict.hpp"
 #include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
-#include "scale/predict.hpp"
 #include "train/trainer.hpp"
 
 namespace {
@@ -44,7 +47,7 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-/// Rank 0 reads, every rank parses the same text.
+/// Rank 0 reads, every rank parses the same text, and all come to the same input.
 config::Input read_input(const Communicator& world, const std::string& path,
                          const std::vector<std::string>& overrides) {
   std::string text;
@@ -54,6 +57,7 @@ config::Input read_input(const Communicator& world, const std::string& path,
   text = world.broadcast(text, 0);
   config::Input input;
   world.collectively([&] { input = config::parse(text, path, overrides); });
+  app::check_same_input(world, input);
   return input;
 }
 
@@ -109,6 +113,15 @@ void list() {
   std::printf("\nalgorithms:");
   for (const std::string& name : config::algorithm_names()) std::printf(" %s", name.c_str());
   std::printf("\nworkloads: transformer quadratic replay synthetic\ncompressors: sign sign_ternary column nbit\n");
+  const std::string nccl = comm::nccl_version();
+  std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
+}
+
+/// " bench collective": the subcommands that were given, from the outermost on.
+std::string command_of(const CLI::App& app) {
+  std::string words;
+  for (const CLI::App* const command : app.get_subcommands()) words += " " + command->get_name() + command_of(*command);
+  return words;
 }
 
 }  // namespace
@@ -152,19 +165,23 @@ int main(int argc, char** argv) {
       input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
   list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
+  std::string command = " with a wrong command line";
+  std::unique_ptr<const CLI::ParseError> unparsed;
   try {
     app.parse(argc, argv);
+    command = command_of(app);
   } catch (const CLI::ParseError& error) {
-    // Every rank has the same command line.
-    if (error.get_exit_code() == 0) return root ? app.exit(error) : 0;  // --help
-    if (root)
-      std::fprintf(stderr, "error: command line: %s\n  remedy: see onebit --help, or --help behind a command\n",
-                   error.what());
-    return static_cast<int>(ExitStatus::bad_input);
+    unparsed = std::make_unique<const CLI::ParseError>(error);
+    if (error.get_exit_code() == 0) command = " --help";
   }
 
   ExitStatus status = ExitStatus::success;
   try {
+    app::check_same_program(world, command);
+    if (unparsed && unparsed->get_exit_code() == 0) return root ? app.exit(*unparsed) : 0;
+    if (unparsed)
+      throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + unparsed->what() +
+                                                   "\n  remedy: see onebit --help, or --help behind a command");
     if (*train_command || *collective_command || *kernels_command) {
       const config::Input input = read_input(world, path, overrides);
       on_backend(world, input, [&](const auto& exec) {

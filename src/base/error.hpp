@@ -70,8 +70,13 @@ inline std::string excerpt(const std::string& text) {
 /// Exit status and message of any exception, as `main` prints it.
 inline Error describe(const std::exception& error) {
   if (const auto* const known = dynamic_cast<const Error*>(&error)) return *known;
-  if (dynamic_cast<const std::bad_alloc*>(&error))
-    return RunError("memory", "an allocation failed", "use a smaller model or batch, or fewer ranks on a host");
+  const std::string message = error.what();
+  // Kokkos throws a std::runtime_error that says which View of how many bytes, in words of which these stayed the same.
+  const bool is_view = message.find("failed to allocate") != std::string::npos;
+  if (is_view || dynamic_cast<const std::bad_alloc*>(&error))
+    return RunError("memory", is_view ? message.substr(0, message.find('\n')) : "an allocation failed",
+                    "use a smaller model, train.batch or model.sequence, more train.accumulation, or fewer ranks on a "
+                    "host; or raise the limit (ulimit -v, the batch system's)");
   return {ExitStatus::failed_run, error.what()};
 }
 

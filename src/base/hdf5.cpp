@@ -111,6 +111,13 @@ std::vector<std::size_t> ArrayReader::shape(const std::string& dataset) const {
   return {extents.begin(), extents.end()};
 }
 
+std::vector<std::size_t> ArrayReader::stored_shape(const std::string& dataset) const {
+  if (Dataset(m_path, m_file->file, dataset).elements(largest(1)) == too_many)
+    throw InputError(m_path, "dataset '" + dataset + "' has more elements than the file has bytes",
+                     "use another file; this one was not written by OneBit");
+  return shape(dataset);
+}
+
 bool ArrayReader::holds_reals(const std::string& dataset) const {
   const Id type(H5Dget_type(Dataset(m_path, m_file->file, dataset).id), H5Tclose);
   return H5Tget_class(type) == H5T_FLOAT;
@@ -137,7 +144,7 @@ std::vector<long long> ArrayReader::integers(const std::string& dataset) const {
   const Id type(H5Dget_type(data.id), H5Tclose);
   const H5T_class_t kind = H5Tget_class(type);
   // Booleans of h5py are enumerations over a byte.
-  if (extents.size() != 1 || (kind != H5T_INTEGER && kind != H5T_ENUM))
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many || (kind != H5T_INTEGER && kind != H5T_ENUM))
     throw unreadable(m_path, dataset, "a list of integers");
   if (kind == H5T_ENUM) {
     std::vector<signed char> bytes(extents[0]);
@@ -155,7 +162,8 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
   const std::vector<hsize_t> extents = data.extents();
   const Id type(H5Dget_type(data.id), H5Tclose);
-  if (extents.size() != 1 || H5Tget_class(type) != H5T_STRING) throw unreadable(m_path, dataset, "a list of texts");
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many || H5Tget_class(type) != H5T_STRING)
+    throw unreadable(m_path, dataset, "a list of texts");
   std::vector<std::string> values;
   if (H5Tis_variable_str(type) > 0) {
     std::vector<char*> pointers(extents[0], nullptr);
@@ -165,7 +173,9 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
     H5Dvlen_reclaim(type, data.space, H5P_DEFAULT, pointers.data());
   } else {
     const std::size_t width = H5Tget_size(type);
-    if (width > 65536) throw unreadable(m_path, dataset, "a list of texts");  // a damaged file: no name is so long
+    constexpr std::size_t longest = std::size_t{1} << 26;  // a damaged or hostile file: no list of names is so long
+    if (width > longest || data.elements(longest / width) == too_many)
+      throw unreadable(m_path, dataset, "a list of texts");
     std::string all(extents[0] * width, '\0');
     if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()) < 0)
       throw unreadable(m_path, dataset, "a list of texts");

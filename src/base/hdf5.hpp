@@ -24,6 +24,8 @@ public:
   bool has(const std::string& dataset) const;
   /// Extents of a dataset, slowest first.
   std::vector<std::size_t> shape(const std::string& dataset) const;
+  /// The same of a dataset that is stored as it is: one with more elements than the file has room for is refused.
+  std::vector<std::size_t> stored_shape(const std::string& dataset) const;
   /// True for a dataset of floating-point numbers, which `read` can read.
   bool holds_reals(const std::string& dataset) const;
   /// Reads the block at `offset` of `extent` elements in each dimension, as float, row-major.
@@ -31,7 +33,7 @@ public:
             float* values) const;
   /// A whole dataset of floating-point numbers, which may not be longer than the file.
   std::vector<double> reals(const std::string& dataset) const;
-  /// A whole rank-1 dataset of integers, or of texts.
+  /// A whole rank-1 dataset of integers, or of texts, which may not be longer than the file.
   std::vector<long long> integers(const std::string& dataset) const;
   std::vector<std::string> texts(const std::string& dataset) const;
   /// A dataset that is one text, which may not be longer than the file.

@@ -7,7 +7,10 @@
 
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <utility>
+
+#include "base/activity.hpp"
 
 namespace onebit {
 
@@ -79,6 +82,13 @@ struct BackendName<Kokkos::Cuda> {
 #define ONEBIT_IF_CUDA(M)
 #endif
 
+/// The fastest execution space of this build whose memory is the host's.
+#if defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
+using HostExec = Kokkos::OpenMP;
+#else
+using HostExec = Kokkos::Serial;
+#endif
+
 /// M(Exec) for each execution space in this build: explicit instantiations and dispatch tables are made with it.
 #define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
 
@@ -147,13 +157,28 @@ private:
 };
 #endif
 
-/// A profiling region for its scope; Kokkos Tools and Nsight show it. Names are `OneBit::folder::what`.
+/// To be called by a new thread that is to use an instance: a thread begins on GPU 0, whatever the rank's is.
+template <class Exec>
+void use_device_of(const Exec& exec) {
+  (void)exec;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) cudaSetDevice(exec.cuda_device());
+#endif
+}
+
+/// A profiling region for its scope; Kokkos Tools, Nsight and the watchdog show it. Names are `OneBit::folder::what`.
 class Region {
 public:
-  explicit Region(const std::string& name) { Kokkos::Profiling::pushRegion(name); }
+  /// \param name, waits as for Activity
+  explicit Region(const char* name, bool waits = false) : m_activity(name, waits) {
+    Kokkos::Profiling::pushRegion(name);
+  }
   ~Region() { Kokkos::Profiling::popRegion(); }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
+
+private:
+  Activity m_activity;
 };
 
 /// GPUs that this process sees; -1 in a build without GPU backends.

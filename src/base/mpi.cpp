@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 
 namespace onebit {
@@ -61,24 +62,31 @@ std::vector<int> Communicator::hosts() const {
   return all;
 }
 
-void Communicator::barrier() const { MPI_Barrier(m_comm); }
+void Communicator::barrier() const {
+  const Activity activity("OneBit::base::barrier", waits_for_ranks);
+  MPI_Barrier(m_comm);
+}
 
 void Communicator::sum(double* values, int count) const {
+  const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
 std::uint64_t Communicator::sum(std::uint64_t value) const {
+  const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, m_comm);
   return value;
 }
 
 std::vector<double> Communicator::gather(const double* values, int count) const {
+  const Activity activity("OneBit::base::gather", waits_for_ranks);
   std::vector<double> all(static_cast<std::size_t>(count) * m_size);
   MPI_Allgather(values, count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, m_comm);
   return all;
 }
 
 std::string Communicator::broadcast(std::string text, int root) const {
+  const Activity activity("OneBit::base::broadcast", waits_for_ranks);
   unsigned long length = text.size();
   MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, m_comm);
   text.resize(length);
@@ -96,6 +104,7 @@ void Communicator::collectively(const std::function<void()>& work) const {
     message = described.what();
     status = static_cast<int>(described.status());
   }
+  const Activity activity("OneBit::base::agree", waits_for_ranks);
   int first_failed = status != 0 ? m_rank : m_size;
   MPI_Allreduce(MPI_IN_PLACE, &first_failed, 1, MPI_INT, MPI_MIN, m_comm);
   if (first_failed == m_size) return;

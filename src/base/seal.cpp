@@ -13,6 +13,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
 
@@ -109,9 +110,9 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
   constexpr std::size_t block_words = std::size_t{1} << 19;  // 4 MiB
   constexpr std::size_t block_bytes = block_words * sizeof(std::uint64_t);
   const Descriptor file(path, O_RDONLY);
-  std::vector<std::uint64_t> words(block_words);
-  std::uint64_t sum = 0;
   const std::uint64_t bytes = size > seal_bytes ? size - seal_bytes : 0;
+  std::vector<std::uint64_t> words(std::min<std::uint64_t>(block_words, bytes / sizeof(std::uint64_t) + 1));
+  std::uint64_t sum = 0;
   for (std::uint64_t at = block_bytes * rank; at < bytes; at += block_bytes * ranks) {
     const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes - at));
     const std::size_t used = (count + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
@@ -119,6 +120,7 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
     if (file < 0 || read_at(file, seal_bytes + at, reinterpret_cast<char*>(words.data()), count) != count)
       throw RunError(path, "the file could not be read to its end", "check its file system");
     const std::uint64_t first = at / sizeof(std::uint64_t);
+    Activity::goes_on();
     for (std::size_t i = 0; i < used; ++i) sum += hash_term(words[i], first + i);
   }
   return sum;

@@ -92,12 +92,15 @@ void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, flo
 }
 
 /// Makes the average that a word of `bench.collectives` names, for vectors of `length`: by the library's collectives
-/// (mpi_), pairwise messages (pairwise_) or by host (hierarchical_).
+/// (mpi_), pairwise messages (pairwise_), by host (hierarchical_) or by NCCL (nccl_).
 template <class Exec>
 class Averages {
 public:
   Averages(const Exec& exec, const config::Input& input, const Communicator& communicator)
       : m_exec(exec), m_communicator(communicator), m_hosts(communicator.hosts()) {
+    if (input.comm.transport == config::Transport::nccl)
+      throw InputError(input.where("comm.transport"), "the benchmark's ways of exchange name theirs",
+                       "put nccl_allreduce and nccl_compressed into bench.collectives, and leave comm.transport out");
     const auto kind = input.comm.transport == config::Transport::host     ? comm::TransportKind::host
                       : input.comm.transport == config::Transport::device ? comm::TransportKind::device
                                                                           : comm::TransportKind::automatic;
@@ -106,7 +109,11 @@ public:
     m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);
     m_transports["pairwise"] = comm::make_transport<Exec>(kind, communicator, largest, pairwise);
     const auto& names = input.bench.collectives;
-    if (std::any_of(names.begin(), names.end(), [](const auto& name) { return prefix(name) == "hierarchical"; }))
+    const auto wants = [&](const char* way) {
+      return std::any_of(names.begin(), names.end(), [&](const auto& name) { return prefix(name) == way; });
+    };
+    if (wants("nccl")) m_transports["nccl"] = comm::make_transport<Exec>(comm::TransportKind::nccl, communicator);
+    if (wants("hierarchical"))
       m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, m_hosts, pairwise);
   }
 

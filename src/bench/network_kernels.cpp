@@ -74,6 +74,7 @@ struct Network {
   using Buffer = Vector<Exec, float>;
 
   const Exec& exec;
+  linalg::MatrixProduct<Exec, float>& product;
   const Measure& measure;
 
   Buffer array(int number, double length) const { return make_array(exec, number, static_cast<std::size_t>(length)); }
@@ -89,16 +90,19 @@ struct Network {
     const Buffer input = array(0, input_size), weight = array(1, weight_size), output = zeros(output_size);
     const auto rows = some(N), outs = some(out);
     const Exec instance = exec;
+    linalg::MatrixProduct<Exec, float>& multiply = product;
     measure({name + "_forward", extents({N, out, in}), floats(input_size + weight_size + output_size), flop,
-             [=] { Layers::dense(instance, matrix(input, in), matrix(weight, in), matrix(output, out)); },
+             [=, &multiply] {
+               Layers::dense(instance, multiply, matrix(input, in), matrix(weight, in), matrix(output, out));
+             },
              [=] {
                return compare(rows_of(output, out, rows), nn::dense_ref(rows_of(input, in, rows), whole(weight, in)));
              }});
     fill(exec, 2, output);  // is the gradient now
     const Buffer d_input = zeros(input_size), d_weight = zeros(weight_size);
     measure({name + "_d_input", extents({N, in, out}), floats(input_size + weight_size + output_size), flop,
-             [=] {
-               Layers::dense_backward_input(instance, matrix(output, out), matrix(weight, in), false,
+             [=, &multiply] {
+               Layers::dense_backward_input(instance, multiply, matrix(output, out), matrix(weight, in), false,
                                             matrix(d_input, in));
              },
              [=] {
@@ -107,16 +111,18 @@ struct Network {
                                       rows_of(output, out, rows), right, unused);
                return compare(rows_of(d_input, in, rows), right);
              }});
-    measure(
-        {name + "_d_weight", extents({out, in, N}), floats(input_size + 2 * weight_size + output_size), flop,
-         [=] { Layers::dense_backward_weight(instance, matrix(output, out), matrix(input, in), matrix(d_weight, in)); },
-         [=] {
-           const int count = static_cast<int>(outs.size());
-           Doubles unused, right(count, in);
-           nn::dense_backward_ref(whole(input, in), Doubles(count, in), columns_of(whole(output, out), outs), unused,
-                                  right);
-           return compare(rows_of(d_weight, in, outs), right);
-         }});
+    measure({name + "_d_weight", extents({out, in, N}), floats(input_size + 2 * weight_size + output_size), flop,
+             [=, &multiply] {
+               Layers::dense_backward_weight(instance, multiply, matrix(output, out), matrix(input, in),
+                                             matrix(d_weight, in));
+             },
+             [=] {
+               const int count = static_cast<int>(outs.size());
+               Doubles unused, right(count, in);
+               nn::dense_backward_ref(whole(input, in), Doubles(count, in), columns_of(whole(output, out), outs),
+                                      unused, right);
+               return compare(rows_of(d_weight, in, outs), right);
+             }});
   }
 
   /// Both passes on B samples of T positions, H = A · D channels. Minimal FLOP are those of the products without what
@@ -267,7 +273,8 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
   const bool causal = model.architecture == config::Architecture::gpt;
   const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
-  const Network<Exec> network{exec, measure};
+  linalg::MatrixProduct<Exec, float> product;
+  const Network<Exec> network{exec, product, measure};
   network.dense("qkv", N, H, 3 * H);
   network.attention(B, model.heads, T, H, causal);
   network.dense("attention_output", N, H, H);

@@ -23,7 +23,9 @@ public:
         // Through shared memory long messages are best: libraries copy them once.
         m_local(make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20})),
         m_across(make_transport<Exec>(kind, m_across_ranks, largest_count, exchange)),
-        m_hosts{*m_local, *m_across} {}
+        m_hosts{*m_local, *m_across} {
+    this->m_device_support = m_world->device_support();
+  }
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     m_world->all_to_all(exec, send, received);

@@ -3,6 +3,7 @@
 
 #include "comm/overlapped_average.hpp"
 
+#include "base/activity.hpp"
 #include "comm/allreduce.hpp"
 
 namespace onebit::comm {
@@ -59,6 +60,7 @@ template <class Exec>
 double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
   const Stopwatch watch;
   final_from(0);
+  const Activity activity("OneBit::comm::buckets", waits_for_ranks);
   {
     std::unique_lock<std::mutex> lock(m_mutex);
     m_changed.wait(lock, [&] { return m_averaged_begin == 0 || m_error; });
@@ -71,6 +73,7 @@ double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
+  use_device_of(m_copies.get());
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
     m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_averaged_begin; });

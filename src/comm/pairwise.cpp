@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/activity.hpp"
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
@@ -38,9 +39,13 @@ void Messages::send(int to, const void* buffer, std::size_t bytes) {
 }
 
 void Messages::wait() {
+  const Activity activity("OneBit::comm::messages", waits_for_ranks);
   // MPI_Waitall would keep the core that another thread or rank may have work for (OverlappedAverage).
   for (int complete = 0; complete == 0;) {
-    MPI_Testall(static_cast<int>(m_requests.size()), m_requests.data(), &complete, MPI_STATUSES_IGNORE);
+    // Errors end the run, but for communicators whose errors are looked at (probe.hpp).
+    if (MPI_Testall(static_cast<int>(m_requests.size()), m_requests.data(), &complete, MPI_STATUSES_IGNORE) !=
+        MPI_SUCCESS)
+      break;
     if (complete == 0) std::this_thread::yield();
   }
   m_requests.clear();
@@ -78,6 +83,17 @@ void all_gather_ranges(const Communicator& communicator, std::size_t message_byt
   for_each_other(communicator, [&](int rank) { messages.receive(rank, values + begins[rank], bytes(rank)); });
   for_each_other(communicator, [&](int rank) { messages.send(rank, values + begins[self], bytes(self)); });
   messages.wait();
+}
+
+template <class Exec>
+void sum_terms(const Exec& exec, int ranks, int self, const float* terms, std::size_t stride, std::size_t length,
+               float* own) {
+  for_each(
+      exec, "OneBit::comm::sum_terms", length, KOKKOS_LAMBDA(std::size_t i) {
+        float sum = 0;
+        for (int rank = 0; rank < ranks; ++rank) sum += rank == self ? own[i] : terms[rank * stride + i];
+        own[i] = sum;
+      });
 }
 
 template <class Exec>
@@ -142,14 +158,7 @@ void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<s
     terms_under_way.wait();
     if (number + 1 < slices) post_terms(number + 1, terms_under_way);
     const Range mine = part(self, number);
-    const float* const terms = m_terms[number % 2].data();
-    float* const own = values + mine.begin;
-    for_each(
-        exec, "OneBit::comm::sum_terms", mine.length, KOKKOS_LAMBDA(std::size_t i) {
-          float sum = 0;
-          for (int rank = 0; rank < ranks; ++rank) sum += rank == self ? own[i] : terms[rank * slice + i];
-          own[i] = sum;
-        });
+    sum_terms(exec, ranks, self, m_terms[number % 2].data(), slice, mine.length, values + mine.begin);
     fence(exec, "OneBit::comm::sum_terms");
     if (!gathers) continue;
     sums_under_way.wait();
@@ -158,7 +167,9 @@ void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<s
   sums_under_way.wait();
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template class PairwiseSum<Exec>;
+#define ONEBIT_INSTANTIATE(Exec)    \
+  template class PairwiseSum<Exec>; \
+  template void sum_terms(const Exec&, int, int, const float*, std::size_t, std::size_t, float*);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

@@ -44,6 +44,12 @@ void all_gather(const Communicator& communicator, std::size_t message_bytes, con
 void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
                        const std::vector<std::size_t>& begins);
 
+/// Adds in the order of the ranks: own[i] ← Σ terms[rank * stride + i], where rank `self`'s term is own[i].
+/// \param own (length) \param terms (ranks * stride), of which those of `self` are not looked at
+template <class Exec>
+void sum_terms(const Exec& exec, int ranks, int self, const float* terms, std::size_t stride, std::size_t length,
+               float* own);
+
 /// Sums over ranks, in the order of the ranks, so the bits depend on no library's choice of an algorithm.
 ///
 /// Rank k sums chunk k and, for a sum that all need, sends it to all. Chunks are cut into slices: while one slice's sums
@@ -59,10 +65,10 @@ public:
   /// Rank k's elements [begins[k], begins[k+1]) are overwritten by their sum, and no others. \param begins (ranks + 1)
   void scatter(const Exec& exec, float* values, const std::vector<std::size_t>& begins);
 
-  /// What both do; public because it holds a lambda for the device.
+private:
+  /// What both do.
   void sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers);
 
-private:
   /// Elements of a slice: enough to cover the time in which ranks wait for each other.
   static constexpr std::size_t slice_length = std::size_t{1} << 19;
 

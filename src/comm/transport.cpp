@@ -10,9 +10,13 @@
 #endif
 
 #include <algorithm>
+#include <chrono>
 
+#include "base/crash_message.hpp"
 #include "base/error.hpp"
+#include "comm/nccl.hpp"
 #include "comm/pairwise.hpp"
+#include "comm/probe.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -170,7 +174,8 @@ class MpiTransport : public Transport<Exec> {
 public:
   using Words = typename Transport<Exec>::Words;
 
-  MpiTransport(bool host, const Communicator& communicator, std::size_t largest_count, Exchange exchange)
+  MpiTransport(bool host, const DeviceSupport& support, const Communicator& communicator, std::size_t largest_count,
+               Exchange exchange)
       : Transport<Exec>(communicator),
         m_name(host ? "host" : "device"),
         m_staged(host && !is_host<Exec>),
@@ -178,10 +183,12 @@ public:
         m_largest_count(largest_count),
         m_message_bytes(exchange.message_bytes),
         m_pairwise_sum(communicator, pairwise() ? m_message_bytes : default_message_bytes),
-        m_pairwise_sum_on_host(communicator, pairwise() ? m_message_bytes : default_message_bytes) {}
+        m_pairwise_sum_on_host(communicator, pairwise() ? m_message_bytes : default_message_bytes) {
+    this->m_device_support = support;
+  }
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_to_all");
+    const Region region("OneBit::comm::all_to_all", waits_for_ranks);
     const int ranks = m_communicator.size();
     const LargeCount block(send.extent(0) / ranks, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
@@ -189,21 +196,21 @@ public:
         return comm::all_to_all(m_communicator, m_message_bytes, from, to, send.extent(0) / ranks * sizeof *from);
       MPI_Alltoall(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
     });
-    this->m_traffic.all_to_all += send.extent(0) / ranks * (ranks - 1) * sizeof(std::uint32_t);
+    this->count_all_to_all(send.extent(0));
   }
 
   void all_gather(const Exec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     const LargeCount block(send.extent(0), MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
       if (pairwise()) return comm::all_gather(m_communicator, m_message_bytes, from, to, send.extent(0) * sizeof *from);
       MPI_Allgather(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
     });
-    this->m_traffic.all_gather += send.extent(0) * (m_communicator.size() - 1) * sizeof(std::uint32_t);
+    this->count_all_gather(send.extent(0));
   }
 
   void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
-    const Region region("OneBit::comm::allreduce");
+    const Region region("OneBit::comm::allreduce", waits_for_ranks);
     const std::size_t length = values.extent(0);
     fence(exec, "OneBit::comm::before_allreduce");
     float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
@@ -219,13 +226,12 @@ public:
       }
     }
     if (m_staged) m_send.to_device(exec, values);
-    const std::uint64_t ranks = m_communicator.size();
-    this->m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
+    this->count_allreduce(length);
   }
 
   void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
                       const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::reduce_scatter");
+    const Region region("OneBit::comm::reduce_scatter", waits_for_ranks);
     fence(exec, "OneBit::comm::before_reduce_scatter");
     if (m_staged) {
       m_pairwise_sum_on_host.scatter(HostExec(), m_send.from_device(exec, values), begins);
@@ -233,19 +239,17 @@ public:
     } else {
       m_pairwise_sum.scatter(exec, values.data(), begins);
     }
-    const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
-    this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
+    this->count_reduce_scatter(begins);
   }
 
   void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                   const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     fence(exec, "OneBit::comm::before_all_gather");
     float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
     all_gather_ranges(m_communicator, pairwise() ? m_message_bytes : default_message_bytes, data, begins);
     if (m_staged) m_send.to_device(exec, values);
-    const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
-    this->m_traffic.all_gather += (this->m_ranks - 1) * own * sizeof(float);
+    this->count_all_gather(begins[this->m_rank + 1] - begins[this->m_rank]);
   }
 
   bool overlaps() const override { return pairwise(); }
@@ -260,7 +264,6 @@ public:
 
 private:
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
-  using HostExec = Kokkos::DefaultHostExecutionSpace;
 
   bool pairwise() const { return m_message_bytes > 0; }
 
@@ -304,19 +307,40 @@ DeviceSupport device_support() {
 }
 
 template <class Exec>
-std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
-                                                std::size_t largest_count, Exchange exchange) {
-  const DeviceSupport support = device_support<Exec>();
-  if (kind == TransportKind::device && !support.supported)
-    throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
-                     "use transport host or auto, or run with a CUDA-aware MPI");
-  // Host memory needs no staging: both transports are the same then, and "host" only names it.
-  const bool host = kind == TransportKind::host || !support.supported;
-  return std::make_unique<MpiTransport<Exec>>(host, communicator, largest_count, exchange);
+DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange) {
+  const DeviceSupport said = device_support<Exec>();
+  const Communicator own(communicator.get());
+  MpiTransport<Exec> transport(false, said, own, largest_count, exchange);
+  std::string fault;
+  {
+    const MpiErrors errors(own);
+    const CrashMessage message(
+        "error: comm.transport: MPI crashed, or did not answer within a minute, when it was handed device memory\n"
+        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/build.md)\n",
+        std::chrono::seconds(60));
+    fault = fault_of(Exec(), own, transport, errors);
+  }
+  return {fault.empty(), said.evidence + (fault.empty() ? ", and exchanges came out right" : ", but " + fault)};
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                 \
-  template DeviceSupport device_support<Exec>(); \
+template <class Exec>
+std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
+                                                std::size_t largest_count, Exchange exchange) {
+  if (kind == TransportKind::nccl) return make_nccl_transport<Exec>(communicator);
+  DeviceSupport support = device_support<Exec>();
+  if (!is_host<Exec> && support.supported && kind != TransportKind::host)
+    support = try_device_memory<Exec>(communicator, largest_count, exchange);
+  if (kind == TransportKind::device && !support.supported)
+    throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
+                     "use transport host or auto, or run with a CUDA-aware MPI (docs/build.md)");
+  // Host memory needs no staging: both transports are the same then, and "host" only names it.
+  const bool host = kind == TransportKind::host || !support.supported;
+  return std::make_unique<MpiTransport<Exec>>(host, support, communicator, largest_count, exchange);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                              \
+  template DeviceSupport device_support<Exec>();                                              \
+  template DeviceSupport try_device_memory<Exec>(const Communicator&, std::size_t, Exchange); \
   template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, std::size_t, Exchange);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

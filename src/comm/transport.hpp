@@ -1,7 +1,8 @@
 #pragma once
 /// \file transport.hpp
 /// The collectives of a training step, between the memories of an execution space. A transport hands device memory to
-/// MPI or stages it through host buffers, and counts the bytes that this rank hands over for other ranks.
+/// MPI, stages it through host buffers for MPI, or hands it to NCCL (nccl.hpp), and counts the bytes that this rank hands
+/// over for other ranks.
 
 #include <cstdint>
 #include <limits>
@@ -54,6 +55,12 @@ public:
   virtual void finish() = 0;
 };
 
+/// Whether the MPI library takes device memory of `Exec`, and how that was found out, in a few words.
+struct DeviceSupport {
+  bool supported;
+  std::string evidence;
+};
+
 template <class Exec>
 class Transport;
 
@@ -72,10 +79,10 @@ public:
   using Words = Vector<Exec, std::uint32_t>;
   virtual ~Transport() = default;
 
-  /// Block r of `send` goes to rank r; block r of `received` came from rank r. One MPI_Alltoall.
+  /// Block r of `send` goes to rank r; block r of `received` came from rank r.
   /// \param send, received (ranks * words)
   virtual void all_to_all(const Exec& exec, const Words& send, const Words& received) = 0;
-  /// Block r of `received` is rank r's `send`. One MPI_Allgather.
+  /// Block r of `received` is rank r's `send`.
   /// \param send (words) \param received (ranks * words)
   virtual void all_gather(const Exec& exec, const Words& send, const Words& received) = 0;
   /// Sums element by element over ranks, in place.
@@ -91,18 +98,22 @@ public:
 
   /// Whether exchanges can go in parts: with pairwise messages.
   virtual bool overlaps() const = 0;
-  /// Posts the receives of an exchange in parts.
+  /// Posts the receives of an exchange in parts; nothing unless `overlaps()`.
   /// \param received (ranks * words) \param parts of a block, in the order in which every rank hands them over
-  virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
-                                                         std::uint64_t Traffic::*counter) = 0;
+  virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
+                                                         const std::vector<BlockPart>& /*parts*/,
+                                                         std::uint64_t Traffic::* /*counter*/) {
+    return nullptr;
+  }
 
   /// Where averages are hierarchical; none where they are flat.
   virtual const Hosts<Exec>* hosts() const { return nullptr; }
 
   int rank() const { return m_rank; }
   int ranks() const { return m_ranks; }
-  /// "host" or "device".
+  /// "host", "device" or "nccl".
   virtual std::string name() const = 0;
+  const DeviceSupport& device_support() const { return m_device_support; }
   /// What went between hosts, or to any other rank where averages are flat.
   virtual Traffic traffic() const { return m_traffic; }
   /// What went through the memory of this host, where averages are hierarchical.
@@ -111,11 +122,26 @@ public:
 protected:
   explicit Transport(const Communicator& communicator) : m_rank(communicator.rank()), m_ranks(communicator.size()) {}
 
+  // What a call hands over for other ranks.
+  void count_all_to_all(std::size_t words_of_all_blocks) {
+    m_traffic.all_to_all += words_of_all_blocks / m_ranks * (m_ranks - 1) * sizeof(std::uint32_t);
+  }
+  void count_all_gather(std::size_t words) { m_traffic.all_gather += words * (m_ranks - 1) * sizeof(std::uint32_t); }
+  void count_allreduce(std::size_t length) {
+    const std::uint64_t ranks = m_ranks;
+    m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
+  }
+  void count_reduce_scatter(const std::vector<std::size_t>& begins) {
+    const std::size_t own = begins[m_rank + 1] - begins[m_rank];
+    m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
+  }
+
   int m_rank, m_ranks;
   Traffic m_traffic;
+  DeviceSupport m_device_support{true, "host memory"};
 };
 
-enum class TransportKind { automatic, host, device };
+enum class TransportKind { automatic, host, device, nccl };
 
 /// How ranks exchange: by the library's collectives, one call each, or by messages between all pairs (pairwise.hpp) of
 /// at most so many bytes.
@@ -123,17 +149,20 @@ struct Exchange {
   std::size_t message_bytes = 0;  ///< 0: by collectives
 };
 
-/// Whether the MPI library takes device memory of `Exec`, and how that was found out, in a few words.
-struct DeviceSupport {
-  bool supported;
-  std::string evidence;
-};
+/// What the MPI library says of device memory of `Exec`.
 template <class Exec>
 DeviceSupport device_support();
 
+/// Exchanges memory of `Exec` between all ranks by every collective of a transport (probe.hpp), because a library's word
+/// is of its build, not of this machine. A library that fails is heard; one that crashes, or does not answer, ends the
+/// run with a message that says by what. Collective. To be called where `device_support` says yes.
+template <class Exec>
+DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange);
+
+/// Collective: `automatic` and `device` try device memory where the MPI library says that it takes it.
 /// \param largest_count elements that one MPI argument may count; smaller in tests of the large-count path
-/// \param exchange      the same on every rank
-/// \throws InputError for `device` where the MPI library says that it cannot take device memory
+/// \param exchange      the same on every rank; MPI's, so without effect on `nccl`
+/// \throws InputError for `device` where MPI cannot take device memory, and for `nccl` where NCCL cannot be used
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
                                                 std::size_t largest_count = std::numeric_limits<int>::max(),

@@ -1,6 +1,6 @@
 #pragma once
 /// \file codecs.hpp
-/// The codecs of compressor.hpp: what the kernels of the one pipeline (compressor.cpp) differ in. A codec names
+/// The codecs of compressor.hpp: what the kernels of the one pipeline (codec_compressor.hpp) differ in. A codec names
 ///
 /// - `Statistics`: what is taken over a group of c, one reduction each (a term for each element, and its `Join`);
 /// - `scales`, `planes`: floats of a group, and bits of an element, in a message;

@@ -25,6 +25,7 @@ const Words<Collective> collective_words = {{"flat", Collective::flat},
                                             {"dense", Collective::dense},
                                             {"auto", Collective::automatic}};
 const Words<WorkloadKind> workload_words = {{"transformer", WorkloadKind::transformer},
+                                            {"classification", WorkloadKind::classification},
                                             {"quadratic", WorkloadKind::quadratic},
                                             {"replay", WorkloadKind::replay},
                                             {"synthetic", WorkloadKind::synthetic}};
@@ -354,6 +355,9 @@ std::vector<Section> keys(Input& in) {
     key.integer(
         "check_replicas_every", in.run.check_replicas_every, 0, unbounded,
         "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+    key.real("watchdog_seconds", in.run.watchdog_seconds, 0, infinity,
+             "When no rank has gone on for so long, the run is ended with a message that says where each rank was last "
+             "seen (docs/faults.md). Longer than the longest kernel, message or flush to disk; 0 waits for ever.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -485,15 +489,21 @@ std::vector<Section> keys(Input& in) {
         "begin at step 1 where there is none. Else the file to go on from.");
     key.text(
         "initialize_from", in.checkpoint.initialize_from,
-        "Checkpoint of an earlier run with the same parameters: step 1 begins with them, and all else anew (a next "
-        "phase of training). `warmup.from` takes its variance too. Empty begins with those of the workload.");
+        "Checkpoint of an earlier run: step 1 begins with its parameters, and all else anew (a next phase of training, "
+        "fine-tuning; docs/checkpoint.md says which models fit). `warmup.from` takes its variance too, of the same "
+        "model. Empty begins with those of the workload.");
   }
   {
     Declare key(sections, "comm", "Communication.");
     key.choice("transport", in.comm.transport,
-               {{"auto", Transport::automatic}, {"host", Transport::host}, {"device", Transport::device}},
-               "How MPI gets device memory: staged through host buffers, or handed over directly (CUDA-aware MPI). "
-               "`auto` takes `device` where the MPI library says that it can. The same on host backends.");
+               {{"auto", Transport::automatic},
+                {"host", Transport::host},
+                {"device", Transport::device},
+                {"nccl", Transport::nccl}},
+               "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (CUDA-aware "
+               "MPI), or by NCCL, with one rank to a GPU. `auto` takes `device` where the MPI library says that it "
+               "can and does so when it is tried, else `host`. `auto`, `host` and `device` are the same on host "
+               "backends.");
     key.choice("collective", in.comm.collective, collective_words,
                "How averages go: `flat` among all ranks; `hierarchical` densely inside each host first, which must all "
                "have the same number of ranks, and then between hosts; `dense` leaves compression out, for networks on "
@@ -501,7 +511,7 @@ std::vector<Section> keys(Input& in) {
     key.choice("exchange", in.comm.exchange, {{"collective", Exchange::collective}, {"pairwise", Exchange::pairwise}},
                "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts "
                "messages between all pairs of ranks at once and sums in the order of the ranks, which fills slow "
-               "networks better.");
+               "networks better. Without effect on transport `nccl`.");
     key.integer("message_bytes", in.comm.message_bytes, 1024, 1 << 30,
                 "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for "
                 "Open MPI over TCP) both directions of a link are used.");
@@ -509,12 +519,15 @@ std::vector<Section> keys(Input& in) {
         "bucket_bytes", in.comm.bucket_bytes, 0, 1 << 30,
         "Where an algorithm averages the gradient densely, it does so in buckets of this size while the backward "
         "pass goes on, by a thread of its own, which wants a core; on GPUs a bucket is staged through host "
-        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+        "memory. 0 averages the whole gradient after the backward pass, as do models of one bucket and transport "
+        "`nccl`.");
   }
   {
     Declare key(sections, "workload", "What gives a loss and a gradient.");
     key.choice("kind", in.workload.kind, workload_words,
-               "`transformer` trains on text; `quadratic` is a noisy convex quadratic with known optimum; `replay` "
+               "`transformer` trains a language model on text; `classification` trains the same with a head that tells "
+               "labelled texts apart (docs/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with "
+               "known optimum; `replay` "
                "reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
     key.real("compute_time_ms", in.workload.compute_time_ms, 0, infinity,
              "Time that a step's gradient takes: the rank computes and sleeps for the rest, for experiments in which "
@@ -522,7 +535,7 @@ std::vector<Section> keys(Input& in) {
     key.integer("parameters", in.workload.parameters, 1, unbounded, "Parameters of workload `synthetic`.");
   }
   {
-    Declare key(sections, "model", "Workload `transformer`: the shape.");
+    Declare key(sections, "model", "Workloads `transformer` and `classification`: the shape.");
     key.choice("architecture", in.model.architecture, {{"bert", Architecture::bert}, {"gpt", Architecture::gpt}},
                "`bert`: post-LayerNorm encoder, masked language model; `gpt`: pre-LayerNorm decoder, causal.");
     std::vector<std::string> preset_names;
@@ -537,9 +550,17 @@ std::vector<Section> keys(Input& in) {
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+    key.choice(
+        "precision", in.model.precision,
+        {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
+        "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. "
+        "On the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`.");
   }
   {
-    Declare key(sections, "data", "Workload `transformer`: the text.");
+    Declare key(
+        sections, "data",
+        "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
+        "which must be that of the pre-training, and the labelled texts.");
     key.list("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
     key.choice("tokenizer", in.data.tokenizer,
                {{"bytes", Tokenizer::bytes},
@@ -552,6 +573,10 @@ std::vector<Section> keys(Input& in) {
     key.text("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
     key.real("validation_fraction", in.data.validation_fraction, 0, 0.9,
              "Share of the text, at its end, that is kept for validation.", false);
+    key.text("labelled", in.data.labelled,
+             "Workload `classification`: training file, each line a label, a tab and a text.");
+    key.text("labelled_validation", in.data.labelled_validation,
+             "Workload `classification`: validation file of the same form, with other texts.");
   }
   {
     Declare key(sections, "quadratic",
@@ -573,12 +598,12 @@ std::vector<Section> keys(Input& in) {
         "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
         "(docs/performance.md). Both are checked and timed.");
     key.words("collectives", in.bench.collectives,
-              {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
-               "pairwise_compressed", "hierarchical_compressed"},
+              {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
+               "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"},
               "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), "
-              "each by "
-              "the MPI library's collectives, by pairwise messages (`comm.exchange`) and by host (`comm.collective`); "
-              "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
+              "each by the MPI library's collectives, by pairwise messages (`comm.exchange`), by host "
+              "(`comm.collective`) and by NCCL (backend `cuda`); `mpi_reduce_scatter` is MPI_Reduce_scatter and "
+              "MPI_Allgatherv on the host.");
     key.integer("smallest", in.bench.smallest, 1, unbounded,
                 "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
     key.integer("largest", in.bench.largest, 1, unbounded, "Elements of the longest vector.");
@@ -640,6 +665,16 @@ std::vector<Section> keys(Input& in) {
     key.integer("simulate_up_to", in.predict.simulate_up_to, 0, 512,
                 "Most ranks for which each message is simulated too, as a check of the closed form.");
   }
+  {
+    Declare key(sections, "faults", "A fault on purpose, to rehearse what a run says and does then (docs/faults.md).");
+    key.choice(
+        "kind", in.faults.kind,
+        {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},
+        "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
+        "others; `hang`: the rank's gradient never ends.");
+    key.integer("rank", in.faults.rank, 0, unbounded, "The rank that fails.");
+    key.integer("step", in.faults.step, 1, unbounded, "The step in which it does.");
+  }
   return sections;
 }
 
@@ -696,12 +731,26 @@ void check(const Input& in, int ranks) {
            "compression.group is " + std::to_string(in.compression.group.number) +
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
+  if (in.comm.transport == Transport::nccl && in.run.backend != Backend::cuda)
+    refuse("comm.transport",
+           "NCCL exchanges the memory of GPUs, and backend " + to_string(in.run.backend) + " has none",
+           "set run.backend to cuda, or use transport auto, host or device");
   check_prediction(in);
+  if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
+    refuse("faults.rank", "the run has no rank " + std::to_string(in.faults.rank) + " that could fail",
+           "give one below " + std::to_string(ranks));
   if (in.checkpoint.directory.empty())
     refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())
     refuse("checkpoint.restart", "checkpoint.restart is empty", "give none, auto or a file");
   switch (in.workload.kind) {
+    case WorkloadKind::classification:
+      for (const auto& [path, file] : {std::make_pair("data.labelled", &in.data.labelled),
+                                       std::make_pair("data.labelled_validation", &in.data.labelled_validation)})
+        if (file->empty())
+          refuse(path, "workload classification needs labelled texts to train on and others to validate with",
+                 std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
+      [[fallthrough]];
     case WorkloadKind::transformer:
       if (in.model.hidden % in.model.heads != 0)
         refuse("model.heads",
@@ -756,6 +805,7 @@ std::vector<std::string> differences(Input one, Input other) {
                                          "workload.compute_time_ms",
                                          "bench.",
                                          "predict.",
+                                         "faults.",
                                          "train.steps",
                                          "train.accumulation",
                                          "train.validate_every",

@@ -12,18 +12,20 @@
 namespace onebit::config {
 
 enum class Backend { serial, openmp, cuda };
-enum class WorkloadKind { transformer, quadratic, replay, synthetic };
+enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
+enum class Precision { fp32, tf32, bf16 };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
 enum class Criterion { two_sided, paper };
 enum class Compressor { sign, sign_ternary, column, nbit };
 enum class Scale { l1, l2 };
 enum class Reconstruction { mean, range };
-enum class Transport { automatic, host, device };
+enum class Transport { automatic, host, device, nccl };
 enum class Collective { flat, hierarchical, dense, automatic };
 enum class Exchange { collective, pairwise };
 enum class OnNonfinite { abort, skip };
+enum class Fault { none, nan, desync, hang };
 
 /// Host threads of a rank that Kokkos has room for: it keeps them in an array of this length, without a check.
 inline constexpr int most_threads = 512;
@@ -44,6 +46,7 @@ struct Input {
     std::string dump_parameters;
     double progress_interval_s = 1.0;
     int check_replicas_every = 100;
+    double watchdog_seconds = 600.0;
   } run;
   struct {
     int steps = 1000;
@@ -130,6 +133,7 @@ struct Input {
     int vocabulary = 0;
     int sequence = 64;
     double dropout = 0.1;
+    Precision precision = Precision::fp32;
   } model;
   struct {
     std::vector<std::string> corpus{"corpus/kjv.txt"};
@@ -137,6 +141,8 @@ struct Input {
     int vocabulary = 8192;
     std::string cache;
     double validation_fraction = 0.1;
+    std::string labelled;
+    std::string labelled_validation;
   } data;
   struct {
     int dimension = 1000;
@@ -181,6 +187,11 @@ struct Input {
     int shared_cores = 0;
     int simulate_up_to = 64;
   } predict;
+  struct {
+    Fault kind = Fault::none;
+    int rank = 1;
+    int step = 10;
+  } faults;
 
   /// "file:line:column" of each key that was given, by its dotted path.
   std::map<std::string, std::string> given;

@@ -48,9 +48,9 @@ std::uintmax_t checked_size(const std::string& file) {
   return size;
 }
 
-/// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
-/// a file must not be completed by the next.
-std::string read_files(const std::vector<std::string>& files, bool must_be_utf8) {
+}  // namespace
+
+std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8) {
   const std::uintmax_t most = most_text();
   std::vector<std::size_t> sizes;
   std::size_t total = 0;
@@ -93,8 +93,6 @@ std::string read_files(const std::vector<std::string>& files, bool must_be_utf8)
   return text;
 }
 
-}  // namespace
-
 Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files)) {
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1)) {
@@ -102,7 +100,7 @@ Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files))
                      "set it to the share of the text to validate with, for example 0.1");
   }
   const bool subwords = options.tokenizer == TokenizerKind::sentencepiece;
-  const std::string text = read_files(options.files, subwords);
+  const std::string text = read_text_files(options.files, subwords);
 
   std::size_t train_bytes = text.size();
   if (fraction > 0) {

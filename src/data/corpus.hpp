@@ -12,6 +12,11 @@ namespace onebit::data {
 
 enum class TokenizerKind { bytes, characters, sentencepiece };
 
+/// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
+/// a file must not be completed by the next.
+/// \throws InputError when a file cannot be read, is empty, does not fit into memory with its tokens or is not UTF-8
+std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8);
+
 struct CorpusOptions {
   std::vector<std::string> files;
   TokenizerKind tokenizer = TokenizerKind::bytes;
@@ -34,6 +39,7 @@ public:
   const std::vector<int>& train() const { return m_train; }
   const std::vector<int>& validation() const { return m_validation; }
   std::string decode(const std::vector<int>& tokens) const { return m_tokenizer->decode(tokens); }
+  const Tokenizer& tokenizer() const { return *m_tokenizer; }
   /// The files, as error messages name them: "a.txt", "a.txt and 2 more files".
   const std::string& name() const { return m_name; }
 

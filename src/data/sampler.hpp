@@ -7,18 +7,12 @@
 #include <vector>
 
 #include "data/corpus.hpp"
+#include "data/samples.hpp"
 
 namespace onebit::data {
 
 /// Masked language model (Devlin et al. 2019, section 3.1) or prediction of the next token.
 enum class Objective { masked, causal };
-
-/// B samples of T tokens, of which P tokens are to be predicted.
-struct Batch {
-  std::vector<int> input;      ///< (B, T)
-  std::vector<int> predicted;  ///< (P) rows b * T + t of the input, increasing
-  std::vector<int> target;     ///< (P) the token to predict there
-};
 
 /// P: every row (causal), or max(1, round(0.15 T)) rows of each sequence (masked). It is the same in each sequence, so
 /// that the mean over ranks of their mean losses is the mean over all samples.
@@ -26,7 +20,7 @@ struct Batch {
 int predictions(Objective objective, int batch, int sequence);
 
 /// Draws samples by counter: sample s of step t is a function of (seed, t, s), whoever draws it.
-class Sampler {
+class Sampler final : public Samples {
 public:
   /// Keeps a reference to the corpus.
   /// \param sequence T, tokens a sample
@@ -35,12 +29,10 @@ public:
   Sampler(Corpus&&, Objective, int, std::uint64_t) = delete;
 
   /// Samples [first_sample, first_sample + count) of step `step`: windows drawn uniformly from the training part.
-  void draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const;
+  void draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const override;
 
-  /// Validation samples [first_sample, first_sample + count). They are the same in the whole run, and the windows of
-  /// samples [0, n) are spread evenly over the validation part for every n.
-  /// \throws InputError when the corpus has no validation part
-  void draw_validation(std::uint64_t first_sample, int count, Batch& batch) const;
+  /// Windows of the validation part. \throws InputError when the corpus has none
+  void draw_validation(std::uint64_t first_sample, int count, Batch& batch) const override;
 
 private:
   /// Where a sample begins, and the key of the random numbers of its mask.

@@ -335,6 +335,10 @@ public:
   std::string decode(const std::vector<int>& tokens) const override {
     std::string text;
     check(m_processor.Decode(tokens, &text));
+    // Where the training text had no space, one is encoded as the bytes of SentencePiece's sign for it.
+    constexpr std::string_view sign = "\xE2\x96\x81";
+    for (std::size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1))
+      text.replace(at, sign.size(), " ");
     return text;
   }
 

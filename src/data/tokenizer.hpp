@@ -32,7 +32,7 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool has_mask);
 
 /// Byte-pair encoding by SentencePiece with byte fallback: decode(encode(x)) == x for any UTF-8 x without U+2581,
-/// SentencePiece's own sign for a space.
+/// SentencePiece's own sign for a space, which comes back as one.
 ///
 /// The model is trained on first use and kept in `cache_directory` under a name made from a hash of the text and all
 /// options. Processes that start at once wait for the first one to train; which one it was does not change the model.

@@ -3,42 +3,28 @@
 
 #include "nn/layers.hpp"
 
-#include "linalg/gemm.hpp"
 #include "nn/activation.hpp"
 
 namespace onebit::nn {
 
-namespace {
-
-using linalg::gemm;
 using linalg::Transpose;
 
-template <class View>
-linalg::Rows<typename View::value_type> rows_of(const View& matrix) {
-  return {matrix.data(), matrix.extent(1)};
-}
-
-}  // namespace
-
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output) {
-  gemm<Exec, Real>(exec, Transpose::no, Transpose::yes, output.extent_int(0), output.extent_int(1), input.extent_int(1),
-                   Real(1), rows_of(input), rows_of(weight), Real(0), rows_of(output));
+void Layers<Exec, Real>::dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight,
+                               Matrix output) {
+  product(exec, Transpose::no, Transpose::yes, Real(1), input, weight, Real(0), output);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add,
-                                              Matrix d_input, Real scale) {
-  gemm<Exec, Real>(exec, Transpose::no, Transpose::no, d_input.extent_int(0), d_input.extent_int(1),
-                   d_output.extent_int(1), scale, rows_of(d_output), rows_of(weight), Real(add ? 1 : 0),
-                   rows_of(d_input));
+void Layers<Exec, Real>::dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output,
+                                              ConstMatrix weight, bool add, Matrix d_input, Real scale) {
+  product(exec, Transpose::no, Transpose::no, scale, d_output, weight, Real(add ? 1 : 0), d_input);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input,
-                                               Matrix d_weight, Real scale) {
-  gemm<Exec, Real>(exec, Transpose::yes, Transpose::no, d_weight.extent_int(0), d_weight.extent_int(1),
-                   input.extent_int(0), scale, rows_of(d_output), rows_of(input), Real(1), rows_of(d_weight));
+void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
+                                               ConstMatrix input, Matrix d_weight, Real scale) {
+  product(exec, Transpose::yes, Transpose::no, scale, d_output, input, Real(1), d_weight);
 }
 
 template <class Exec, class Real>
@@ -124,6 +110,26 @@ void Layers<Exec, Real>::bias_gelu_backward(const Exec& exec, Matrix input, Matr
           });
       });
   add_partial_sums(exec, sums, d_bias);
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::bias_tanh(const Exec& exec, ConstVector bias, Matrix matrix) {
+  const int columns = matrix.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::bias_tanh", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int j) { matrix(r, j) = math::tanh(matrix(r, j) + bias(j)); });
+      });
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::bias_tanh_backward(const Exec& exec, ConstMatrix output, Matrix gradient, Vector scratch,
+                                            Vector d_bias) {
+  const int columns = gradient.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::bias_tanh_backward", gradient.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int j) { gradient(r, j) *= Real(1) - output(r, j) * output(r, j); });
+      });
+  add_bias_backward(exec, gradient, scratch, d_bias);
 }
 
 /// The statistics of row r of norm.input, and the normalised row.
@@ -303,6 +309,22 @@ void Layers<Exec, Real>::cross_entropy(const Exec& exec, ConstVector bias, Indic
           losses(p) = math::log(sum) + largest - target_logit;
           if (wants_gradient) logits(p, target(p)) -= Real(1);
         });
+      });
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::is_right(const Exec& exec, Indices target, ConstMatrix logits, Vector right) {
+  const int columns = logits.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::is_right", logits.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
+        const int wanted = target(p);
+        const Real logit = logits(p, wanted);
+        // Written so that a NaN is as good as anything.
+        const Real as_good = team.sum(columns, [&](int j) {
+          const Real other = logits(p, j);
+          return Real(j < wanted ? !(other < logit) : j > wanted ? !(other <= logit) : other != logit);
+        });
+        team.once([&] { right(p) = Real(as_good == 0); });
       });
 }
 

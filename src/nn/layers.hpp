@@ -10,6 +10,7 @@
 /// Every function has a plain twin in reference.hpp that is its definition.
 
 #include "base/kokkos.hpp"
+#include "linalg/matrix_product.hpp"
 #include "nn/dropout.hpp"
 #include "nn/rows.hpp"
 
@@ -48,17 +49,18 @@ struct Layers {
   using ConstVector = VectorRef<Exec, const Real>;
   using Indices = VectorRef<Exec, const int>;
   using Norm = LayerNorm<Exec, Real>;
+  using Product = linalg::MatrixProduct<Exec, Real>;
 
   /// output (N, out) ← input (N, in) · weightᵀ, weight (out, in). The bias is added by the kernel that comes next.
-  static void dense(const Exec& exec, ConstMatrix input, ConstMatrix weight, Matrix output);
+  static void dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight, Matrix output);
 
   /// d_input (N, in) ← scale · d_output (N, out) · weight, or += that.
-  static void dense_backward_input(const Exec& exec, ConstMatrix d_output, ConstMatrix weight, bool add, Matrix d_input,
-                                   Real scale = 1);
+  static void dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix weight,
+                                   bool add, Matrix d_input, Real scale = 1);
 
   /// d_weight (out, in) += scale · d_outputᵀ · input.
-  static void dense_backward_weight(const Exec& exec, ConstMatrix d_output, ConstMatrix input, Matrix d_weight,
-                                    Real scale = 1);
+  static void dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix input,
+                                    Matrix d_weight, Real scale = 1);
 
   /// matrix (N, C) += bias (C) in each row.
   static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);
@@ -77,6 +79,14 @@ struct Layers {
   /// pass did not keep is made again in the place of the input, which nobody needs any more: input ← GELU(input).
   /// \param scratch row_block_count(N) * C elements
   static void bias_gelu_backward(const Exec& exec, Matrix input, Matrix gradient, Vector scratch, Vector d_bias);
+
+  /// matrix (N, C) ← tanh(matrix + bias (C)).
+  static void bias_tanh(const Exec& exec, ConstVector bias, Matrix matrix);
+
+  /// gradient (N, C) ← gradient · (1 − output²), and d_bias (C) += the sum of its rows.
+  /// \param output  what bias_tanh left
+  /// \param scratch row_block_count(N) * C elements
+  static void bias_tanh_backward(const Exec& exec, ConstMatrix output, Matrix gradient, Vector scratch, Vector d_bias);
 
   static void layer_norm(const Exec& exec, const Norm& norm);
 
@@ -114,6 +124,10 @@ struct Layers {
   /// losses(p) = −ln softmax(logits(p, ·) + bias) at target(p): logits (P, V), bias (V) or empty, target (P).
   static void cross_entropy(const Exec& exec, ConstVector bias, Indices target, CrossEntropyOutput output,
                             Matrix logits, Vector losses);
+
+  /// right(p) ← 1 where logits(p, target(p)) is the greatest of row p, of equal ones the first, else 0; also where a
+  /// logit is NaN. logits (P, V), with their bias.
+  static void is_right(const Exec& exec, Indices target, ConstMatrix logits, Vector right);
 
   /// total (C) += scale · the rows of partial (blocks, C), one after the other.
   static void add_partial_sums(const Exec& exec, ConstMatrix partial, Vector total, Real scale = 1);

@@ -88,6 +88,29 @@ void add_bias_backward_ref(const Array<Real>& d_output, Array<Real>& d_bias) {
     for (int j = 0; j < d_output.columns; ++j) d_bias(j) += d_output(r, j);
 }
 
+/// output = tanh(input + bias).
+template <class Real>
+Array<Real> bias_tanh_ref(const Array<Real>& bias, const Array<Real>& input) {
+  Array<Real> output(input.rows, input.columns);
+  for (int r = 0; r < input.rows; ++r)
+    for (int j = 0; j < input.columns; ++j) output(r, j) = std::tanh(input(r, j) + bias(j));
+  return output;
+}
+
+/// The gradient at input, and d_bias += the sum of its rows.
+template <class Real>
+Array<Real> bias_tanh_backward_ref(const Array<Real>& bias, const Array<Real>& input, const Array<Real>& d_output,
+                                   Array<Real>& d_bias) {
+  Array<Real> d_input(input.rows, input.columns);
+  for (int r = 0; r < input.rows; ++r)
+    for (int j = 0; j < input.columns; ++j) {
+      const Real cosh = std::cosh(input(r, j) + bias(j));
+      d_input(r, j) = d_output(r, j) / (cosh * cosh);
+    }
+  add_bias_backward_ref(d_input, d_bias);
+  return d_input;
+}
+
 template <class Real>
 Real gelu_ref(Real u) {
   const Real root = Real(0.7978845608028654);  // √(2/π)
@@ -248,6 +271,22 @@ std::vector<Real> cross_entropy_ref(const Array<Real>& logits, const Array<Real>
     losses[p] = std::log(sum) + largest - logits(p, target[p]) - bias(target[p]);
   }
   return losses;
+}
+
+/// Whether each target is the first greatest logit (P, V) of its row.
+template <class Real>
+std::vector<Real> is_right_ref(const Array<Real>& logits, const std::vector<int>& target) {
+  std::vector<Real> right(logits.rows);
+  for (int p = 0; p < logits.rows; ++p) {
+    int greatest = 0;
+    bool is_number = true;
+    for (int j = 0; j < logits.columns; ++j) {
+      is_number = is_number && !std::isnan(logits(p, j));
+      if (logits(p, j) > logits(p, greatest)) greatest = j;
+    }
+    right[p] = is_number && greatest == target[p];
+  }
+  return right;
 }
 
 }  // namespace onebit::nn

@@ -33,6 +33,8 @@ const Shape& checked(const Shape& shape) {
   check(shape.layers > 0 && shape.hidden > 0 && shape.heads > 0 && shape.feed_forward > 0 && shape.vocabulary > 0 &&
             shape.positions > 0,
         "layers, hidden, heads, feed_forward, vocabulary and positions must be positive", "set all of them");
+  check(shape.classes == 0 || shape.classes > 1,
+        "a model cannot tell " + std::to_string(shape.classes) + " classes apart", "give at least two");
   check(
       shape.hidden % shape.heads == 0,
       "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) + ")",
@@ -75,6 +77,13 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     if (bert) norms.push_back(norm(name + ".feed_forward.norm"));
     layers.push_back(layer);
   }
+  if (!bert) norms.push_back(norm("norm"));
+  if (shape.classes > 0) {
+    head_dense = dense("classifier.dense", H, H);
+    output = dense("classifier.output", shape.classes, H);
+    return;
+  }
+  output.weight = word;
   if (bert) {
     if (shape.next_sentence_head) {
       dense("pooler", H, H);
@@ -82,9 +91,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     }
     head_dense = dense("head.dense", H, H);
     head_norm = norm("head.norm");
-    output_bias = table.add("head.output.bias", {V}, false);
-  } else {
-    norms.push_back(norm("norm"));
+    output.bias = table.add("head.output.bias", {V}, false);
   }
 }
 
@@ -121,14 +128,15 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
     Kokkos::deep_copy(exec, vector_at<Exec>(x, weight, shape.hidden), Real(1));
   };
   for (const ParameterOffsets::WeightAndBias& norm : offsets.norms) ones(norm.weight);
-  if (shape.architecture == Architecture::bert) ones(offsets.head_norm.weight);
+  if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
 }
 
 template <class Exec, class Real>
 Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions,
-                                     Real dropout)
+                                     Real dropout, linalg::MatrixProduct<Exec, Real> product)
     : m_shape(shape),
       m_offsets(shape),
+      m_product(std::move(product)),
       m_attention{batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt},
       m_rows(batch * sequence),
       m_predictions(predictions),
@@ -143,12 +151,16 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
   check(predictions > 0 && predictions <= m_rows,
         std::to_string(predictions) + " predictions in a batch of " + std::to_string(m_rows) + " tokens",
         "predict at least one token and at most all of them");
+  check(
+      shape.classes == 0 || predictions == batch,
+      std::to_string(predictions) + " predictions for " + std::to_string(batch) + " samples, of which each has a class",
+      "predict one class for each sample");
   check(dropout >= 0 && dropout < 1, "dropout " + std::to_string(dropout) + " is not in [0, 1)",
         "0.1 is usual, 0 turns it off");
   check(sequence <= 65536 && shape.layers < 20000, "dropout cannot tell so many positions or layers apart",
         "use at most 65536 positions and 20000 layers");
 
-  const std::size_t N = m_rows, P = predictions, H = shape.hidden, F = shape.feed_forward, V = shape.vocabulary,
+  const std::size_t N = m_rows, P = predictions, H = shape.hidden, F = shape.feed_forward, V = shape.outputs(),
                     L = shape.layers, norms = 2 * L + 1;
   const bool bert = shape.architecture == Architecture::bert;
   const auto buffer = [](const char* name, std::size_t length) {
@@ -162,9 +174,11 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
   m_attention_log_sums = buffer("attention_log_sums", L * N * shape.heads);
   m_context = buffer("context", L * N * H);
   m_feed_forward = buffer("feed_forward", L * N * F);
-  if (bert) {
+  if (bert || shape.classes > 0) {
     m_predicted = buffer("predicted", P * H);
     m_head_input = buffer("head_input", P * H);
+  }
+  if (bert && shape.classes == 0) {
     m_head_gelu = buffer("head_gelu", P * H);
     m_head_mean = buffer("head_mean", P);
     m_head_reciprocal_std = buffer("head_reciprocal_std", P);
@@ -236,6 +250,11 @@ Dropout<Real> Transformer<Exec, Real>::attention_dropout(int layer) const {
 }
 
 template <class Exec, class Real>
+Dropout<Real> Transformer<Exec, Real>::classifier_dropout() const {
+  return {m_dropout_now, m_key, 3 * m_shape.layers + 1, 1};
+}
+
+template <class Exec, class Real>
 double Transformer<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
   return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
 }
@@ -251,6 +270,39 @@ template <class Exec, class Real>
 double sum_losses(const Exec& exec, const OrderedSum<Exec>& sum, VectorRef<Exec, const Real> losses) {
   return sum(
       exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
+}
+
+template <class Exec, class Real>
+double Transformer<Exec, Real>::accuracy(const Exec& exec, const Tokens<Exec>& tokens) {
+  const Region region("OneBit::nn::accuracy");
+  Kernels::is_right(exec, tokens.target, matrix_at<Exec>(m_logits, 0, m_predictions, m_shape.outputs()), m_losses);
+  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_predictions;
+}
+
+template <class Exec, class Real>
+void Transformer<Exec, Real>::classify(const Exec& exec, const Vector<Exec, const Real>& x,
+                                       const RealMatrix& predicted) {
+  const int P = m_predictions, H = m_shape.hidden;
+  const auto pooled = matrix_at<Exec>(m_head_input, 0, P, H), output = matrix_at<Exec>(m_head_output, 0, P, H);
+  Kernels::dense(exec, m_product, predicted, matrix_at<Exec>(x, m_offsets.head_dense.weight, H, H), pooled);
+  Kernels::bias_tanh(exec, vector_at<Exec>(x, m_offsets.head_dense.bias, H), pooled);
+  Kokkos::deep_copy(exec, output, pooled);
+  Kernels::drop_out(exec, classifier_dropout(), output);
+}
+
+template <class Exec, class Real>
+void Transformer<Exec, Real>::classify_backward(const Exec& exec, const Vector<Exec, const Real>& x,
+                                                const Vector<Exec, Real>& g) {
+  const int P = m_predictions, H = m_shape.hidden;
+  const std::size_t dense = m_offsets.head_dense.weight;
+  const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), pooled = matrix_at<Exec>(m_head_input, 0, P, H);
+  const auto d_head = matrix_at<Exec>(m_d_head, 0, P, H), d_pooled = matrix_at<Exec>(m_head_output, 0, P, H);
+  // The head's output has been used; its place takes the gradient behind the dense layer, d_head the one before it.
+  Kokkos::deep_copy(exec, d_pooled, d_head);
+  Kernels::drop_out(exec, classifier_dropout(), d_pooled);
+  Kernels::bias_tanh_backward(exec, pooled, d_pooled, m_sums, vector_at<Exec>(g, m_offsets.head_dense.bias, H));
+  Kernels::dense_backward_weight(exec, m_product, d_pooled, predicted, matrix_at<Exec>(g, dense, H, H));
+  Kernels::dense_backward_input(exec, m_product, d_pooled, matrix_at<Exec>(x, dense, H, H), false, d_head);
 }
 
 template <class Exec, class Real>
@@ -278,35 +330,42 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
-    Kernels::dense(exec, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
+    Kernels::dense(exec, m_product, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
-    Kernels::dense(exec, context, weight(offsets.attention_output.weight, H, H), between.input);
+    Kernels::dense(exec, m_product, context, weight(offsets.attention_output.weight, H, H), between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
-    Kernels::dense(exec, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
+    Kernels::dense(exec, m_product, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
-    Kernels::dense(exec, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
+    Kernels::dense(exec, m_product, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
     Kernels::residual_layer_norm(exec, residual(between), bias(offsets.feed_forward_output.bias, H),
                                  residual_dropout(2 * l + 2), after);
   }
 
+  const int outputs = m_shape.outputs();
+  const bool classes = m_shape.classes > 0, has_bias = bert || classes;
   const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H);
-  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, V);
-  if (bert) {
+  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, outputs);
+  if (classes) {
+    const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H);
+    Kernels::gather_rows(exec, tokens.predicted, last, predicted);
+    classify(exec, x, predicted);
+  } else if (bert) {
     const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     const LayerNorm<Exec, Real> norm = head_norm(x);
     Kernels::gather_rows(exec, tokens.predicted, last, predicted);
-    Kernels::dense(exec, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
+    Kernels::dense(exec, m_product, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
     Kernels::bias_gelu(exec, bias(m_offsets.head_dense.bias, H), head_input, norm.input);
     Kernels::layer_norm(exec, norm);
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  Kernels::dense(exec, head_output, weight(m_offsets.word, V, H), logits);
-  Kernels::cross_entropy(exec, bias(m_offsets.output_bias, bert ? V : 0), tokens.target, output, logits, m_losses);
+  Kernels::dense(exec, m_product, head_output, weight(m_offsets.output.weight, outputs, H), logits);
+  Kernels::cross_entropy(exec, bias(m_offsets.output.bias, has_bias ? outputs : 0), tokens.target, output, logits,
+                         m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;
 }
 
@@ -333,20 +392,26 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const auto d_branch = [&] { return drops ? rows_of(m_d_branch, 0, H) : d_residual; };  // at half_k(n_{k−1})
 
   // The head. forward left P times the gradient of the mean loss in the place of the logits.
-  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, V);
+  const int outputs = m_shape.outputs();
+  const bool classes = m_shape.classes > 0;
+  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, outputs);
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
-  Kernels::dense_backward_input(exec, d_logits, weight(m_offsets.word, V, H), false, d_head, scale / P);
-  Kernels::dense_backward_weight(exec, d_logits, head_output, d_weight(m_offsets.word, V, H), scale / P);
-  if (bert) {
+  const std::size_t output = m_offsets.output.weight;
+  Kernels::dense_backward_input(exec, m_product, d_logits, weight(output, outputs, H), false, d_head, scale / P);
+  Kernels::dense_backward_weight(exec, m_product, d_logits, head_output, d_weight(output, outputs, H), scale / P);
+  if (bert || classes)
+    Kernels::add_bias_backward(exec, d_logits, sums, d_bias(m_offsets.output.bias, outputs), scale / P);
+  if (classes) {
+    classify_backward(exec, x, g);
+  } else if (bert) {
     const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
     const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
     const auto d_gelu = matrix_at<Exec>(m_d_head_gelu, 0, P, H);
-    Kernels::add_bias_backward(exec, d_logits, sums, d_bias(m_offsets.output_bias, V), scale / P);
     Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
                                  d_norm_of(m_offsets.head_norm, 0, 0));
     Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(dense.bias, H));
-    Kernels::dense_backward_weight(exec, d_gelu, predicted, d_weight(dense.weight, H, H));
-    Kernels::dense_backward_input(exec, d_gelu, weight(dense.weight, H, H), false, d_head);
+    Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, d_weight(dense.weight, H, H));
+    Kernels::dense_backward_input(exec, m_product, d_gelu, weight(dense.weight, H, H), false, d_head);
   }
   Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
 
@@ -361,7 +426,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   // residual's.
   const auto first_dense_backward = [&](const RealMatrix& d_output, std::size_t offset) {
     const auto first = weight(offset, d_output.extent_int(1), H);
-    Kernels::dense_backward_input(exec, d_output, first, bert, bert ? d_residual : d_norm);
+    Kernels::dense_backward_input(exec, m_product, d_output, first, bert, bert ? d_residual : d_norm);
     if (bert) std::swap(d_norm, d_residual);
   };
 
@@ -371,10 +436,12 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
     const auto feed_forward_input = rows_of(m_norm_output, 2 * l + 1, H);
     norm_backward(2 * l + 2, offsets.feed_forward_output.bias);
-    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false, d_inner);
+    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false,
+                                  d_inner);
     Kernels::bias_gelu_backward(exec, inner, d_inner, sums, d_bias(offsets.feed_forward_input.bias, F));
-    Kernels::dense_backward_weight(exec, d_branch(), inner, d_weight(offsets.feed_forward_output.weight, H, F));
-    Kernels::dense_backward_weight(exec, d_inner, feed_forward_input,
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), inner,
+                                   d_weight(offsets.feed_forward_output.weight, H, F));
+    Kernels::dense_backward_weight(exec, m_product, d_inner, feed_forward_input,
                                    d_weight(offsets.feed_forward_input.weight, F, H));
     if (final_from) final_from(offsets.feed_forward_input.weight);
     first_dense_backward(d_inner, offsets.feed_forward_input.weight);
@@ -383,12 +450,14 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto context = rows_of(m_context, l, H), attention_input = rows_of(m_norm_output, 2 * l, H);
     norm_backward(2 * l + 1, offsets.attention_output.bias);
     const auto d_context = d_norm;  // whose values have been used
-    Kernels::dense_backward_input(exec, d_branch(), weight(offsets.attention_output.weight, H, H), false, d_context);
-    Kernels::dense_backward_weight(exec, d_branch(), context, d_weight(offsets.attention_output.weight, H, H));
+    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.attention_output.weight, H, H), false,
+                                  d_context);
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), context,
+                                   d_weight(offsets.attention_output.weight, H, H));
     m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
                          m_attention_scratch, d_qkv);
     Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
-    Kernels::dense_backward_weight(exec, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
+    Kernels::dense_backward_weight(exec, m_product, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
     // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head
     // multiplies by them and the first layer reads them.
     if (final_from) final_from(offsets.qkv.weight);

@@ -7,6 +7,10 @@
 ///   z_0 = embeddings, n_0 = LayerNorm_0(z_0),
 ///   z_k = r_{k−1} + dropout(half_k(n_{k−1})), n_k = LayerNorm_k(z_k) for k = 1 … 2 L,
 /// with the residual r_k = n_k in BERT (post-LN) and r_k = z_k in GPT (pre-LN); the head reads n_{2 L}.
+///
+/// The head is that of a language model, or for `Shape::classes` > 0 that of BERT's fine-tuning (Devlin et al. 2019,
+/// section 4.1; transformers' BertForSequenceClassification): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂ with n one row
+/// of n_{2 L} for each sample.
 
 #include <cstdint>
 #include <vector>
@@ -14,6 +18,7 @@
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
+#include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
@@ -31,6 +36,9 @@ struct Shape {
   int vocabulary;                   ///< V
   int positions;                    ///< longest sequence
   bool next_sentence_head = false;  ///< BERT's pooler and next-sentence head are among the parameters
+  int classes = 0;                  ///< of the classification head, which a model has in place of all others; 0: none
+
+  int outputs() const { return classes > 0 ? classes : vocabulary; }  ///< logits of a prediction
 };
 
 /// Names, shapes and places of the parameters. Weights are (out, in), as PyTorch stores them.
@@ -42,11 +50,12 @@ TensorTable tensor_table(const Shape& shape);
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
 
-/// What a batch asks: B samples of T tokens, and the rows of (B*T) at which a token is to be predicted.
+/// What a batch asks: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is to be
+/// predicted.
 template <class Exec>
 struct Tokens {
   Vector<Exec, int> input;      ///< (B*T)
-  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different
+  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different; for classes P = B, row p of sample p
   Vector<Exec, int> target;     ///< (P)
 };
 
@@ -61,10 +70,10 @@ struct ParameterOffsets {
 
   TensorTable table;
   std::size_t word = 0, position = 0, type = 0;
-  std::vector<WeightAndBias> norms;  ///< (2 L + 1), in the order of the chain
-  std::vector<Layer> layers;         ///< (L)
-  WeightAndBias head_dense, head_norm;
-  std::size_t output_bias = 0;
+  std::vector<WeightAndBias> norms;     ///< (2 L + 1), in the order of the chain
+  std::vector<Layer> layers;            ///< (L)
+  WeightAndBias head_dense, head_norm;  ///< the second of BERT's language model only
+  WeightAndBias output;                 ///< the weight is `word` but for classes; GPT's language model has no bias
 
   explicit ParameterOffsets(const Shape& shape);
 };
@@ -76,13 +85,17 @@ class Transformer {
 public:
   /// \param batch       B, samples of a step
   /// \param sequence    T
-  /// \param predictions P, predicted rows of a step, of all samples together
+  /// \param predictions P, predicted rows of a step, of all samples together; B for classes
   /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
   ///                    before each residual
-  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout);
+  /// \param product     multiplies by the weights
+  Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout,
+              linalg::MatrixProduct<Exec, Real> product = linalg::MatrixProduct<Exec, Real>());
 
   /// Mean cross entropy (natural logarithm) over the P predictions, without dropout: for evaluation.
   double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
+  /// Share of the predictions of the last `loss`, called with the same tokens, whose target has the greatest logit.
+  double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
 
   /// The same with dropout, and what `backward` needs.
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
@@ -94,7 +107,7 @@ public:
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale,
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
-  /// (P, V) of the last `loss`; `forward` leaves their gradient in their place.
+  /// (P, V), for classes (P, classes), of the last `loss`; `forward` leaves their gradient in their place.
   Vector<Exec, Real> logits() const { return m_logits; }
 
 private:
@@ -102,6 +115,9 @@ private:
   using RealMatrix = MatrixRef<Exec, Real>;
   using Buffer = Vector<Exec, Real>;
 
+  // The head of classes, from n_{2 L} to the logits, and back to the gradients of all but the last dense layer.
+  void classify(const Exec& exec, const Vector<Exec, const Real>& x, const RealMatrix& predicted);
+  void classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, const Vector<Exec, Real>& g);
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
              const DropoutKey& key, CrossEntropyOutput output);
   LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
@@ -109,11 +125,13 @@ private:
   Dropout<Real> embedding_dropout() const;
   Dropout<Real> attention_dropout(int layer) const;
   Dropout<Real> residual_dropout(int k) const;
+  Dropout<Real> classifier_dropout() const;
   RealMatrix rows_of(const Buffer& buffer, int slice, int columns) const;
   VectorRef<Exec, Real> attention_log_sums(int layer) const;
 
   Shape m_shape;
   ParameterOffsets m_offsets;
+  linalg::MatrixProduct<Exec, Real> m_product;
   Attention<Exec, Real> m_attention;
   int m_rows, m_predictions;  ///< N = B*T, P
   Real m_dropout;
@@ -129,20 +147,21 @@ private:
   Buffer m_attention_log_sums;                ///< (L, B*A*T)
   Buffer m_context;                           ///< (L, N, H)
   Buffer m_feed_forward;                      ///< (L, N, F), before GELU
-  Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; BERT only, as the next two lines
-  Buffer m_head_input, m_head_gelu;           ///< (P, H), before and after the head's GELU
+  Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; not for GPT's language model, as the next
+  Buffer m_head_input;                        ///< (P, H), before the head's GELU; for classes behind its tanh
+  Buffer m_head_gelu;                         ///< (P, H); BERT's language model only, as the next line
   Buffer m_head_mean, m_head_reciprocal_std;  ///< (P)
-  Buffer m_head_output;                       ///< (P, H), what the tied decoder multiplies
-  Buffer m_logits;                            ///< (P, V), or their gradient
+  Buffer m_head_output;                       ///< (P, H), what the last dense layer multiplies
+  Buffer m_logits;                            ///< (P, V), for classes (P, classes); or their gradient
 
   // Scratch.
   Buffer m_attention_scratch;      ///< scores and their gradients, of some queries
   Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output; its gradient; that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout
-  Buffer m_d_head, m_d_head_gelu;  ///< (P, H); the second BERT only
+  Buffer m_d_head, m_d_head_gelu;  ///< (P, H); the second BERT's language model only
   Buffer m_sums;                   ///< sums over blocks of rows
-  Buffer m_losses;                 ///< (P)
+  Buffer m_losses;                 ///< (P); or which predictions are right
   Vector<Exec, int> m_links;       ///< (2 N)
   OrderedSum<Exec> m_loss_sum;
 };

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 
@@ -48,8 +49,16 @@ void CsvFile::row(const std::vector<Cell>& cells) {
   if (cells.size() != m_columns)
     throw std::runtime_error(m_path + ": a row has " + std::to_string(cells.size()) + " cells for " +
                              std::to_string(m_columns) + " columns");
-  m_file << line_of(cells) << std::flush;
+  const std::string line = line_of(cells);
+  m_file << line << std::flush;
+  if (!m_file) {
+    // A disk that is full may have taken a part of the row; closed, so that nothing is written behind it any more.
+    std::error_code ignored;
+    m_file.close();
+    std::filesystem::resize_file(m_path + ".partial", m_bytes, ignored);
+  }
   check();
+  m_bytes += line.size();
 }
 
 std::string CsvFile::text() const {
@@ -66,6 +75,7 @@ bool CsvFile::go_on_from(const std::string& text) {
   m_file.open(m_path + ".partial", std::ios::binary | std::ios::trunc);
   m_file << text << std::flush;
   check();
+  m_bytes = text.size();
   return true;
 }
 

@@ -33,7 +33,8 @@ class CsvFile {
 public:
   CsvFile(const std::string& path, const std::vector<std::string>& columns);
 
-  /// Appends one row, as many cells as columns, and hands it to the operating system.
+  /// Appends one row, as many cells as columns, and hands it to the operating system: all of it, or where that fails
+  /// nothing.
   void row(const std::vector<Cell>& cells);
   /// The complete text so far, read back.
   std::string text() const;
@@ -50,6 +51,7 @@ private:
   std::string m_path;
   std::string m_header;
   std::size_t m_columns;
+  std::uintmax_t m_bytes = 0;  ///< of the rows that are whole
   std::ofstream m_file;
 };
 

@@ -25,6 +25,8 @@ comm::TransportKind transport_kind(config::Transport transport) {
       return comm::TransportKind::host;
     case config::Transport::device:
       return comm::TransportKind::device;
+    case config::Transport::nccl:
+      return comm::TransportKind::nccl;
     case config::Transport::automatic:
       break;
   }
@@ -124,7 +126,9 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
                                                                        std::size_t length) {
   using Overlapped = comm::OverlappedAverage<Exec>;
   const std::size_t bucket = input.comm.bucket_bytes;
-  const bool possible = communicator.size() > 1 && any_thread_may_call();
+  // Buckets go through host memory, which NCCL has nothing to do with.
+  const bool possible =
+      communicator.size() > 1 && any_thread_may_call() && input.comm.transport != config::Transport::nccl;
   if (!possible || bucket == 0 || !Overlapped::worthwhile(length, bucket)) return nullptr;
   auto transport = make_transport<Kokkos::Serial>(input, communicator, input.comm.collective);
   std::unique_ptr<Overlapped> average;

@@ -28,7 +28,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
                                const TensorTable& tensors);
 
 /// Makes the average of gradients in buckets of `comm.bucket_bytes`, or nothing where there would be nothing to overlap
-/// with or the MPI library takes calls by one thread alone. Collective.
+/// with, the MPI library takes calls by one thread alone, or NCCL is to average. Collective.
 /// \param input        with `comm.collective` as `make_averaging` found it
 /// \param communicator that nothing else uses
 /// \param length       d

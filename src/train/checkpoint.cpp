@@ -9,8 +9,10 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
 #include "base/seal.hpp"
@@ -28,8 +30,10 @@ constexpr std::size_t block_length = std::size_t{1} << 22;
 /// Calls work(first, count) for [0, length) in blocks.
 template <class Work>
 void for_each_block(std::size_t length, const Work& work) {
-  for (std::size_t first = 0; first < length; first += block_length)
+  for (std::size_t first = 0; first < length; first += block_length) {
+    Activity::goes_on();
     work(first, std::min(block_length, length - first));
+  }
 }
 
 template <class View>
@@ -126,13 +130,13 @@ public:
   const std::string& file() const override { return m_path; }
 
   void numbers(const std::string& name, std::vector<double>& values, bool) override {
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     const std::vector<double> all = m_file.reals(name);
     if (shape.size() == 1) {
       values = all;
       return;
     }
-    if (shape.size() != 2) throw this->unusable(name);
+    if (shape.size() != 2 || shape[0] == 0) throw this->unusable(name);
     const auto [first, last] = rows(shape[0], m_rank, m_ranks);
     values.assign(shape[1], 0.0);
     for (std::size_t i = 0; i < shape[1]; ++i) {
@@ -143,13 +147,13 @@ public:
 
   void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
     const std::size_t length = values.extent(0);
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     if (shape.empty() || shape.back() != length) throw wrong_length(name, length);
     part(name, values, {0, length, m_rank, m_ranks});
   }
 
   void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
-    const std::vector<std::size_t> shape = m_file.shape(name);
+    const std::vector<std::size_t> shape = m_file.stored_shape(name);
     const Vector<Exec, float> target = block(values, 0, part.end - part.begin);
     if (shape.empty() || shape.size() > 2 || shape[0] == 0 || shape.back() < part.end)
       throw wrong_length(name, part.end);
@@ -230,6 +234,59 @@ long whole_number(const ArrayReader& file, const std::string& path, const std::s
   return static_cast<long>(values[0]);
 }
 
+/// One line for each tensor: its name and its extents.
+std::string tensors_text(const TensorTable& tensors) {
+  std::string text;
+  for (const Tensor& tensor : tensors.tensors()) {
+    text += tensor.name;
+    for (const std::size_t extent : tensor.shape) text += " " + std::to_string(extent);
+    text += "\n";
+  }
+  return text;
+}
+
+/// The tensors of a checkpoint's parameters, by name. \throws InputError where they do not make up its parameters
+std::map<std::string, Tensor> tensors_of(const ArrayReader& file, const std::string& path) {
+  const std::vector<std::size_t> shape = file.shape("parameters");
+  const std::size_t length = shape.empty() ? 0 : shape.back();
+  const InputError unusable(path, "dataset 'tensors' does not describe dataset 'parameters'", "use another checkpoint");
+  std::map<std::string, Tensor> tensors;
+  std::size_t offset = 0;
+  std::istringstream lines(file.text("tensors"));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Tensor tensor;
+    words >> tensor.name;
+    std::size_t left = length - offset;  // of which the tensor takes the product of its extents
+    for (std::size_t extent = 0; words >> extent; left /= extent) {
+      if (extent == 0 || extent > left) throw unusable;
+      tensor.shape.push_back(extent);
+    }
+    if (!words.eof() || tensor.shape.empty()) throw unusable;
+    tensor.offset = offset;
+    offset += tensor.size();
+    if (!tensors.emplace(tensor.name, tensor).second) throw unusable;
+  }
+  if (offset != length) throw unusable;
+  return tensors;
+}
+
+/// "encoder" of "encoder.0.attention.qkv.weight".
+std::string component(const std::string& name) { return name.substr(0, name.find('.')); }
+
+/// "(2, 3)"
+std::string shape_text(const Tensor& tensor) {
+  std::string text;
+  for (const std::size_t extent : tensor.shape) text += (text.empty() ? "(" : ", ") + std::to_string(extent);
+  return text + ")";
+}
+
+/// Whether tensor `to` can begin with values of `from`: all, or of the position embeddings the first rows of both.
+bool fits(const Tensor& from, const Tensor& to) {
+  if (from.shape == to.shape) return true;
+  return to.name == "embeddings.position.weight" && from.shape.size() == 2 && from.shape[1] == to.shape[1];
+}
+
 /// Steps and paths of the checkpoints in a directory, the newest first.
 std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& directory) {
   std::map<long, fs::path, std::greater<>> found;
@@ -283,6 +340,7 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
     file.text("build", std::string("OneBit ") + build_version + " " + build_git + " " + build_compiler);
     file.text("input", config::resolved(run.input));
     file.text("steps.csv", steps_text);
+    file.text("tensors", tensors_text(run.tensors));
     Saver<Exec> saver(exec, communicator, partial, file, run.x.extent(0));
     int ranks = communicator.size();
     saver.number("ranks", ranks);
@@ -386,9 +444,54 @@ std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
 }
 
 template <class Exec>
-void read_parameters(const Exec& exec, const std::string& path, const Vector<Exec, float>& x) {
+std::string read_parameters(const Exec& exec, const std::string& path, const TensorTable& tensors,
+                            const Vector<Exec, float>& x) {
   if (is_sealed(path)) verify_seal(path);
-  Restorer<Exec>(exec, path, 0, 1).vector("parameters", x, false);
+  Restorer<Exec> restorer(exec, path, 0, 1);
+  if (!restorer.reader().has("tensors")) {  // nothing is known of them
+    restorer.vector("parameters", x, false);
+    return "parameters: of " + path;
+  }
+  std::map<std::string, Tensor> saved = tensors_of(restorer.reader(), path);
+  std::set<std::string> theirs, ours;
+  for (const auto& [name, tensor] : saved) theirs.insert(component(name));
+  for (const Tensor& tensor : tensors.tensors()) ours.insert(component(tensor.name));
+
+  const std::string remedy =
+      "name a checkpoint of the same architecture, model.layers, hidden and feed_forward and of "
+      "the same tokeniser, or give this model those of the checkpoint's input";
+  std::set<std::string> taken, anew, left;
+  for (const Tensor& tensor : tensors.tensors()) {
+    if (theirs.count(component(tensor.name)) == 0) {
+      anew.insert(component(tensor.name));
+      continue;
+    }
+    const auto found = saved.find(tensor.name);
+    if (found == saved.end())
+      throw InputError(path, "its model has no tensor '" + tensor.name + "', which this one has", remedy);
+    const Tensor& from = found->second;
+    if (!fits(from, tensor))
+      throw InputError(path,
+                       "its model's tensor '" + tensor.name + "' is " + shape_text(from) + ", but this one's is " +
+                           shape_text(tensor),
+                       remedy);
+    const std::size_t count = std::min(from.size(), tensor.size());
+    restorer.part("parameters", block(x, tensor.offset, count), {from.offset, from.offset + count});
+    taken.insert(component(tensor.name));
+    saved.erase(found);
+  }
+  for (const auto& [name, tensor] : saved) {
+    if (ours.count(component(name)) > 0)
+      throw InputError(path, "this model has no tensor '" + name + "', which the checkpoint's has", remedy);
+    left.insert(component(name));
+  }
+  if (taken.empty()) throw InputError(path, "it has no tensor of this model", remedy);
+  const auto list = [](const std::string& what, const std::set<std::string>& components) {
+    std::string text;
+    for (const std::string& name : components) text += (text.empty() ? what : ", ") + name;
+    return text;
+  };
+  return "parameters: of " + path + list(": ", taken) + list("; begin anew: ", anew) + list("; left out: ", left);
 }
 
 std::string describe_checkpoint(const std::string& path) {
@@ -420,7 +523,7 @@ std::string describe_checkpoint(const std::string& path) {
   template void write_checkpoint(const Exec&, const Communicator&, const std::string&, Run<Exec>&); \
   template void Checkpoints::restore(const Exec&, Run<Exec>&) const;                                \
   template std::string Checkpoints::write(const Exec&, Run<Exec>&) const;                           \
-  template void read_parameters(const Exec&, const std::string&, const Vector<Exec, float>&);
+  template std::string read_parameters(const Exec&, const std::string&, const TensorTable&, const Vector<Exec, float>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

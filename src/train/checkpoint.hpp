@@ -10,6 +10,7 @@
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/tensor_table.hpp"
 #include "comm/transport.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
@@ -20,7 +21,8 @@ namespace onebit::train {
 /// A run between two steps. The references outlive it.
 template <class Exec>
 struct Run {
-  const config::Input& input;    ///< with what `auto` came to
+  const config::Input& input;  ///< with what `auto` came to
+  const TensorTable& tensors;
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
@@ -67,9 +69,15 @@ private:
   std::string m_restart;  ///< file to go on from; empty to begin at step 1
 };
 
-/// x ← parameters of a checkpoint. Not collective. \throws InputError
+/// x ← parameters of a checkpoint, tensor by tensor. Components, the first parts of the tensors' names, that one of the
+/// two models lacks keep their values in x, or are left out: the head of another task. In the others all tensors must
+/// be there and have the same shape, but for the rows of the position embeddings: there as many are taken as both have.
+/// Not collective.
+/// \returns what was taken and what not, in words
+/// \throws InputError
 template <class Exec>
-void read_parameters(const Exec& exec, const std::string& path, const Vector<Exec, float>& x);
+std::string read_parameters(const Exec& exec, const std::string& path, const TensorTable& tensors,
+                            const Vector<Exec, float>& x);
 
 /// Verifies a checkpoint and says in a few lines what it holds. Not collective. \throws InputError for a damaged one
 std::string describe_checkpoint(const std::string& path);

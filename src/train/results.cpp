@@ -22,12 +22,15 @@ double dense_bytes(std::size_t parameters, int ranks) {
 }  // namespace
 
 Results::Results(const Communicator& communicator, const std::string& directory)
-    : m_communicator(communicator), m_directory(directory), m_final_validation_loss(nothing) {
+    : m_communicator(communicator),
+      m_directory(directory),
+      m_final_validation_loss(nothing),
+      m_final_validation_accuracy(nothing) {
   if (communicator.rank() > 0) return;
   std::vector<std::string> columns = {
-      "step",        "phase",       "loss",           "validation_loss",    "lr",
-      "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",
-      "skipped",     "bytes_sent",  "step_s"};
+      "step",        "phase",       "loss",           "validation_loss",    "validation_accuracy", "lr",
+      "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",  "skipped",
+      "bytes_sent",  "step_s"};
   for (const char* name : phase_names) columns.push_back(std::string(name) + "_s");
   columns.emplace_back("allreduce_hidden_s");
   m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", columns);
@@ -48,6 +51,7 @@ void Results::add(const StepRecord& record) {
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
   if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
+  if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
   m_last = record;
   if (!m_steps) return;
 
@@ -56,6 +60,7 @@ void Results::add(const StepRecord& record) {
                                      phase_name[state.compressed],
                                      record.loss,
                                      record.validation_loss,
+                                     record.validation_accuracy,
                                      record.lr,
                                      record.gradient_norm,
                                      state.variance_l1,
@@ -101,6 +106,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
     visit(m_last.loss);
     visit(m_last.state.frozen_at);
     visit(m_final_validation_loss);
+    visit(m_final_validation_accuracy);
     visit(m_tokens);
     visit(m_seconds);
     visit(m_count);
@@ -146,6 +152,7 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("tokens_per_s", tokens_per_second());
     add("final_loss", m_last.loss);
     add("final_validation_loss", m_final_validation_loss);
+    add("final_validation_accuracy", m_final_validation_accuracy);
     add("variance_frozen_at_step", m_last.state.frozen_at > 0 ? report::Cell(m_last.state.frozen_at) : report::Cell());
     add("skipped_steps", m_skipped);
     add("bytes_sent", m_sums[0].bytes + m_sums[1].bytes);

@@ -20,8 +20,9 @@ namespace onebit::train {
 /// One row of steps.csv. NaN is an empty cell.
 struct StepRecord {
   long step;
-  double loss;             ///< mean over ranks
-  double validation_loss;  ///< NaN where this step did not validate
+  double loss;                 ///< mean over ranks
+  double validation_loss;      ///< NaN where this step did not validate
+  double validation_accuracy;  ///< the same, and for workloads without right answers
   double lr;
   double gradient_norm;  ///< √((1/n) Σ ‖g_i‖²)
   double tokens;         ///< of this step over all ranks
@@ -77,7 +78,7 @@ private:
   std::unique_ptr<report::CsvFile> m_steps, m_profile;  ///< on rank 0
   std::array<PhaseSums, 2> m_sums;                      ///< [compressed]
   StepRecord m_last{};
-  double m_final_validation_loss;
+  double m_final_validation_loss, m_final_validation_accuracy;
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
   comm::Traffic m_earlier_traffic;  ///< before the restart

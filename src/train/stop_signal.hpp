@@ -2,6 +2,7 @@
 /// \file stop_signal.hpp
 /// Signals with which a batch system announces that it will take the nodes away.
 
+#include <atomic>
 #include <csignal>
 
 namespace onebit::train {
@@ -25,12 +26,13 @@ public:
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// Whether this process has received one of them.
+  /// Whether this process has received one of them. Any thread may ask.
   bool operator()() const { return received() != 0; }
 
 private:
-  static volatile std::sig_atomic_t& received() {
-    static volatile std::sig_atomic_t flag = 0;
+  /// Lock-free, so that a handler may write it; atomic, because any thread may be the one that is interrupted.
+  static std::atomic<int>& received() {
+    static std::atomic<int> flag{0};
     return flag;
   }
 

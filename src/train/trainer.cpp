@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -23,6 +24,7 @@
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
+#include "train/watchdog.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -165,15 +167,19 @@ Agreement agree(const Communicator& communicator, double loss, double square_nor
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
-/// Mean over all ranks' validation samples; NaN for a workload without.
+/// Means over all ranks' validation samples; NaN for a workload without.
+struct Validation {
+  double loss = nothing, accuracy = nothing;
+};
 template <class Exec>
-double validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
-                const Vector<Exec, float>& x, Deferred& deferred) {
+Validation validate(const Exec& exec, const Communicator& communicator, workload::Workload<Exec>& workload,
+                    const Vector<Exec, float>& x, Deferred& deferred) {
+  const Region region("OneBit::train::validate");
   workload::LossSum mine;
   deferred([&] { mine = workload.validation_loss(exec, x); });
-  double sums[2] = {mine.sum, mine.samples};
-  communicator.sum(sums, 2);
-  return sums[1] > 0 ? sums[0] / sums[1] : nothing;
+  double sums[3] = {mine.sum, mine.right, mine.samples};
+  communicator.sum(sums, 3);
+  return sums[2] > 0 ? Validation{sums[0] / sums[2], sums[1] / sums[2]} : Validation();
 }
 
 /// The most of any rank.
@@ -225,6 +231,7 @@ public:
                 record.loss, record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second,
                 static_cast<long>(left) / 60, static_cast<long>(left) % 60);
     if (validated) std::printf("  validation loss %.4f", record.validation_loss);
+    if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);
     std::printf("\n");
     std::fflush(stdout);
   }
@@ -264,7 +271,7 @@ template <class Exec>
 RunColumns run_columns(const Exec& exec, const config::Input& input, const Communicator& communicator,
                        const Averaging<Exec>& averaging, std::size_t parameters) {
   const linalg::BlasInfo blas = linalg::blas_info();
-  const comm::DeviceSupport support = comm::device_support<Exec>();
+  const comm::DeviceSupport& support = averaging.transport->device_support();
   const char* const network = std::getenv("ONEBIT_NETWORK");
   return {{"version", build_version},
           {"git", build_git},
@@ -322,6 +329,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   resolved.comm.collective = averaging.collective;
   if (checkpoints.restarts()) resolved.warmup.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
+  std::string initialized;  // with what, in words
   const Communicator bucket_communicator(communicator.get());
   const auto overlapped_average = make_overlapped_average<Exec>(resolved, bucket_communicator, tensors.size());
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
@@ -332,7 +340,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     workload->initialize(exec, x);
     const std::string& from = input.checkpoint.initialize_from;
     if (!from.empty() && !checkpoints.restarts())
-      located(input.where("checkpoint.initialize_from"), [&] { read_parameters(exec, from, x); });
+      located(input.where("checkpoint.initialize_from"),
+              [&] { initialized = read_parameters(exec, from, tensors, x); });
     algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
     results = std::make_unique<Results>(communicator, input.run.output);
   });
@@ -352,6 +361,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
                 config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
     std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
                 averaging.reason.c_str());
+    if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
     if (ranks > 1 && !any_thread_may_call())
@@ -360,12 +370,16 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
           "averaged after the backward pass, not in buckets beside it\n");
   }
 
-  Run<Exec> run{resolved, x, *algorithm, *results};
+  Run<Exec> run{resolved, tensors, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
+  const Watchdog watchdog(communicator, input.run.output, input.where("run.output"), input.run.watchdog_seconds,
+                          stop_signal);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
   optim::StepState& state = run.last;
   for (long step = run.step + 1; step <= input.train.steps; ++step) {
+    const Region region("OneBit::train::step");
+    Activity::set_step(step);
     StepRecord record{};
     const std::uint64_t bytes_before = traffic().total();
     const Stopwatch watch;
@@ -405,12 +419,17 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
 
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
-    record.validation_loss = validates ? validate(exec, communicator, *workload, x, deferred) : nothing;
+    const Validation validation = validates ? validate(exec, communicator, *workload, x, deferred) : Validation();
+    record.validation_loss = validation.loss;
+    record.validation_accuracy = validation.accuracy;
     const int check_every = input.run.check_replicas_every;
     if (ranks > 1 && check_every > 0 && state.synchronised && (step % check_every == 0 || step == input.train.steps))
       check_replicas(exec, communicator, x, step);
-    deferred([&] { results->add(record); });
-    progress(record, results->tokens_per_second());
+    {
+      const Region writing("OneBit::train::results");
+      deferred([&] { results->add(record); });
+      progress(record, results->tokens_per_second());
+    }
 
     run.step = step;
     run.traffic = traffic();
@@ -423,6 +442,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     if (rank == 0)
       std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
                   step, checkpoint.c_str());
+    watchdog.remove_file();
     return ExitStatus::stopped;
   }
 
@@ -447,6 +467,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
   });
+  watchdog.remove_file();
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
   return ExitStatus::success;
 }

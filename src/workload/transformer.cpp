@@ -3,7 +3,11 @@
 
 #include "workload/transformer.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "data/labelled.hpp"
+#include "data/sampler.hpp"
 
 namespace onebit::workload {
 namespace {
@@ -53,8 +57,49 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert};
 }
 
+linalg::Precision precision(const config::Input& input) {
+  switch (input.model.precision) {
+    case config::Precision::tf32:
+      return linalg::Precision::tf32;
+    case config::Precision::bf16:
+      return linalg::Precision::bf16;
+    case config::Precision::fp32:
+      break;
+  }
+  return linalg::Precision::fp32;
+}
+
+bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }
+
+/// What the workload draws from.
+/// \param validates samples that all ranks together validate with
+/// \param shape     given its classes
+std::unique_ptr<data::Samples> make_samples(const config::Input& input, const data::Corpus& corpus,
+                                            std::int64_t validates, nn::Shape& shape) {
+  const auto seed = static_cast<std::uint64_t>(input.run.seed);
+  const int sequence = input.model.sequence;
+  if (!classifies(input))
+    return located(input.where("model.sequence"),
+                   [&] { return std::make_unique<data::Sampler>(corpus, objective(input), sequence, seed); });
+  const auto summary =
+      input.model.architecture == config::Architecture::bert ? data::Summary::first : data::Summary::last;
+  return located(input.where("data.labelled"), [&] {
+    auto samples = std::make_unique<data::LabelledSamples>(input.data.labelled, input.data.labelled_validation,
+                                                           corpus.tokenizer(), summary, sequence, seed);
+    if (static_cast<std::int64_t>(samples->validation_size()) < validates)
+      throw InputError(input.where("train.validation_batch"),
+                       "validations take " + std::to_string(validates) +
+                           " samples, in whole batches of all ranks, and " + input.data.labelled_validation + " has " +
+                           std::to_string(samples->validation_size()),
+                       "lower train.validation_batch");
+    shape.classes = static_cast<int>(samples->classes().size());
+    return samples;
+  });
+}
+
 /// P of nn::Transformer, for this rank's batch.
 int predictions(const config::Input& input, int batch) {
+  if (classifies(input)) return batch;
   return located(input.where("train.batch"),
                  [&] { return data::predictions(objective(input), batch, input.model.sequence); });
 }
@@ -65,8 +110,8 @@ int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int
 /// of B samples for the backward pass. In double: the products of an input's numbers overflow integers.
 TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
-  const double N = batch * T, scores = N * shape.heads * T;
-  const double kept = 2 * (2 * L + 1) * N * H + L * (4 * N * H + N * F + scores);
+  const double N = batch * T;
+  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads);
   TensorTable tensors = nn::tensor_table(shape);
   check_memory(input,
                {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
@@ -86,12 +131,12 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
       m_batch(input.train.batch / (share.ranks * m_rounds)),
       m_validation_rounds(rounds_up(input.train.validation_batch, share.ranks * m_batch)),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
-      m_sampler(located(input.where("model.sequence"),
-                        [&] { return data::Sampler(m_corpus, objective(input), m_sequence, m_seed); })),
       m_shape(shape(input, m_corpus.vocabulary())),
+      m_samples(make_samples(input, m_corpus, std::int64_t{m_validation_rounds} * share.ranks * m_batch, m_shape)),
       m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
-      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch),
-              static_cast<float>(input.model.dropout)) {
+      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout),
+              located(input.where("model.precision"),
+                      [&] { return linalg::MatrixProduct<Exec, float>(precision(input)); })) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
   const std::size_t predicted = predictions(input, m_batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);
@@ -114,7 +159,7 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
   double loss = 0;
   for (int round = 0; round < m_rounds; ++round) {
     const std::uint64_t first = (static_cast<std::uint64_t>(m_share.rank) * m_rounds + round) * m_batch;
-    m_sampler.draw(step, first, m_batch, m_batch_on_host);
+    m_samples->draw(step, first, m_batch, m_batch_on_host);
     to_device(exec);
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
@@ -130,13 +175,16 @@ template <class Exec>
 LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float>& x) {
   const Region region("OneBit::workload::validation");
   LossSum loss;
+  double right = 0;
   for (int round = 0; round < m_validation_rounds; ++round) {
     const std::uint64_t first = (static_cast<std::uint64_t>(round) * m_share.ranks + m_share.rank) * m_batch;
-    m_sampler.draw_validation(first, m_batch, m_batch_on_host);
+    m_samples->draw_validation(first, m_batch, m_batch_on_host);
     to_device(exec);
     loss.sum += m_batch * m_model.loss(exec, x, m_tokens);
+    right += m_batch * m_model.accuracy(exec, m_tokens);
     loss.samples += m_batch;
   }
+  loss.right = right;
   return loss;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 /// \file transformer.hpp
-/// The training workload: masked (BERT) or causal (GPT) language modelling on a text corpus.
+/// The training workloads: masked (BERT) or causal (GPT) language modelling on a text corpus, and classification of
+/// labelled texts with the tokeniser of such a corpus.
 
 #include "data/corpus.hpp"
-#include "data/sampler.hpp"
+#include "data/samples.hpp"
 #include "nn/transformer.hpp"
 #include "workload/workload.hpp"
 
@@ -35,8 +36,8 @@ private:
   int m_batch;              ///< samples of one round on this rank
   int m_validation_rounds;  ///< of m_batch samples on this rank
   data::Corpus m_corpus;
-  data::Sampler m_sampler;
-  nn::Shape m_shape;
+  nn::Shape m_shape;  ///< `classes` once the samples are made
+  std::unique_ptr<data::Samples> m_samples;
   TensorTable m_tensors;
   nn::Transformer<Exec, float> m_model;
   data::Batch m_batch_on_host;

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/memory.hpp"
+#include "workload/faulty.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
 #include "workload/synthetic.hpp"
@@ -42,6 +43,7 @@ std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Inp
     case config::WorkloadKind::synthetic:
       return std::make_unique<Synthetic<Exec>>(exec, input, share);
     case config::WorkloadKind::transformer:
+    case config::WorkloadKind::classification:
       break;
   }
   return std::make_unique<Transformer<Exec>>(exec, input, share);
@@ -53,7 +55,10 @@ template <class Exec>
 std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share) {
   std::unique_ptr<Workload<Exec>> workload = make_untimed(exec, input, share);
   const double seconds = 1e-3 * input.workload.compute_time_ms;
-  if (seconds > 0) return std::make_unique<Timed<Exec>>(std::move(workload), seconds);
+  if (seconds > 0) workload = std::make_unique<Timed<Exec>>(std::move(workload), seconds);
+  const auto& faults = input.faults;
+  if (faults.kind != config::Fault::none && faults.rank == share.rank)
+    workload = std::make_unique<Faulty<Exec>>(std::move(workload), faults.kind, faults.step);
   return workload;
 }
 

@@ -32,6 +32,7 @@ void check_memory(const config::Input& input, const std::vector<std::string>& ke
 struct LossSum {
   double sum = 0;
   double samples = 0;
+  double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of the share of a sample's predictions that are right
 };
 
 template <class Exec>
@@ -56,7 +57,8 @@ public:
   virtual long compute_overruns() const { return 0; }
 };
 
-/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so. Not collective: reads
+/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so, failing
+/// where section `faults` does. Not collective: reads
 /// files on each rank.
 /// \throws InputError for files that are missing or do not fit
 template <class Exec>

@@ -157,7 +157,8 @@ value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true 
 for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
-                    "comm.transport": "auto, host, device", "workload.kind": "transformer, quadratic, replay, synthetic",
+                    "comm.transport": "auto, host, device, nccl",
+                    "workload.kind": "transformer, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
@@ -183,6 +184,8 @@ case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6
 case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3", "after the run's last step")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
+case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "backend openmp has none", "run.backend to cuda",
+     ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
 case("empty_output", "run:\n  output: ''\n", "input.yaml:2:3", "run.output is empty", output=None)
 
@@ -241,6 +244,38 @@ case("restart_all_damaged", QUADRATIC + "checkpoint:\n  restart: auto\n", "input
      ranks=2, prepare=lambda d: ((d / "out/checkpoints").mkdir(),
                                  (d / "out/checkpoints/step_00000003.h5").write_text("step")))
 case("restart_is_empty", QUADRATIC + "checkpoint:\n  restart: ''\n", "input.yaml:4:3", "checkpoint.restart is empty")
+LABELLED = """workload: {kind: classification}
+data: {corpus: [corpus.txt], labelled: train.tsv, labelled_validation: held_out.tsv}
+model: {layers: 1, hidden: 8, heads: 1, feed_forward: 8, positions: 8, sequence: 8}
+train: {steps: 1, batch: 2, validation_batch: 2}
+"""
+
+
+def labelled(train, held_out="a\tone\nb\ttwo\n"):
+    """Prepares the files of LABELLED."""
+    def prepare(directory):
+        for name, text in (("corpus.txt", "some text " * 20), ("train.tsv", train), ("held_out.tsv", held_out)):
+            (directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return prepare
+
+
+case("labelled_missing", LABELLED.replace("labelled: train.tsv, ", ""), "data.labelled", "needs labelled texts")
+case("labelled_validation_missing", LABELLED.replace(", labelled_validation: held_out.tsv", ""),
+     "data.labelled_validation", "needs labelled texts", ranks=2)
+case("labelled_no_file", LABELLED, "input.yaml:2:30", "train.tsv", "cannot be read", ranks=2,
+     prepare=lambda directory: (directory / "corpus.txt").write_text("some text " * 20))
+case("labelled_no_tab", LABELLED, "input.yaml:2:30", "train.tsv:2", "no tab", ranks=2,
+     prepare=labelled("a\tone\nb two\n"))
+case("labelled_empty_text", LABELLED, "train.tsv:1", "the text is empty", prepare=labelled("a\t\nb\ttwo\n"))
+case("labelled_unknown_label", LABELLED, "held_out.tsv:2", "has the label 'c'",
+     prepare=labelled("a\tone\nb\ttwo\n", "a\tone\nc\ttwo\n"))
+case("labelled_binary", LABELLED, "train.tsv:", prepare=labelled(bytes((i * i * 167 + 13 * i) % 256 for i in range(4096))))
+case("labelled_too_many_classes", LABELLED, "train.tsv:1001", "one class more than 1000",
+     prepare=labelled("".join(f"{i}\ttext\n" for i in range(5000))))
+case("labelled_too_few_to_validate", LABELLED.replace("validation_batch: 2", "validation_batch: 3"), "input.yaml:4:29",
+     "held_out.tsv has 2", prepare=labelled("a\tone\nb\ttwo\n"))
+case("labelled_letters_that_the_corpus_lacks", LABELLED.replace("labelled: train", "tokenizer: characters, labelled: train"),
+     "train.tsv:1", "cannot write this text", prepare=labelled("a\tzebra\nb\ttwo\n"), ranks=2)
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
 case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -237,7 +238,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   };
   Side one = make_side();
   for (long t = 1; t <= 5; ++t) step(one, t);
-  train::Run<Exec> run{input, one.x, *one.algorithm, *one.results, 5};
+  train::Run<Exec> run{input, tensors, one.x, *one.algorithm, *one.results, 5};
   const std::string path = scratch / "state.h5";
   train::write_checkpoint(Exec(), world, path, run);
 
@@ -255,7 +256,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   Side two = make_side();
   config::Input restart = input;
   restart.checkpoint.restart = path;
-  train::Run<Exec> again{restart, two.x, *two.algorithm, *two.results};
+  train::Run<Exec> again{restart, tensors, two.x, *two.algorithm, *two.results};
   train::Checkpoints(restart, world).restore(Exec(), again);
   EXPECT_EQ(again.step, 5);
   for (long t = 6; t <= 8; ++t) {
@@ -442,7 +443,84 @@ TEST(Checkpoint, a_next_phase_starts_from_parameters_and_variance) {
   EXPECT_EQ(second.at(2).at("phase"), "compressed");
   const std::string message = refusal(
       make_input(scratch / "third", {"checkpoint.initialize_from=" + checkpoint, "quadratic.dimension=100"}), world);
-  EXPECT_NE(message.find("not that of a model of 100 parameters"), std::string::npos) << message;
+  EXPECT_NE(message.find("is (203), but this one's is (100)"), std::string::npos) << message;
+}
+
+/// A checkpoint whose parameters are 0, 1, 2, … in these tensors.
+void write_tensors(const Communicator& world, const std::string& path, const std::string& output,
+                   const TensorTable& tensors) {
+  const config::Input input = make_input(output, {"optimizer.algorithm=adam"});
+  if (world.rank() == 0) fs::create_directories(output);
+  world.barrier();
+  std::vector<float> values(tensors.size());
+  std::iota(values.begin(), values.end(), 0.0f);
+  const auto x = test::to_device<Exec>(values);
+  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world, {});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  train::Results results(world, output);
+  train::Run<Exec> run{input, tensors, x, *algorithm, results, 3};
+  run.last.synchronised = true;
+  train::write_checkpoint(Exec(), world, path, run);
+}
+
+TEST(Checkpoint, next_phase_takes_the_tensors_that_both_models_have) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::string path = scratch / "phase.h5";
+  TensorTable earlier;
+  earlier.add("embeddings.word.weight", {4, 3}, true);      // 0 …
+  earlier.add("embeddings.position.weight", {3, 2}, true);  // 12 …
+  earlier.add("encoder.0.weight", {2, 2}, true);            // 18 …
+  earlier.add("encoder.0.bias", {2}, false);                // 22 …
+  earlier.add("head.weight", {2, 2}, true);
+  write_tensors(world, path, scratch / "out", earlier);
+
+  const auto taken = [&](const TensorTable& tensors) {
+    const auto x = test::to_device<Exec>(std::vector<float>(tensors.size(), -1.0f));
+    const std::string said = train::read_parameters(Exec(), path, tensors, x);
+    return std::make_pair(test::to_host(x), said);
+  };
+  std::vector<float> all(earlier.size());
+  std::iota(all.begin(), all.end(), 0.0f);
+  EXPECT_EQ(taken(earlier).first, all);
+
+  // Another order, fewer or more positions, another head.
+  for (const std::size_t positions : {2, 5}) {
+    TensorTable next;
+    next.add("classifier.weight", {3}, true);
+    next.add("encoder.0.bias", {2}, false);
+    next.add("encoder.0.weight", {2, 2}, true);
+    next.add("embeddings.position.weight", {positions, 2}, true);
+    next.add("embeddings.word.weight", {4, 3}, true);
+    std::vector<float> expected = {-1, -1, -1, 22, 23, 18, 19, 20, 21, 12, 13, 14, 15};
+    if (positions == 5) expected.insert(expected.end(), {16, 17, -1, -1, -1, -1});
+    expected.insert(expected.end(), {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    const auto [values, said] = taken(next);
+    EXPECT_EQ(values, expected);
+    EXPECT_EQ(said, "parameters: of " + path + ": embeddings, encoder; begin anew: classifier; left out: head");
+  }
+
+  const auto refused = [&](const std::string& part,
+                           const std::vector<std::pair<std::string, std::vector<std::size_t>>>& list) {
+    TensorTable tensors;
+    for (const auto& [name, shape] : list) tensors.add(name, shape, true);
+    try {
+      taken(tensors);
+      FAIL() << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("remedy:"), std::string::npos);
+    }
+  };
+  refused("'encoder.0.weight' is (2, 2), but this one's is (2, 3)",
+          {{"encoder.0.weight", {2, 3}}, {"encoder.0.bias", {2}}});
+  refused("no tensor 'encoder.1.weight'", {{"encoder.1.weight", {2, 2}}});
+  refused("this model has no tensor 'encoder.0.bias'", {{"encoder.0.weight", {2, 2}}});
+  refused("'embeddings.position.weight' is (3, 2), but this one's is (3, 4)",
+          {{"embeddings.word.weight", {4, 3}}, {"embeddings.position.weight", {3, 4}}});
+  refused("'embeddings.word.weight' is (4, 3), but this one's is (5, 3)",
+          {{"embeddings.word.weight", {5, 3}}, {"embeddings.position.weight", {3, 2}}});
+  refused("no tensor of this model", {{"x", {3}}});
 }
 
 // One process is enough: all ranks read by the same code.

@@ -16,6 +16,8 @@
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
+#include "comm/nccl.hpp"
+#include "comm/probe.hpp"
 #include "comm/reference.hpp"
 #include "comm/transport.hpp"
 
@@ -699,6 +701,101 @@ TEST(Communicator, agrees_on_the_error_of_any_rank) {
     EXPECT_EQ(foreign.message, name + "from a library");
     EXPECT_EQ(foreign.status, ExitStatus::failed_run);
   }
+}
+
+// On the host, its memory stands for a GPU's. A GPU's that the MPI library says it does not take is not tried.
+TYPED_TEST(Collectives, memory_that_works_is_found_right) {
+  const DeviceSupport said = device_support<TypeParam>();
+  for (const Exchange exchange : {Exchange{}, by_pairs}) {
+    if (!said.supported) continue;
+    const DeviceSupport tried = try_device_memory<TypeParam>(this->world, std::numeric_limits<int>::max(), exchange);
+    EXPECT_TRUE(tried.supported);
+    EXPECT_EQ(tried.evidence, said.evidence + ", and exchanges came out right");
+  }
+}
+
+/// A transport that does what the library's does, but for one collective whose result on one rank is wrong in one word,
+/// or whose message goes to a rank that does not exist.
+class Faulty : public Transport<Kokkos::Serial> {
+public:
+  using Floats = Vector<Kokkos::Serial, float>;
+
+  Faulty(const Communicator& communicator, int rank_at_fault, const std::string& spoiled)
+      : Transport(communicator),
+        m_communicator(communicator),
+        m_right(make_transport<Kokkos::Serial>(TransportKind::automatic, communicator)),
+        m_rank_at_fault(rank_at_fault),
+        m_spoiled(spoiled) {}
+
+  void all_to_all(const Kokkos::Serial& exec, const Words& send, const Words& received) override {
+    m_right->all_to_all(exec, send, received);
+    spoil("all-to-all", [&] { received(received.extent(0) - 1) ^= 1u; });
+    spoil("message", [&] { MPI_Send(nullptr, 0, MPI_BYTE, m_ranks, 0, m_communicator.get()); });
+  }
+  void all_gather(const Kokkos::Serial& exec, const Words& send, const Words& received) override {
+    m_right->all_gather(exec, send, received);
+    spoil("all-gather", [&] { received(0) ^= 1u; });
+  }
+  void allreduce(const Kokkos::Serial& exec, const Floats& values) override {
+    m_right->allreduce(exec, values);
+    spoil("allreduce", [&] { values(5) += 1; });
+  }
+  void reduce_scatter(const Kokkos::Serial& exec, const Floats& values,
+                      const std::vector<std::size_t>& begins) override {
+    m_right->reduce_scatter(exec, values, begins);
+  }
+  void all_gather(const Kokkos::Serial& exec, const Floats& values, const std::vector<std::size_t>& begins) override {
+    m_right->all_gather(exec, values, begins);
+    spoil("reduce-scatter", [&] { values(7) += 1; });
+  }
+  bool overlaps() const override { return false; }
+  std::string name() const override { return "faulty"; }
+
+private:
+  template <class Spoil>
+  void spoil(const char* what, const Spoil& work) const {
+    if (m_rank == m_rank_at_fault && m_spoiled == what) work();
+  }
+
+  const Communicator& m_communicator;
+  std::unique_ptr<Transport<Kokkos::Serial>> m_right;
+  int m_rank_at_fault;
+  std::string m_spoiled;
+};
+
+TEST(Probe, says_the_same_of_a_fault_on_every_rank) {
+  const Communicator world;
+  const auto found = [&](int rank_at_fault, const std::string& spoiled) {
+    const MpiErrors errors(world);
+    Faulty transport(world, rank_at_fault, spoiled);
+    return fault_of(Kokkos::Serial(), world, transport, errors);
+  };
+  EXPECT_EQ(found(0, "nothing"), "");
+  for (const int at_fault : {0, world.size() - 1}) {
+    const std::string rank = " on rank " + std::to_string(at_fault);
+    EXPECT_EQ(found(at_fault, "all-to-all"), "an all-to-all of 64 elements gave wrong values" + rank);
+    EXPECT_EQ(found(at_fault, "all-gather"), "an all-gather of 64 elements gave wrong values" + rank);
+    EXPECT_EQ(found(at_fault, "allreduce"), "an allreduce of 64 elements gave wrong values" + rank);
+    EXPECT_EQ(found(at_fault, "reduce-scatter"),
+              "a reduce-scatter and all-gather of 64 elements gave wrong values" + rank);
+    const std::string refused = found(at_fault, "message");
+    EXPECT_EQ(refused.rfind("an all-to-all of 64 elements failed (MPI_ERR_RANK", 0), 0u) << refused;
+    EXPECT_EQ(refused.substr(refused.size() - rank.size()), rank);
+  }
+  EXPECT_EQ(found(0, "nothing"), "");
+}
+
+TEST(Nccl, takes_one_rank_to_a_gpu) {
+  const auto none = std::optional<std::pair<int, int>>();
+  EXPECT_EQ(ranks_that_share({0}, {7}), none);
+  EXPECT_EQ(ranks_that_share({0, 0, 2, 2}, {7, 8, 7, 8}), none);
+  EXPECT_EQ(ranks_that_share({0, 0, 2, 2}, {7, 8, 8, 8}), std::make_pair(2, 3));
+  EXPECT_EQ(ranks_that_share({0, 1, 0}, {7, 7, 7}), std::make_pair(0, 2));
+}
+
+TEST(Nccl, is_refused_for_host_memory) {
+  const Communicator world;
+  EXPECT_THROW(make_transport<Kokkos::Serial>(TransportKind::nccl, world), InputError);
 }
 
 TEST(Communicator, agrees_on_the_lowest_rank_that_failed) {

@@ -122,10 +122,6 @@ public:
   void all_gather(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
                   const std::vector<std::size_t>&) override {}
   bool overlaps() const override { return false; }
-  std::unique_ptr<Transfer<Kokkos::Serial>> begin_transfer(const Words&, const std::vector<BlockPart>&,
-                                                           std::uint64_t Traffic::*) override {
-    return nullptr;
-  }
   void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
     if (++m_calls == 2) throw std::runtime_error("the second bucket failed");
   }

@@ -1,13 +1,16 @@
 /// \file base_test.cpp
-/// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors and phase times.
+/// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors, last words and phase times.
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "../support.hpp"
+#include "base/activity.hpp"
+#include "base/crash_message.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
@@ -308,6 +311,32 @@ TEST(Error, says_where_what_and_remedy) {
   EXPECT_EQ(agreed.status(), ExitStatus::bad_input);
 }
 
+TEST(CrashMessage, is_said_before_the_end_that_would_have_come) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGALRM})
+    EXPECT_EXIT(
+        {
+          const CrashMessage message("the library is at fault\n", std::chrono::seconds(60));
+          std::raise(signal);
+        },
+        ::testing::KilledBySignal(signal), "^the library is at fault\n$");
+}
+
+TEST(CrashMessage, goes_to_whom_the_signal_went_before) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGSEGV, [](int) { _exit(7); });
+        const CrashMessage message("the library is at fault\n", std::chrono::seconds(60));
+        std::raise(SIGSEGV);
+      },
+      ::testing::ExitedWithCode(7), "the library is at fault");
+}
+
+TEST(CrashMessage, ends_with_its_scope) {
+  { const CrashMessage message("the library is at fault\n", std::chrono::seconds(60)); }
+  EXPECT_EQ(alarm(0), 0u);
+  EXPECT_EXIT(std::raise(SIGBUS), ::testing::KilledBySignal(SIGBUS), "^$");
+}
+
 TEST(PhaseTimes, are_kept_by_phase) {
   PhaseTimes times;
   times.add(Phase::compress, 1.5);
@@ -330,4 +359,53 @@ TEST(Stopwatch, restarts_from_now) {
 }
 
 }  // namespace
+TEST(Activity, names_the_innermost_scope_of_the_watched_thread) {
+  const Activity unwatched("OneBit::test::unwatched");
+  const auto before = Activity::seen();
+  EXPECT_STRNE(before.name, "OneBit::test::unwatched");
+  Activity::watch(true);
+  Activity::set_step(7);
+  {
+    const Activity outer("OneBit::test::outer");
+    EXPECT_STREQ(Activity::seen().name, "OneBit::test::outer");
+    EXPECT_EQ(Activity::seen().step, 7);
+    EXPECT_FALSE(Activity::seen().waits);
+    {
+      const Activity waiting("OneBit::test::waiting", waits_for_ranks);
+      const Region within("OneBit::test::within");
+      EXPECT_STREQ(Activity::seen().name, "OneBit::test::within");
+      EXPECT_TRUE(Activity::seen().waits) << "what happens within a wait is that wait";
+      std::thread([] { const Activity other("OneBit::test::other_thread"); }).join();
+      EXPECT_STREQ(Activity::seen().name, "OneBit::test::within");
+    }
+    EXPECT_STREQ(Activity::seen().name, "OneBit::test::outer");
+    EXPECT_FALSE(Activity::seen().waits);
+    const std::uint64_t changes = Activity::seen().changes;
+    Activity::goes_on();
+    EXPECT_EQ(Activity::seen().changes, changes + 1);
+  }
+  EXPECT_STREQ(Activity::seen().name, before.name);
+  Activity::watch(false);
+  const std::uint64_t changes = Activity::seen().changes;
+  Activity::goes_on();
+  EXPECT_EQ(Activity::seen().changes, changes) << "nobody watches";
+}
+
+TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {
+  try {
+    // More than any address space has.
+    const Kokkos::View<char*, Kokkos::HostSpace> view(
+        Kokkos::view_alloc("OneBit::test::huge", Kokkos::WithoutInitializing), std::size_t{1} << 60);
+    FAIL() << "there was memory for it";
+  } catch (const std::exception& error) {
+    const Error described = describe(error);
+    EXPECT_EQ(described.status(), ExitStatus::failed_run);
+    const std::string message = described.what();
+    EXPECT_EQ(message.rfind("memory: ", 0), 0u) << message;
+    for (const char* part : {"OneBit::test::huge", "\n  remedy: use a smaller model"})
+      EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  }
+}
+
 }  // namespace onebit

@@ -291,7 +291,7 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
       const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
       const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
                            (key.section == "comm" && key.name != "collective") || key.section == "bench" ||
-                           key.section == "predict" || key.path() == "train.steps" ||
+                           key.section == "predict" || key.section == "faults" || key.path() == "train.steps" ||
                            key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
                            key.path() == "train.validation_batch" || key.path() == "warmup.from" ||
                            key.path() == "data.cache" || key.path() == "workload.compute_time_ms";
@@ -471,6 +471,7 @@ TEST(Check, refuses_combinations) {
       {"lamb:\n  min_coefficient: 2\n  max_coefficient: 1\n", 1, "a.yaml:2:3", {"lamb.max_coefficient"}},
       {"predict:\n  ranks: [4, 12]\n", 1, "a.yaml:2:3", {"12", "hosts of 8"}},
       {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
+      {"faults:\n  kind: nan\n  rank: 2\n", 2, "a.yaml:3:3", {"no rank 2", "below 2"}},
       {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
   };
   for (const auto& one : cases) {

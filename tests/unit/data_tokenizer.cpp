@@ -55,6 +55,12 @@ TEST_F(DataTokenizer, round_trips_text_it_was_not_trained_on) {
   for (const std::string& text : texts) EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
+TEST_F(DataTokenizer, round_trips_spaces_that_no_training_text_had) {
+  const auto tokenizer = make("onetwoonetwo\nonetwothree", 270);
+  for (const std::string text : {" ", "one two", "  one\n two "})
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
 TEST_F(DataTokenizer, compresses_the_text_it_was_trained_on) {
   const std::string text = generated_text(600);
   const auto tokenizer = make(text, 700);

@@ -1,16 +1,19 @@
 /// \file linalg_test.cpp
-/// gemm and gemm_grid against three plain loops, for every transposition, odd shapes, strides and factors.
+/// gemm, gemm_grid and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and factors.
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "../support.hpp"
+#include "base/error.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
+#include "linalg/matrix_product.hpp"
 
 namespace onebit::linalg {
 namespace {
@@ -153,7 +156,7 @@ TYPED_TEST(Gemm, equals_plain_loops) {
           }
 }
 
-// On the host C is cut into square tiles of 64 to 512: shapes that give each size, with ragged tiles at both ends.
+// On the host C is cut into tiles of 64 to 512: shapes that give each size, with ragged tiles at both ends.
 TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
   constexpr struct { int m, n; } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
   for (const Transpose op_a : transposes)
@@ -215,6 +218,116 @@ TYPED_TEST(Gemm, grid_equals_plain_loops_for_attention) {
       {samples, heads, Transpose::no, Transpose::yes, tokens, tokens, width, 0.35, 0, packed, packed, scores}, true);
   expect_product<TypeParam, float>(
       {samples, heads, Transpose::no, Transpose::no, tokens, width, tokens, 1, 0, scores, packed, mixed}, true);
+}
+
+// ---- bfloat16 ----
+
+/// The nearest number with 8 significant bits, ties to even: what bfloat16 holds of a normal number.
+double bfloat16_ref(float value) {
+  int exponent = 0;
+  const double mantissa = std::frexp(static_cast<double>(value), &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+}
+
+float from_bfloat16(std::uint16_t bits) {
+  const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+TEST(Bfloat16, is_the_nearest_number) {
+  for (float value : test::random_values(10000, 7)) {
+    value = std::ldexp(value, static_cast<int>(value));
+    EXPECT_EQ(from_bfloat16(to_bfloat16(value)), bfloat16_ref(value)) << value;
+  }
+  // 1 + 1/256 lies between 1 and 1 + 1/128, 1 + 3/256 between 1 + 1/128 and 1 + 1/64.
+  EXPECT_EQ(from_bfloat16(to_bfloat16(1 + 1 / 256.0f)), 1.0f);
+  EXPECT_EQ(from_bfloat16(to_bfloat16(1 + 3 / 256.0f)), 1 + 1 / 64.0f);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(from_bfloat16(to_bfloat16(infinity)), infinity);
+  EXPECT_EQ(from_bfloat16(to_bfloat16(-infinity)), -infinity);
+  EXPECT_EQ(from_bfloat16(to_bfloat16(std::numeric_limits<float>::max())), infinity);
+  const std::uint32_t nan_that_carries = 0x7FFFFFFFu, nan_in_the_low_bits = 0x7F800001u;
+  for (const std::uint32_t bits : {nan_that_carries, nan_in_the_low_bits}) {
+    float nan;
+    std::memcpy(&nan, &bits, sizeof nan);
+    EXPECT_TRUE(std::isnan(from_bfloat16(to_bfloat16(nan))));
+  }
+}
+
+/// \return c ← alpha op(a) op(b) + beta c with rounded factors
+template <class Exec>
+std::vector<float> run_in_bf16(MatrixProduct<Exec, float>& product, const Product& p, const std::vector<float>& a,
+                               const std::vector<float>& b, const std::vector<float>& c) {
+  const Exec exec;
+  const auto a_device = test::to_device<Exec>(a), b_device = test::to_device<Exec>(b);
+  const auto c_device = test::to_device<Exec>(c);
+  const bool a_turned = p.op_a == Transpose::yes, b_turned = p.op_b == Transpose::yes;
+  product(exec, p.op_a, p.op_b, static_cast<float>(p.alpha),
+          MatrixRef<Exec, const float>(a_device.data(), a_turned ? p.k : p.m, a_turned ? p.m : p.k),
+          MatrixRef<Exec, const float>(b_device.data(), b_turned ? p.n : p.k, b_turned ? p.k : p.n),
+          static_cast<float>(p.beta), MatrixRef<Exec, float>(c_device.data(), p.m, p.n));
+  fence(exec, "OneBit::test::product");
+  return test::to_host(c_device);
+}
+
+// A machine without such products refuses them, and no other test of them means anything there.
+template <class Exec>
+class MatrixProducts : public ::testing::Test {
+protected:
+  bool refused() {
+    if (missing<Exec>(Precision::bf16).empty()) return false;
+    EXPECT_THROW((MatrixProduct<Exec, float>(Precision::bf16)), InputError);
+    return true;
+  }
+};
+TYPED_TEST_SUITE(MatrixProducts, test::Backends, test::BackendNames);
+
+TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
+  if (this->refused()) return;
+  MatrixProduct<TypeParam, float> product(Precision::bf16);
+  constexpr struct {
+    int m, n, k;
+  } shapes[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {17, 31, 33}, {65, 129, 40}, {70, 3, 200}, {530, 640, 17}};
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      for (const auto& shape : shapes)
+        for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, std::pair{0.25, 1.0}, std::pair{0.3, 0.0}}) {
+          const Product p = single(op_a, op_b, shape.m, shape.n, shape.k, alpha, beta, 0);
+          SCOPED_TRACE(::testing::Message()
+                       << "m " << p.m << " n " << p.n << " k " << p.k << " op_a " << (op_a == Transpose::yes)
+                       << " op_b " << (op_b == Transpose::yes) << " alpha " << alpha << " beta " << beta);
+          auto a = values<float>(shape.m * shape.k, 1), b = values<float>(shape.k * shape.n, 2),
+               c = values<float>(shape.m * shape.n, 3);
+          if (beta == 0) c.assign(c.size(), std::numeric_limits<float>::quiet_NaN());
+          const auto result = run_in_bf16(product, p, a, b, c);
+          for (float& value : a) value = static_cast<float>(bfloat16_ref(static_cast<float>(alpha) * value));
+          for (float& value : b) value = static_cast<float>(bfloat16_ref(value));
+          const double epsilon = std::numeric_limits<float>::epsilon() * (p.k + 3.0);
+          int wrong = 0;
+          for (int row = 0; row < p.m; ++row)
+            for (int column = 0; column < p.n; ++column) {
+              const std::size_t at = p.c.at(0, 0, row, column);
+              const Element element = element_ref(p, a, b, 0, 0, row, column);
+              const double old = beta == 0 ? 0 : beta * c[at];
+              const double bound = epsilon * (element.magnitude + std::fabs(old)) + 1e-40;
+              wrong += !(std::fabs(result[at] - element.value - old) <= bound);
+            }
+          EXPECT_EQ(wrong, 0);
+        }
+}
+
+TYPED_TEST(MatrixProducts, bits_do_not_depend_on_threads) {
+  if (this->refused()) return;
+  MatrixProduct<TypeParam, float> product(Precision::bf16);
+  const Product p = single(Transpose::no, Transpose::yes, 700, 520, 300, 1, 0, 0);
+  const auto result =
+      run_in_bf16(product, p, values<float>(700 * 300, 1), values<float>(520 * 300, 2), std::vector<float>(700 * 520));
+  test::print_bits(std::string(BackendName<TypeParam>::value) + "_bf16", result);
+  EXPECT_EQ(
+      run_in_bf16(product, p, values<float>(700 * 300, 1), values<float>(520 * 300, 2), std::vector<float>(700 * 520)),
+      result);
 }
 
 /// A product that a threaded BLAS would cut up.

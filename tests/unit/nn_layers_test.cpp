@@ -158,18 +158,19 @@ TYPED_TEST(Layer, dense_equals_reference) {
     };
     const auto x = on_device(input), w = on_device(weight), dy = on_device(d_output), dw = on_device(d_weight_before);
     const DeviceArray<TypeParam, Real> y(rows, out), dx(rows, in);
-    Kernels::dense(this->exec, x.matrix(), w.matrix(), y.matrix());
+    linalg::MatrixProduct<TypeParam, Real> product;
+    Kernels::dense(this->exec, product, x.matrix(), w.matrix(), y.matrix());
     EXPECT_LE(relative_error(y.array(), dense_ref(input, weight)), rounding<Real>);
 
     Array<double> d_input, d_weight(out, in);
     dense_backward_ref(input, weight, d_output, d_input, d_weight);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix(), Real(0.5));
+    Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), false, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 0.5;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
+    Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 2;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
+    Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
     for (std::size_t i = 0; i < d_weight.values.size(); ++i)
       d_weight.values[i] = 2 * d_weight.values[i] + d_weight_before.values[i];
     EXPECT_LE(relative_error(dw.array(), d_weight), rounding<Real>);
@@ -178,17 +179,18 @@ TYPED_TEST(Layer, dense_equals_reference) {
 
 TYPED_TEST(Layer, dense_gradient) {
   using Kernels = Layers<TypeParam, double>;
+  linalg::MatrixProduct<TypeParam, double> product;
   const auto weights = random_array(12, 7, 3);
   auto input = random_array(12, 9, 1), weight = random_array(7, 9, 2);
   const auto f = [&] {
     const DeviceArray<TypeParam, double> y(12, 7);
-    Kernels::dense(this->exec, DeviceArray<TypeParam, double>(input).matrix(),
+    Kernels::dense(this->exec, product, DeviceArray<TypeParam, double>(input).matrix(),
                    DeviceArray<TypeParam, double>(weight).matrix(), y.matrix());
     return weighted_sum(weights, y.array());
   };
   const DeviceArray<TypeParam, double> x(input), w(weight), dy(weights), dx(12, 9), dw(7, 9);
-  Kernels::dense_backward_input(this->exec, dy.matrix(), w.matrix(), false, dx.matrix());
-  Kernels::dense_backward_weight(this->exec, dy.matrix(), x.matrix(), dw.matrix());
+  Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), false, dx.matrix());
+  Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix());
   EXPECT_LE(gradient_error(f, input.values, dx.array().values), gradient_tolerance);
   EXPECT_LE(gradient_error(f, weight.values, dw.array().values), gradient_tolerance);
 }
@@ -263,6 +265,69 @@ TYPED_TEST(Layer, bias_gelu_gradient) {
   Kernels::bias_gelu_backward(this->exec, x.matrix(), d.matrix(), scratch.vector(), d_bias.vector());
   EXPECT_LE(gradient_error(f, values.values, d.array().values), gradient_tolerance);
   EXPECT_LE(gradient_error(f, bias.values, d_bias.array().values), gradient_tolerance);
+}
+
+// ---- the head of classes ----
+
+TYPED_TEST(Layer, bias_tanh_equals_reference) {
+  this->for_both_types([&](auto real) {
+    using Real = decltype(real);
+    using Kernels = Layers<TypeParam, Real>;
+    for (const Extents& e : extents) {
+      const auto values = random_array<Real>(e.rows, e.columns, 1), bias = random_array<Real>(1, e.columns, 2);
+      const auto d_output = random_array<Real>(e.rows, e.columns, 3);
+      const DeviceArray<TypeParam, Real> x(values), b(bias), d(d_output), d_bias(bias);
+      const DeviceArray<TypeParam, Real> scratch(row_block_count<TypeParam>(e.rows), e.columns);
+      Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+      EXPECT_LE(relative_error(x.array(), bias_tanh_ref(in_double(bias), in_double(values))), rounding<Real>);
+
+      Kernels::bias_tanh_backward(this->exec, x.matrix(), d.matrix(), scratch.vector(), d_bias.vector());
+      Array<double> sums = in_double(bias);
+      const auto d_input = bias_tanh_backward_ref(in_double(bias), in_double(values), in_double(d_output), sums);
+      EXPECT_LE(relative_error(d.array(), d_input), rounding<Real>);
+      EXPECT_LE(relative_error(d_bias.array(), sums), rounding<Real>);
+    }
+  });
+}
+
+TYPED_TEST(Layer, bias_tanh_gradient) {
+  using Kernels = Layers<TypeParam, double>;
+  const int rows = 40, columns = 9;
+  const auto weights = random_array(rows, columns, 3);
+  auto values = random_array(rows, columns, 1), bias = random_array(1, columns, 2);
+  const auto f = [&] {
+    const DeviceArray<TypeParam, double> x(values), b(bias);
+    Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+    return weighted_sum(weights, x.array());
+  };
+  const DeviceArray<TypeParam, double> x(values), b(bias), d(weights), d_bias(1, columns);
+  const DeviceArray<TypeParam, double> scratch(row_block_count<TypeParam>(rows), columns);
+  Kernels::bias_tanh(this->exec, b.vector(), x.matrix());
+  Kernels::bias_tanh_backward(this->exec, x.matrix(), d.matrix(), scratch.vector(), d_bias.vector());
+  EXPECT_LE(gradient_error(f, values.values, d.array().values), gradient_tolerance);
+  EXPECT_LE(gradient_error(f, bias.values, d_bias.array().values), gradient_tolerance);
+}
+
+TYPED_TEST(Layer, is_right_equals_reference) {
+  for (const Extents& e : extents) {
+    Array<float> logits = random_array<float>(e.rows, e.columns, 1);
+    for (float& logit : logits.values) logit = std::round(4 * logit);  // so that many are equal
+    if (e.rows > 2) logits(1, e.columns / 2) = std::nanf("");
+    const std::vector<int> drawn = test::random_integers(e.rows, e.columns, 2);
+    std::vector<int> greatest(e.rows);
+    for (int p = 0; p < e.rows; ++p)
+      for (int j = 0; j < e.columns; ++j)
+        if (logits(p, j) > logits(p, greatest[p])) greatest[p] = j;
+    const DeviceArray<TypeParam, float> x(logits), right(1, e.rows);
+    double rights = 0;
+    for (const std::vector<int>& target : {drawn, greatest}) {
+      Layers<TypeParam, float>::is_right(this->exec, test::to_device<TypeParam>(target), x.matrix(), right.vector());
+      const std::vector<float> expected = is_right_ref(logits, target);
+      for (int p = 0; p < e.rows; ++p) EXPECT_EQ(right.array()(p), expected[p]) << p;
+      rights += std::count(expected.begin(), expected.end(), 1.0f);
+    }
+    EXPECT_GE(rights, e.rows - 1);
+  }
 }
 
 // ---- layer normalisation ----

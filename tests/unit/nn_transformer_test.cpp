@@ -12,6 +12,15 @@ namespace {
 
 constexpr Shape bert{Architecture::bert, 2, 12, 3, 20, 17, 10, true};
 constexpr Shape gpt{Architecture::gpt, 2, 12, 3, 20, 17, 10};
+/// The same with the head of five classes.
+constexpr Shape bert_classes{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5};
+constexpr Shape gpt_classes{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5};
+constexpr Shape shapes[] = {bert, gpt, bert_classes, gpt_classes};
+
+std::string name_of(const Shape& shape) {
+  return std::string(shape.architecture == Architecture::bert ? "BERT" : "GPT") +
+         (shape.classes > 0 ? " with classes" : "");
+}
 const DropoutKey key{3, 7, 40};
 
 std::vector<Tensor> tensors_of(const Shape& shape) { return tensor_table(shape).tensors(); }
@@ -21,12 +30,13 @@ struct Batch {
   int samples, sequence;
   std::vector<int> input, predicted, target;
 
-  /// \param per_sample predicted rows of each sample
+  /// \param per_sample predicted rows of each sample; 1 for classes
   Batch(const Shape& shape, int samples_, int sequence_, int per_sample)
       : samples(samples_),
         sequence(sequence_),
         input(test::random_integers(samples * sequence, shape.vocabulary, 1)),
-        target(test::random_integers(samples * per_sample, shape.vocabulary, 2)) {
+        target(test::random_integers(samples * (shape.classes > 0 ? 1 : per_sample), shape.outputs(), 2)) {
+    if (shape.classes > 0) per_sample = 1;
     for (int b = 0; b < samples; ++b)
       for (const int t : test::random_choice(per_sample, sequence, 3 + b)) predicted.push_back(b * sequence + t);
   }
@@ -76,6 +86,7 @@ public:
         m_tokens(batch.tokens<Exec>()),
         m_model(m_exec, shape, batch.samples, batch.sequence, static_cast<int>(batch.predicted.size()), dropout) {}
 
+  double accuracy() { return m_model.accuracy(m_exec, m_tokens); }
   double loss(const std::vector<Real>& x) { return m_model.loss(m_exec, test::to_device<Exec>(x), m_tokens); }
   double forward(const std::vector<Real>& x, const DropoutKey& drawn_by = key) {
     return m_model.forward(m_exec, test::to_device<Exec>(x), m_tokens, drawn_by);
@@ -110,8 +121,27 @@ TEST(Shape, parameter_count_of_gpt_2_is_that_of_the_published_model) {
   EXPECT_EQ(tensor_table({Architecture::gpt, 12, 768, 12, 3072, 50257, 1024}).size(), 124439808u);
 }
 
+TEST(Shape, classes_take_the_place_of_all_other_heads) {
+  const auto names = [](const Shape& shape) {
+    std::vector<std::string> names;
+    for (const Tensor& tensor : tensors_of(shape)) names.push_back(tensor.name);
+    return names;
+  };
+  for (const auto& [shape, classes] : {std::make_pair(bert, bert_classes), std::make_pair(gpt, gpt_classes)}) {
+    std::vector<std::string> expected;
+    for (const std::string& name : names(shape))
+      if (name.find("head") == std::string::npos && name.find("pooler") == std::string::npos &&
+          name.find("next_sentence") == std::string::npos)
+        expected.push_back(name);
+    for (const char* name : {"dense.weight", "dense.bias", "output.weight", "output.bias"})
+      expected.push_back(std::string("classifier.") + name);
+    EXPECT_EQ(names(classes), expected);
+    EXPECT_EQ(tensors_of(classes).back().size(), 5u);
+  }
+}
+
 TEST(Shape, weight_decay_skips_vectors_alone) {
-  for (const Shape& shape : {bert, gpt})
+  for (const Shape& shape : shapes)
     for (const Tensor& tensor : tensors_of(shape)) EXPECT_EQ(tensor.decays, tensor.shape.size() == 2) << tensor.name;
 }
 
@@ -125,6 +155,8 @@ TEST(Shape, that_makes_no_model_is_refused) {
   refused([](Shape& shape) { shape.layers = 0; });
   refused([](Shape& shape) { shape.hidden = -12; });
   refused([](Shape& shape) { shape.vocabulary = 0; });
+  refused([](Shape& shape) { shape.classes = 1; });
+  refused([](Shape& shape) { shape.classes = -2; });
 }
 
 TYPED_TEST(TransformerTest, batches_that_do_not_fit_are_refused) {
@@ -138,6 +170,7 @@ TYPED_TEST(TransformerTest, batches_that_do_not_fit_are_refused) {
   EXPECT_THROW(make(2, 10, 0, 0), InputError);
   EXPECT_THROW(make(2, 10, 1, 1), InputError);
   EXPECT_THROW(make(2, 10, 1, -0.1f), InputError);
+  EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_classes, 2, 10, 3, 0)), InputError);
 }
 
 TYPED_TEST(TransformerTest, initial_parameters_have_their_moments) {
@@ -185,7 +218,7 @@ TYPED_TEST(TransformerTest, untrained_model_guesses) {
 // ---- gradients ----
 
 TYPED_TEST(TransformerTest, gradient_equals_central_differences) {
-  for (const Shape& shape : {bert, gpt})
+  for (const Shape& shape : shapes)
     for (const double dropout : {0.0, 0.2}) {
       const Batch batch(shape, 3, 9, 4);
       Model<TypeParam, double> model(shape, batch, dropout);
@@ -201,8 +234,7 @@ TYPED_TEST(TransformerTest, gradient_equals_central_differences) {
           return model.forward(x);
         };
         EXPECT_LE(test::gradient_error(f, part, part_gradient, 1), 1e-7)
-            << tensor.name << (shape.architecture == Architecture::bert ? " of BERT" : " of GPT") << ", dropout "
-            << dropout;
+            << tensor.name << " of " << name_of(shape) << ", dropout " << dropout;
         f();  // x as it was
       }
       const auto f = [&] { return model.forward(x); };
@@ -221,11 +253,11 @@ TYPED_TEST(TransformerTest, parameters_without_a_loss_have_gradient_zero) {
 }
 
 TYPED_TEST(TransformerTest, gradient_is_scaled_and_added) {
-  for (const Shape& shape : {bert, gpt}) {
+  for (const Shape& shape : shapes) {
     const Batch batch(shape, 2, 9, 4);
     const std::vector<double> x = parameters<TypeParam, double>(shape);
     const TypeParam exec;
-    Transformer<TypeParam, double> model(exec, shape, 2, 9, 8, 0.1);
+    Transformer<TypeParam, double> model(exec, shape, 2, 9, static_cast<int>(batch.predicted.size()), 0.1);
     const auto tokens = batch.tokens<TypeParam>();
     const Vector<TypeParam, double> device = test::to_device<TypeParam>(x), g("OneBit::test::g", x.size());
     for (const double scale : {0.25, 0.75}) {
@@ -238,11 +270,11 @@ TYPED_TEST(TransformerTest, gradient_is_scaled_and_added) {
 }
 
 TYPED_TEST(TransformerTest, what_is_said_to_be_final_is) {
-  for (const Shape& shape : {bert, gpt}) {
+  for (const Shape& shape : shapes) {
     const Batch batch(shape, 2, 9, 4);
     const std::vector<float> x = parameters<TypeParam, float>(shape);
     const TypeParam exec;
-    Transformer<TypeParam, float> model(exec, shape, 2, 9, 8, 0.1f);
+    Transformer<TypeParam, float> model(exec, shape, 2, 9, static_cast<int>(batch.predicted.size()), 0.1f);
     const auto tokens = batch.tokens<TypeParam>();
     const Vector<TypeParam, float> device = test::to_device<TypeParam>(x), g("OneBit::test::g", x.size());
     std::vector<std::pair<std::size_t, std::vector<float>>> said;
@@ -270,7 +302,7 @@ TYPED_TEST(TransformerTest, what_is_said_to_be_final_is) {
 }
 
 TYPED_TEST(TransformerTest, loss_is_forward_without_dropout) {
-  for (const Shape& shape : {bert, gpt}) {
+  for (const Shape& shape : shapes) {
     const Batch batch(shape, 3, 9, 4);
     const std::vector<float> x = parameters<TypeParam, float>(shape);
     Model<TypeParam, float> with(shape, batch, 0.3f), without(shape, batch, 0);
@@ -278,7 +310,12 @@ TYPED_TEST(TransformerTest, loss_is_forward_without_dropout) {
     EXPECT_EQ(without.loss(x), loss);
     EXPECT_NE(with.forward(x), loss);
     EXPECT_EQ(with.loss(x), loss);
-    EXPECT_EQ(with.logits().size(), batch.predicted.size() * shape.vocabulary);
+    const std::vector<float> logits = with.logits();
+    ASSERT_EQ(logits.size(), batch.predicted.size() * shape.outputs());
+    Array<float> rows(static_cast<int>(batch.predicted.size()), shape.outputs());
+    rows.values = logits;
+    const std::vector<float> right = is_right_ref(rows, batch.target);
+    EXPECT_EQ(with.accuracy(), std::count(right.begin(), right.end(), 1.0f) / double(right.size()));
   }
 }
 
@@ -306,7 +343,7 @@ TYPED_TEST(TransformerTest, causal_model_does_not_look_ahead) {
 }
 
 TYPED_TEST(TransformerTest, nan_reaches_the_loss) {
-  for (const Shape& shape : {bert, gpt}) {
+  for (const Shape& shape : shapes) {
     std::vector<float> x = parameters<TypeParam, float>(shape);
     x[tensors_of(shape)[5].offset] = std::nanf("");
     EXPECT_TRUE(std::isnan(Model<TypeParam, float>(shape, Batch(shape, 2, 9, 4), 0.1f).forward(x)));
@@ -316,7 +353,7 @@ TYPED_TEST(TransformerTest, nan_reaches_the_loss) {
 // ---- what results do not depend on ----
 
 TYPED_TEST(TransformerTest, samples_may_be_divided_among_batches) {
-  for (const Shape& shape : {bert, gpt})
+  for (const Shape& shape : shapes)
     for (const double dropout : {0.0, 0.3}) {
       const Batch batch(shape, 4, 9, 3);
       const std::vector<double> x = parameters<TypeParam, double>(shape);
@@ -337,10 +374,11 @@ TYPED_TEST(TransformerTest, samples_may_be_divided_among_batches) {
 /// Larger than the blocks of rows and of dropout, with ragged ends.
 constexpr Shape large_bert{Architecture::bert, 2, 132, 3, 300, 700, 80, true};
 constexpr Shape large_gpt{Architecture::gpt, 2, 132, 3, 300, 700, 80};
+constexpr Shape large_classes{Architecture::bert, 2, 132, 3, 300, 700, 80, false, 40};
 
 #if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
 TEST(Transformer, host_backends_give_the_same_bits) {
-  for (const Shape& shape : {large_bert, large_gpt}) {
+  for (const Shape& shape : {large_bert, large_gpt, large_classes}) {
     const Batch batch(shape, 5, 77, 11);
     const std::vector<float> x = parameters<Kokkos::Serial, float>(shape);
     EXPECT_TRUE(test::same_bits(x, parameters<Kokkos::OpenMP, float>(shape)));
@@ -353,13 +391,15 @@ TEST(Transformer, host_backends_give_the_same_bits) {
 #endif
 
 TYPED_TEST(TransformerTest, bits_do_not_depend_on_threads) {
-  for (const Shape& shape : {large_bert, large_gpt}) {
+  for (const Shape& shape : {large_bert, large_gpt, large_classes}) {
     const Batch batch(shape, 5, 77, 11);
     Model<TypeParam, float> model(shape, batch, 0.1f);
     const std::vector<float> x = parameters<TypeParam, float>(shape);
     const auto result = model.gradient(x);
     const std::string name =
-        std::string(BackendName<TypeParam>::value) + (shape.architecture == Architecture::bert ? "_bert" : "_gpt");
+        std::string(BackendName<TypeParam>::value) + (shape.classes > 0                          ? "_classes"
+                                                      : shape.architecture == Architecture::bert ? "_bert"
+                                                                                                 : "_gpt");
     test::print_bits("parameters_" + name, x);
     test::print_bits("loss_" + name, std::vector<double>{result.loss, model.loss(x)});
     test::print_bits("gradient_" + name, result.gradient);

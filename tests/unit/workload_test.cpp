@@ -108,5 +108,35 @@ TYPED_TEST(WorkloadTest, computation_that_takes_longer_is_counted) {
   EXPECT_EQ(slow->compute_overruns(), 0);
 }
 
+TYPED_TEST(WorkloadTest, faults_are_of_one_rank_and_step) {
+  const TypeParam exec;
+  config::Input input = synthetic_input(5000);
+  const Computed sound = compute(*make_workload(exec, input, Share{1, 2}), 1);
+  input.faults = {config::Fault::nan, 1, 2};
+  const auto faulty = make_workload(exec, input, Share{1, 2}), other = make_workload(exec, input, Share{0, 2});
+  for (const long step : {1L, 2L, 3L}) {
+    SCOPED_TRACE(step);
+    for (const float g : compute(*other, step).gradient) ASSERT_TRUE(std::isfinite(g));
+    const Computed computed = compute(*faulty, step);
+    // What is not final must not be said to be.
+    EXPECT_EQ(computed.final_from.empty(), step == 2);
+    EXPECT_EQ(std::isnan(computed.gradient[0]), step == 2);
+    if (step != 2) {
+      EXPECT_TRUE(test::same_bits(computed.gradient, sound.gradient));
+    }
+  }
+  input.faults.kind = config::Fault::desync;
+  const auto desync = make_workload(exec, input, Share{1, 2});
+  const Vector<TypeParam, float> x("OneBit::test::x", 5000), g("OneBit::test::g", 5000);
+  desync->initialize(exec, x);
+  const std::vector<float> before = test::to_host(x);
+  PhaseTimes times;
+  desync->gradient(exec, x, 1, g, times, {});
+  EXPECT_TRUE(test::same_bits(test::to_host(x), before));
+  desync->gradient(exec, x, 2, g, times, {});
+  EXPECT_FALSE(test::same_bits(test::to_host(x), before));
+  EXPECT_TRUE(test::same_bits(test::to_host(g), sound.gradient));
+}
+
 }  // namespace
 }  // namespace onebit::workload

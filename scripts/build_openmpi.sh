@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Builds a CUDA-aware Open MPI from the distribution's own source package of it
+# into $ONEBIT_DEPS/cuda-mpi: the version of the distribution's own packages,
+# so that libraries which these bring along (HDF5) work with it.
+# Called by setup.sh.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: scripts/build_openmpi.sh
+
+Needs nvcc on PATH. Builds nothing where an up-to-date build is.
+Environment: ONEBIT_DEPS (see setup.sh --help)
+TEXT
+}
+
+case ${1:-} in
+  '') ;;
+  --help|-h) usage; exit 0 ;;
+  *) usage >&2; exit 2 ;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+deps=${ONEBIT_DEPS:-$root/.deps}
+prefix=$deps/cuda-mpi
+log=$prefix.log
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+# shellcheck source=scripts/source_package.sh
+. "$root/scripts/source_package.sh"
+
+nvcc=$(command -v nvcc) || fail "nvcc is not on PATH"
+cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+[[ -f $cuda/include/cuda.h ]] || fail "nvcc is in $cuda, but $cuda/include/cuda.h is not there"
+
+# Fortran, C++ and OpenSHMEM are not used here. hwloc and libevent come with the
+# distribution's own Open MPI.
+options=(
+  "--with-cuda=$cuda" --with-hwloc=external --with-libevent=external
+  --disable-mpi-fortran --disable-mpi-cxx --disable-oshmem --disable-dependency-tracking
+)
+recipe() {
+  echo "g++ $(g++ -dumpfullversion), Open MPI $(dpkg-query -W -f '${source:Upstream-Version}' libopenmpi-dev)"
+  printf '%s\n' "${options[@]}"
+}
+
+# The stamp is written last, so a failed or interrupted build leaves none.
+stamp=$prefix/.onebit-stamp
+up_to_date() { [[ -f $stamp && $(<"$stamp") == "$(recipe)" ]]; }
+
+mkdir -p "$deps"
+exec 9>"$deps/.lock"
+flock 9
+if up_to_date; then
+  exit 0
+fi
+
+work=$deps/build/openmpi
+rm -rf "$prefix" "$log"
+mkdir -p "$deps/build"
+say "fetching the source package openmpi (about 7 MB)"
+download_source openmpi "$work" "give an MPI of yours with MPI_HOME"
+archive=$(find "$work" -maxdepth 1 -name 'openmpi_*.orig.tar.*' ! -name '*.asc')
+mkdir "$work/source" "$work/build"
+tar -xf "$archive" -C "$work/source" --strip-components=1
+
+say "building Open MPI with CUDA, which takes some minutes"
+{
+  cd "$work/build" &&
+    "$work/source/configure" --prefix="$prefix" "${options[@]}" &&
+    make -j "$(nproc)" &&
+    make install
+} >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building Open MPI failed: see $log"; }
+
+"$prefix/bin/ompi_info" --parsable --all | grep -qxF 'mca:mpi:base:param:mpi_built_with_cuda_support:value:true' ||
+  fail "the Open MPI in $prefix was built without CUDA: see $log"
+cd "$root"
+rm -rf "$work"
+recipe >"$stamp"
+say "built a CUDA-aware Open MPI in $prefix; run with $prefix/bin/mpirun"

@@ -1,0 +1,89 @@
+# Sourced by the scripts that build from the distribution's source packages.
+# Defines download_source; who sources it has say and fail.
+# shellcheck shell=bash
+
+# Prints a deb-src line for this distribution's release, made from the entry
+# that apt itself uses for binary packages.
+source_line() {
+  local codename uri suite component signed_by
+  # shellcheck source=/dev/null
+  codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  while IFS='|' read -r uri suite component; do
+    # Debian has what is wanted in main, Ubuntu in universe.
+    [[ $suite == "$codename" && $component =~ ^(main|universe)$ ]] || continue
+    signed_by=$(keyring_of "$uri")
+    printf 'deb-src %s%s %s %s\n' "${signed_by:+[signed-by=$signed_by] }" "$uri" "$suite" "$component"
+  done < <(apt-get indextargets --format "\$(REPO_URI)|\$(RELEASE)|\$(COMPONENT)" 'Created-By: Packages' | sort -u)
+}
+
+# The key that the system's sources name for a repository, if they name one
+# (apt lists its repositories, but not their keys).
+keyring_of() {
+  local uri=${1%/}/
+  {
+    # *.sources files: stanzas with their fields in any order.
+    find /etc/apt/sources.list.d -name '*.sources' -exec awk -v uri="$uri" '
+      BEGIN { RS = ""; FS = "\n" }
+      { key = ""; matches = 0
+        for (i = 1; i <= NF; i++) {
+          field = $i; gsub(/[ \t]+/, "/ ", field)
+          if (field ~ /^URIs:/ && index(field "/", uri)) matches = 1
+          if (field ~ /^Signed-By:\/ \//) { key = field; sub(/^[^ ]* /, "", key) }
+        }
+        if (matches && key != "") print key }' {} \;
+    # *.list files: a line each.
+    find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' -exec awk -v uri="$uri" '
+      $1 == "deb" { line = $0; gsub(/[ \t]+/, "/ ", line); if (index(line, uri)) print }' {} + |
+      sed -n 's/.*signed-by=\(\/[^] ]*\).*/\1/p'
+  } 2>/dev/null | head -n 1
+}
+
+# The SHA-256 sums in Debian control data, in the format of sha256sum.
+sums_in_control_data() {
+  awk '/^[^ ]/ { sums = ($1 == "Checksums-Sha256:") } sums && NF == 3 { print $1 "  " $3 }' "$@"
+}
+
+# Downloads a package into the current directory with its own sources.list and checks.
+fetch_and_check() {
+  local package=$1
+  # Lists and caches of our own: nothing of the system's apt is changed. With
+  # these, apt refuses whatever the distribution's key does not vouch for.
+  local options=(
+    -q
+    -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=-
+    -o "Dir::State::Lists=$PWD/lists" -o "Dir::Cache=$PWD/cache"
+    -o Acquire::AllowInsecureRepositories=false -o APT::Get::AllowUnauthenticated=false
+    -o "APT::Sandbox::User=$(id -un)"
+  )
+  mkdir -p lists/partial cache/archives/partial
+  apt-get "${options[@]}" -o APT::Update::Error-Mode=any update
+  apt-get "${options[@]}" source --download-only "$package"
+  # apt has checked the signature of the index and the hashes in it. Check
+  # again what lies on the disk: the package description (.dsc) against that
+  # index, the tarballs against the description.
+  apt-cache "${options[@]}" showsrc --only-source "$package" | sums_in_control_data >index.sha256
+  sha256sum --check --strict --ignore-missing index.sha256 | tee checked
+  grep -q '\.dsc: OK$' checked
+  sums_in_control_data ./*.dsc >dsc.sha256
+  sha256sum --check --strict dsc.sha256
+}
+
+# download_source PACKAGE DIRECTORY REMEDY: leaves the package's archives, checked, in a new DIRECTORY.
+download_source() {
+  local package=$1 work=$2 remedy=$3 lines status
+  lines=$(source_line)
+  [[ -n $lines ]] || fail "apt has no repository of this distribution's release: $remedy"
+  rm -rf "$work"
+  mkdir -p "$work"
+  echo "$lines" >"$work/sources.list"
+  # Not in a condition: there, bash would go on after a command that failed.
+  set +e
+  (set -e; cd "$work"; fetch_and_check "$package") >"$work/log" 2>&1
+  status=$?
+  set -e
+  if [[ $status -ne 0 ]]; then
+    tail -n 30 "$work/log" >&2
+    fail "could not fetch $package: see $work/log"
+  fi
+  say "checked $package: the index is signed by the distribution, all SHA-256 sums are right"
+}

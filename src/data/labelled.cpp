@@ -1,0 +1,147 @@
+/// \file labelled.cpp
+/// Reading and checking labelled texts.
+
+#include "data/labelled.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "data/corpus.hpp"
+
+namespace onebit::data {
+namespace {
+
+/// One line: its label and its text, which are part of the file's.
+struct Line {
+  std::string_view label, text;
+};
+
+std::string place(const std::string& file, std::size_t line) { return file + ":" + std::to_string(line + 1); }
+
+std::vector<Line> cut_into_lines(const std::string& file, std::string_view text) {
+  std::vector<Line> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    const std::size_t tab = line.find('\t');
+    if (tab == std::string_view::npos)
+      throw InputError(place(file, lines.size()), "this line has no tab: '" + excerpt(std::string(line)) + "'",
+                       "write a label, a tab and a text on each line");
+    if (tab == 0) throw InputError(place(file, lines.size()), "the label is empty", "write one in front of the tab");
+    if (tab + 1 == line.size())
+      throw InputError(place(file, lines.size()), "the text is empty", "write one behind the tab, or leave it out");
+    lines.push_back({line.substr(0, tab), line.substr(tab + 1)});
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// The labels that occur, in alphabetical order.
+std::vector<std::string> labels_of(const std::string& file, const std::vector<Line>& lines) {
+  std::map<std::string, std::size_t> first_line;
+  for (std::size_t line = 0; line < lines.size(); ++line) {
+    first_line.emplace(lines[line].label, line);
+    if (first_line.size() > most_classes)
+      throw InputError(place(file, line),
+                       "'" + excerpt(std::string(lines[line].label)) + "' is the label of one class more than " +
+                           std::to_string(most_classes),
+                       "check that labels stand in front of the tabs, and texts behind them");
+  }
+  if (first_line.size() < 2)
+    throw InputError(file, "all its lines have the label '" + excerpt(first_line.begin()->first) + "'",
+                     "give samples of at least two classes");
+  std::vector<std::string> labels;
+  for (const auto& [label, line] : first_line) labels.push_back(label);
+  return labels;
+}
+
+}  // namespace
+
+LabelledSamples::LabelledSamples(const std::string& training_file, const std::string& validation_file,
+                                 const Tokenizer& tokenizer, Summary summary, int sequence, std::uint64_t seed)
+    : m_validation_file(validation_file),
+      m_summary(summary),
+      m_sequence(static_cast<std::size_t>(sequence)),
+      m_seed(seed),
+      m_mask_token(tokenizer.mask_token()) {
+  if (sequence < (summary == Summary::first ? 2 : 1))
+    throw InputError("sequence", std::to_string(sequence) + " tokens hold no text", "set at least 2");
+  m_training = read(training_file, tokenizer, true);
+  m_validation = read(validation_file, tokenizer, false);
+  // About the golden ratio of the size, and without a common divisor: places 0, stride, 2 stride, … modulo the size are
+  // all different and spread evenly.
+  const std::uint64_t size = validation_size();
+  m_stride = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887498949 * static_cast<double>(size)));
+  while (std::gcd(m_stride, size) != 1) ++m_stride;
+}
+
+LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokenizer& tokenizer, bool is_training) {
+  const std::string text = read_text_files({file}, false);
+  const std::vector<Line> lines = cut_into_lines(file, text);
+  if (is_training) m_classes = labels_of(file, lines);
+  Set set;
+  set.begins.push_back(0);
+  for (std::size_t line = 0; line < lines.size(); ++line) {
+    const std::string label(lines[line].label);
+    const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
+    if (found == m_classes.end() || *found != label)
+      throw InputError(place(file, line), "no sample of the training file has the label '" + excerpt(label) + "'",
+                       "correct the label, or leave out the line");
+    const std::vector<int> tokens = tokenizer.encode(lines[line].text);
+    if (tokens.empty() || tokenizer.decode(tokens) != lines[line].text)
+      throw InputError(place(file, line),
+                       "the tokeniser cannot write this text: '" + excerpt(std::string(lines[line].text)) + "'",
+                       "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
+    set.labels.push_back(static_cast<int>(found - m_classes.begin()));
+    set.tokens.insert(set.tokens.end(), tokens.begin(),
+                      tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), m_sequence)));
+    set.begins.push_back(set.tokens.size());
+  }
+  return set;
+}
+
+template <class IndexOf>
+void LabelledSamples::fill(const Set& set, int count, const IndexOf& index_of, Batch& batch) const {
+  const auto samples = static_cast<std::size_t>(count);
+  batch.input.resize(samples * m_sequence);
+  batch.predicted.resize(samples);
+  batch.target.resize(samples);
+  const std::size_t marks = m_summary == Summary::first ? 1 : 0;
+  for (std::size_t sample = 0; sample < samples; ++sample) {
+    const std::size_t index = index_of(sample), begin = set.begins[index], length = set.begins[index + 1] - begin;
+    int* const input = batch.input.data() + sample * m_sequence;
+    if (marks > 0) input[0] = m_mask_token;
+    for (std::size_t t = marks; t < m_sequence; ++t) input[t] = set.tokens[begin + (t - marks) % length];
+    batch.predicted[sample] = static_cast<int>(sample * m_sequence + (marks > 0 ? 0 : length - 1));
+    batch.target[sample] = set.labels[index];
+  }
+}
+
+void LabelledSamples::draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const {
+  const std::uint64_t key = stream_key(m_seed, Stream::data);
+  fill(
+      m_training, count,
+      [&](std::size_t sample) {
+        const Philox4 random = philox(key, step, first_sample + sample);
+        return (random.word[0] | std::uint64_t{random.word[1]} << 32) % training_size();
+      },
+      batch);
+}
+
+void LabelledSamples::draw_validation(std::uint64_t first_sample, int count, Batch& batch) const {
+  const std::uint64_t size = validation_size();
+  if (first_sample + static_cast<std::uint64_t>(count) > size)
+    throw InputError(m_validation_file,
+                     "it has " + std::to_string(size) + " samples, but " +
+                         std::to_string(first_sample + static_cast<std::uint64_t>(count)) + " are to be drawn",
+                     "lower train.validation_batch, which is rounded up to whole batches, to at most that");
+  fill(
+      m_validation, count, [&](std::size_t sample) { return (first_sample + sample) * m_stride % size; }, batch);
+}
+
+}  // namespace onebit::data

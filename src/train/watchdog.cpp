@@ -1,0 +1,267 @@
+/// \file watchdog.cpp
+/// See watchdog.hpp. The thread makes no call of MPI but MPI_Abort, which ends the process in any case: an alarm does so
+/// where the library would wait for the main thread.
+
+#include "train/watchdog.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "base/error.hpp"
+#include "base/timer.hpp"
+
+namespace onebit::train {
+namespace {
+
+constexpr std::size_t line_bytes = 256;
+/// Between two looks at the main thread. Open MPI's mpirun gives ranks a second from SIGTERM to SIGKILL.
+constexpr double look_seconds = 0.1;
+/// Beats that a line may miss before its rank counts as silent.
+constexpr int beats_waited = 3;
+/// Seconds after which a rank no longer leaves it to a lower one to end the run.
+constexpr double patience_seconds = 30;
+
+constexpr const char* works = "in";
+constexpr const char* waits = "waits";
+constexpr const char* left = "left";
+
+std::string host_name() {
+  char name[64] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// "2026-01-31T12:00:00Z"
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+/// Seconds as people say them.
+std::string rounded(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", seconds);
+  return text;
+}
+
+}  // namespace
+
+/// One rank's line of the file.
+struct Watchdog::Line {
+  int rank = -1;
+  long step = 0;
+  std::string kind;      ///< `works`, `waits` or `left`; empty where there is no line
+  std::string activity;  ///< name of it
+  double still = 0;      ///< seconds without a change, when it was written
+  int process = 0;
+  std::string host;
+  std::string time;         ///< when it was written
+  unsigned long beats = 0;  ///< how often it was
+  bool is_silent = false;   ///< not written between two readings
+
+  /// "rank 1 (process 4711 on node7), step 12, OneBit::comm::allreduce"
+  std::string last_seen() const {
+    return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + host + "), step " +
+           std::to_string(step) + ", " + activity;
+  }
+};
+
+Watchdog::Watchdog(const Communicator& communicator, const std::string& directory, const std::string& where,
+                   double seconds, const StopSignal& stop_signal)
+    : m_communicator(communicator),
+      m_path(directory + "/watchdog.txt"),
+      m_host(host_name()),
+      m_seconds(seconds),
+      m_beat(std::min(1.0, seconds / 4)),
+      m_stop_signal(stop_signal) {
+  if (seconds <= 0) return;
+  communicator.collectively([&] {
+    if (communicator.rank() > 0) return;
+    // All of it now, so that a disk that fills up later has room for what ranks write.
+    std::ofstream file(m_path, std::ios::binary);
+    for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
+    file.close();
+    if (!file)
+      throw InputError(where, "file '" + m_path + "' cannot be written",
+                       "name a directory that you may write, with free space, or set run.watchdog_seconds to 0");
+  });
+  Activity::watch(true);
+  m_thread = std::thread([this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+  if (!m_thread.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_ends = true;
+  }
+  m_changed.notify_all();
+  m_thread.join();
+  Activity::watch(false);
+}
+
+void Watchdog::remove_file() const {
+  if (m_thread.joinable() && m_communicator.rank() == 0) std::remove(m_path.c_str());
+}
+
+void Watchdog::run() {
+  const std::chrono::duration<double> look(look_seconds);
+  Activity::Seen before = Activity::seen();
+  double still = 0, since_beat = 0, since_reading = 0;
+  std::vector<Line> lines;  // as they were when this rank had been still for long enough
+  bool said = false;
+  const auto write = [&] { write_line(before, before.waits ? waits : works, still); };
+  write();
+  Stopwatch watch;
+  std::unique_lock<std::mutex> lock(m_mutex);
+  while (!m_changed.wait_for(lock, look, [&] { return m_ends; })) {
+    // Time in which the whole job was suspended does not count.
+    const double passed = std::min(watch.restart(), 2 * look_seconds);
+    const Activity::Seen now = Activity::seen();
+    still = now.changes == before.changes ? still + passed : 0;
+    before = now;
+    since_beat += passed;
+    since_reading += passed;
+    if (since_beat >= m_beat) {
+      write();
+      since_beat = 0;
+    }
+    if (!said && m_stop_signal() && still >= look_seconds) {
+      say_who_is_gone();
+      said = true;
+    }
+    if (still < m_seconds) {
+      lines.clear();
+    } else if (lines.empty()) {
+      lines = read_lines();
+      since_reading = 0;
+    } else if (since_reading >= beats_waited * m_beat) {
+      std::vector<Line> again = read_lines();
+      for (std::size_t i = 0; i < again.size(); ++i) again[i].is_silent = again[i].beats == lines[i].beats;
+      if (is_to_end(again, still)) end_run(describe(again));
+      lines = again;
+      since_reading = 0;
+    }
+  }
+  write_line(before, left, still);
+}
+
+/// Opens and closes the file each time, which is when a network file system passes on what was written. Nothing depends on
+/// whether it works but what can be said later.
+void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double still) {
+  char text[line_bytes + 1];
+  std::snprintf(text, sizeof text, "rank %d step %ld %s %s for %.1f s process %d on %s at %s beat %lu",
+                m_communicator.rank(), seen.step, kind, seen.name, still, static_cast<int>(::getpid()), m_host.c_str(),
+                time_now().c_str(), ++m_beats);
+  std::string line = text;
+  line.resize(line_bytes - 1, ' ');
+  line += '\n';
+  const int file = ::open(m_path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written =
+      ::pwrite(file, line.data(), line.size(), static_cast<off_t>(line_bytes) * m_communicator.rank());
+  ::close(file);
+}
+
+/// (ranks)
+std::vector<Watchdog::Line> Watchdog::read_lines() const {
+  std::vector<Line> lines(m_communicator.size());
+  std::ifstream file(m_path, std::ios::binary);
+  std::string text;
+  for (int rank = 0; rank < m_communicator.size(); ++rank) {
+    Line& line = lines[rank];
+    char kind[8] = {}, activity[96] = {}, host[64] = {}, time[32] = {};
+    if (std::getline(file, text))
+      std::sscanf(text.c_str(), "rank %*d step %ld %7s %95s for %lf s process %d on %63s at %31s beat %lu", &line.step,
+                  kind, activity, &line.still, &line.process, host, time, &line.beats);
+    line.rank = rank;
+    line.kind = kind;
+    line.activity = activity;
+    line.host = host;
+    line.time = time;
+  }
+  return lines;
+}
+
+/// Whether no rank goes on, and it is this one that has to end the run.
+bool Watchdog::is_to_end(const std::vector<Line>& lines, double still) const {
+  const auto is_heard_of = [](const Line& line) { return !line.is_silent && line.kind != left; };
+  for (const Line& line : lines)
+    if (is_heard_of(line) && line.still < m_seconds - 2 * m_beat) return false;
+  const auto lowest = std::find_if(lines.begin(), lines.end(), is_heard_of);
+  return (lowest != lines.end() && lowest->rank == m_communicator.rank()) || still > m_seconds + patience_seconds;
+}
+
+std::string Watchdog::describe(const std::vector<Line>& lines) const {
+  constexpr std::size_t most = 16;  // lines of a message
+  std::vector<std::string> silent, busy, waiting;
+  for (const Line& line : lines) {
+    if (line.kind == left) continue;
+    if (line.kind.empty())
+      silent.push_back("rank " + std::to_string(line.rank) + " has never been heard of");
+    else if (line.is_silent)
+      silent.push_back(line.last_seen() + ": not heard of since " + line.time);
+    else
+      (line.kind == waits ? waiting : busy).push_back(line.last_seen() + ": for " + rounded(line.still));
+  }
+  std::string text = "watchdog: no rank has gone on for " + rounded(m_seconds);
+  const auto list = [&](const std::string& title, const std::vector<std::string>& ranks) {
+    if (ranks.empty()) return;
+    text += "\n  " + title + ":";
+    for (std::size_t i = 0; i < std::min(most, ranks.size()); ++i) text += "\n    " + ranks[i];
+    if (ranks.size() > most) text += "\n    and " + std::to_string(ranks.size() - most) + " more";
+  };
+  list("silent", silent);
+  list("busy", busy);
+  list("waiting for others", waiting);
+  text += "\n  remedy: ";
+  if (!silent.empty())
+    text += "see whether the silent processes are stopped, swapped out or gone, or their hosts down (ps, dmesg there)";
+  else if (!busy.empty())
+    text += "see what the busy processes do (gdb -p); if it only takes long, raise run.watchdog_seconds";
+  else
+    text += "check the network between the ranks' hosts";
+  return text + "; checkpoint.restart=auto goes on from the last checkpoint";
+}
+
+void Watchdog::say_who_is_gone() const {
+  std::string gone;
+  int speaker = -1;
+  for (const Line& line : read_lines()) {
+    if (line.host != m_host || line.process <= 0 || line.kind == left) continue;
+    if (::kill(line.process, 0) == 0 || errno != ESRCH)
+      speaker = speaker < 0 ? line.rank : speaker;
+    else
+      gone += (gone.empty() ? "" : "\n") + line.last_seen() + ": the process is gone";
+  }
+  if (gone.empty() || speaker != m_communicator.rank()) return;
+  std::fprintf(stderr,
+               "error: %s\n  remedy: see who killed it; signal 9 is often the host's or the batch system's answer to a "
+               "lack of memory (dmesg, sacct): take a smaller model or batch, or fewer ranks on a host; "
+               "checkpoint.restart=auto goes on from the last checkpoint\n",
+               gone.c_str());
+  std::fflush(stderr);
+}
+
+void Watchdog::end_run(const std::string& message) const {
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  std::fflush(stderr);
+  ::signal(SIGALRM, SIG_DFL);
+  ::alarm(10);
+  MPI_Abort(m_communicator.get(), static_cast<int>(ExitStatus::failed_run));
+  std::_Exit(static_cast<int>(ExitStatus::failed_run));
+}
+
+}  // namespace onebit::train

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Breaks runs while they train, and checks what a user is left with.
+
+Usage: faults_test.py PROGRAM MPIEXEC [PATTERN]
+
+PATTERN (a regular expression) selects tests by name.
+
+Whatever breaks: standard error says which rank it was and what to do, the exit status says that the run failed, no
+process is left, every checkpoint that has its name is whole, and the CSV file of the steps ends with a whole row.
+"""
+
+import concurrent.futures
+import contextlib
+import csv
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
+from bad_input_test import Skip, mounted
+
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+               "OMPI_MCA_mpi_yield_when_idle": "1"}
+LIMIT_S = 120
+WORKERS = 3  # most of the time ranks wait for each other
+WATCHDOG_S = 4
+
+KEYS = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps": 40, "train.batch": 6,
+        "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "warmup.steps": 12, "checkpoint.every": 8}
+ENDLESS = {**KEYS, "train.steps": 2**31 - 1, "run.progress_interval_s": 1e-3}
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="onebit-faults."))
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.out = self.directory / "out"
+        (self.directory / "input.yaml").write_text("train: {steps: 1}\n")
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def one(self, keys, program=PROGRAM, command=("train",)):
+        """Command line of a rank."""
+        words = [program, *command, str(self.directory / "input.yaml")]
+        for key, value in {"run.output": self.out, **keys}.items():
+            words += ["--set", f"{key}={value}"]
+        return words
+
+    def start(self, *ranks):
+        """Starts (number of ranks, their command line)s together."""
+        words = [MPIEXEC, "--oversubscribe"]
+        for count, command in ranks:
+            words += [":"] * (len(words) > 2) + ["-n", str(count), *command]
+        # Open MPI's files are in a place of their own: it trips over those of another program that ends meanwhile.
+        (self.directory / "tmp").mkdir(exist_ok=True)
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                                env={**ENVIRONMENT, "TMPDIR": str(self.directory / "tmp")})
+
+    def end(self, run):
+        try:
+            return run.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            out, err = run.communicate()
+            self.fail(f"the run did not end:\n{out}{err}")
+
+    def train(self, keys):
+        run = self.start((2, self.one(keys)))
+        out, err = self.end(run)
+        self.assertEqual(run.returncode, 0, out + err)
+        self.assertFalse((self.out / "watchdog.txt").exists())
+        return out
+
+    def started(self, keys, ranks=3):
+        """An endless run that has written its first checkpoint."""
+        run = self.start((ranks, self.one({**ENDLESS, **keys})))
+        deadline = time.monotonic() + LIMIT_S
+        while not list(self.out.glob("checkpoints/step_*.h5")):
+            self.assertIsNone(run.poll(), "it ended")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        return run
+
+    def process_of(self, rank):
+        """As watchdog.txt says."""
+        line = (self.out / "watchdog.txt").read_text().splitlines()[rank]
+        self.assertRegex(line, f"^rank {rank} step ")
+        return int(re.search(r" process (\d+) ", line)[1])
+
+    # --- what a user is left with -------------------------------------------------------------------------------------
+
+    def assert_failed(self, run, status, *fragments):
+        """Ends a run. Every fragment is a regular expression of what it has to say."""
+        out, err = self.end(run)
+        said = f"status {run.returncode}\n{out}{err}"
+        self.assertEqual(run.returncode, status, said)
+        for fragment in ("(?m)^error: ", "(?m)^  remedy: ", *fragments):
+            self.assertRegex(err, fragment)
+        self.assertEqual(len(re.findall("(?m)^error: ", err)), 1, said)
+        self.assertEqual(self.processes(), [])
+        return err
+
+    def processes(self):
+        """Those that have this test's directory in their command line."""
+        found = []
+        for file in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if str(self.directory).encode() in file.read_bytes():
+                    found.append(file)
+            except OSError:
+                continue  # it ended meanwhile
+        return found
+
+    def assert_results_are_whole(self, directory=None, at_least=1):
+        """Every checkpoint is whole, and every row of steps.csv.partial. Returns the checkpoints' steps."""
+        checkpoints = sorted((directory or self.out / "checkpoints").glob("step_*.h5"))
+        self.assertGreaterEqual(len(checkpoints), at_least)
+        for checkpoint in checkpoints:
+            seen = subprocess.run([PROGRAM, "checkpoint", "verify", checkpoint], capture_output=True, text=True,
+                                  env=ENVIRONMENT, timeout=LIMIT_S)
+            self.assertEqual(seen.returncode, 0, seen.stderr)
+        text = (self.out / "steps.csv.partial").read_text()
+        self.assertEqual(text[-1:], "\n")
+        rows = list(csv.reader(text.splitlines()))
+        self.assertEqual({len(row) for row in rows}, {len(rows[0])})
+        self.assertEqual([int(row[0]) for row in rows[1:]], list(range(1, len(rows))))
+        steps = [int(checkpoint.stem.split("_")[1]) for checkpoint in checkpoints]
+        if steps:
+            self.assertGreaterEqual(len(rows) - 1, steps[-1])
+        return steps
+
+    # --- ranks --------------------------------------------------------------------------------------------------------
+
+    def test_killed_rank(self):
+        run = self.started({})
+        os.kill(self.process_of(2), signal.SIGKILL)
+        self.assert_failed(run, 137, r"error: rank 2 \(process \d+ on \S+\), step \d+, OneBit::\S+: the process is gone",
+                           "dmesg, sacct", "checkpoint.restart=auto")
+        self.assert_results_are_whole()
+
+    def test_stopped_rank(self):
+        # Rank 0, so that another one has to speak.
+        run = self.started({"run.watchdog_seconds": WATCHDOG_S})
+        os.kill(self.process_of(0), signal.SIGSTOP)
+        err = self.assert_failed(run, 1, f"watchdog: no rank has gone on for {WATCHDOG_S} s", "ps, dmesg",
+                                 "checkpoint.restart=auto")
+        silent, waiting = re.search("(?s)  silent:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
+        self.assertRegex(silent, r"^    rank 0 \(process \d+ on \S+\), step \d+, OneBit\S*: not heard of since 20\S+Z\n$")
+        self.assertEqual(re.findall(r"rank (\d+) \(", waiting), ["1", "2"])
+        self.assert_results_are_whole()
+
+    def test_hanging_rank(self):
+        keys = {**KEYS, "run.watchdog_seconds": WATCHDOG_S, "faults.kind": "hang", "faults.rank": 1, "faults.step": 20}
+        err = self.assert_failed(self.start((3, self.one(keys))), 1, "watchdog: no rank has gone on for", "gdb -p",
+                                 "raise run.watchdog_seconds")
+        busy, waiting = re.search("(?s)  busy:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
+        self.assertRegex(busy, r"^    rank 1 \(process \d+ on \S+\), step 20, OneBit::workload::fault: for [\d.]+ s\n$")
+        self.assertEqual(re.findall(r"rank (\d+) \(.*, step 20, ", waiting), ["0", "2"])
+        self.assertEqual(self.assert_results_are_whole(), [8, 16])
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def test_nan_on_one_rank(self):
+        # Of the compressed phase; bad_input_test.py has it in the dense one, nan_on_one_rank.
+        keys = {**KEYS, "faults.kind": "nan", "faults.rank": 1, "faults.step": 20}
+        self.assert_failed(self.start((2, self.one(keys))), 1,
+                           "error: rank 1, step 20: the gradient of tensor 'x' is not finite",
+                           "remedy: lower optimizer.lr")
+        self.assertEqual(self.assert_results_are_whole(), [8, 16])
+
+    def test_replica_out_of_sync(self):
+        keys = {**KEYS, "faults.kind": "desync", "faults.rank": 1, "faults.step": 18, "run.check_replicas_every": 4}
+        self.assert_failed(self.start((3, self.one(keys))), 1,
+                           r"error: step 20: the parameters of rank\(s\) 1 differ from rank 0's", "remedy: check memory")
+        self.assertEqual(self.assert_results_are_whole(), [8, 16])
+
+    # --- disks --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def small_disk(self, size):
+        """`out` on a file system of its own."""
+        self.out.mkdir()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(mounted(self.out, size))
+            except Skip as reason:
+                self.skipTest(str(reason))
+            yield
+
+    def test_disk_full_of_checkpoints(self):
+        with self.small_disk("3m"):  # for three of them, a fourth does not fit
+            run = self.start((2, self.one({**KEYS, "checkpoint.keep": 100, "quadratic.dimension": 40000})))
+            err = self.assert_failed(run, 1, r"step_\d+\.h5", "could not be written", "free space")
+            steps = self.assert_results_are_whole()
+            self.assertIn(f"step_{steps[-1] + 8:08}.h5", err)
+            self.assertEqual(list(self.out.glob("checkpoints/*.partial")), [])
+
+    def test_disk_full_of_rows(self):
+        with self.small_disk("40k"):
+            run = self.start((2, self.one({**ENDLESS, "checkpoint.every": 20,
+                                           "checkpoint.directory": self.directory / "elsewhere"})))
+            self.assert_failed(run, 1, "steps.csv: writing failed", "free space")
+            self.assert_results_are_whole(self.directory / "elsewhere")
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def test_damaged_checkpoints(self):
+        def damage(path, how):
+            content = bytearray(path.read_bytes())
+            if how == "cut":
+                content = content[:len(content) // 2]
+            else:
+                content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+
+        keys = {**KEYS, "checkpoint.keep": 3}
+        self.train(keys)
+        undisturbed = self.hash_of_run()
+        newest = sorted(self.out.glob("checkpoints/*.h5"))
+        self.assertEqual([path.name[5:13] for path in newest], ["00000024", "00000032", "00000040"])
+        damage(newest[2], "flipped")
+        damage(newest[1], "cut")
+        said = self.train({**keys, "checkpoint.restart": "auto"})
+        self.assertEqual(re.findall(r"warning: .*(step_\d+)\.h5: this file is damaged", said),
+                         ["step_00000040", "step_00000032"])
+        self.assertIn(f"restart: from {newest[0]}", said)
+        self.assertEqual(self.hash_of_run(), undisturbed)
+
+    def hash_of_run(self):
+        with open(self.out / "run.csv") as file:
+            return next(csv.DictReader(file))["parameters_hash"]
+
+    # --- ranks that do not belong together ----------------------------------------------------------------------------
+
+    def assert_refused(self, first, others, *fragments):
+        self.assert_failed(self.start((1, first), (2, others)), 2, *fragments)
+        self.assertFalse(self.out.exists())
+
+    def test_other_input_on_a_rank(self):
+        self.assert_refused(self.one(KEYS), self.one({**KEYS, "optimizer.lr": 0.5}),
+                            "error: rank 1: --set optimizer.lr=0.5: optimizer.lr is 0.5, and 0.001 on rank 0", "same --set")
+
+    def test_other_command_on_a_rank(self):
+        self.assert_refused(self.one(KEYS), self.one(KEYS, command=("bench", "collective")),
+                            "program: not the same one as rank 0's on ranks 1, 2 of 3", "rank 0: onebit train of build",
+                            "rank 1: onebit bench collective of build")
+
+    def test_other_binary_on_a_rank(self):
+        # The program with another build id, which is what the linker gives to any other executable.
+        content = pathlib.Path(PROGRAM).read_bytes()
+        note = b"\4\0\0\0\x14\0\0\0\3\0\0\0GNU\0"
+        self.assertEqual(content.count(note), 1)
+        place = content.index(note) + len(note)
+        other = self.directory / "onebit"
+        other.write_bytes(content[:place] + bytes(20) + content[place + 20:])
+        other.chmod(0o755)
+        self.assert_refused(self.one(KEYS), self.one(KEYS, program=str(other)),
+                            "program: not the same one as rank 0's on ranks 1, 2 of 3", "rank 1: .* of build " + "0" * 40,
+                            "copy the same executable")
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def test_out_of_memory_on_a_rank(self):
+        # Models that cannot fit are refused before: bad_input_test.py, memory_*.
+        keys = {**KEYS, "quadratic.dimension": 100000000}  # 400 MB a vector
+        limited = ["sh", "-c", 'ulimit -v 1500000; exec "$@"', "sh", *self.one(keys)]
+        self.assert_failed(self.start((1, self.one(keys)), (1, limited)), 1,
+                           r"error: rank 1: memory: .*failed to allocate .*OneBit::\w+::\w+.* 381.* M",
+                           "remedy: use a smaller model", "ulimit -v")
+
+
+def run(test):
+    """Everything that is wrong, why it was skipped, and the seconds that it took."""
+    begin = time.monotonic()
+    result = unittest.TestResult()
+    test.run(result)
+    wrong = [text for _, text in result.failures + result.errors]
+    return wrong, [reason for _, reason in result.skipped], time.monotonic() - begin
+
+
+def main():
+    pattern = re.compile(sys.argv[3] if len(sys.argv) > 3 else "")
+    tests = [test for test in unittest.defaultTestLoader.loadTestsFromTestCase(Faults) if pattern.search(test.id())]
+    failed = 0
+    begin = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(WORKERS) as workers:
+        for test, (wrong, skipped, seconds) in zip(tests, workers.map(run, tests)):
+            failed += bool(wrong)
+            word = "FAILED" if wrong else "SKIPPED" if skipped else "ok"
+            print(f"{word:8}{test.id().rsplit('.', 1)[1]} ({seconds:.1f} s)", *wrong, *skipped, sep="\n", flush=True)
+    print(f"{len(tests)} tests, {failed} failed, {time.monotonic() - begin:.0f} s")
+    sys.exit(failed > 0 or not tests)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main()

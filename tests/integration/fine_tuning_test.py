@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Phases of training, each from the checkpoint of the one before: a short sequence, a longer one, and fine-tuning on
+labelled lines, with Adam and with 1-bit Adam.
+
+Usage: fine_tuning_test.py PROGRAM MPIEXEC [unittest arguments]
+"""
+
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+INPUTS = pathlib.Path(__file__).resolve().parent.parent.parent / "inputs"
+
+MODEL = {
+    "train.batch": 16, "train.validation_batch": 32, "optimizer.lr": 3e-3, "optimizer.beta2": 0.9,
+    "optimizer.epsilon": 1e-6, "run.check_replicas_every": 1, "run.dump_parameters": "parameters.h5",
+    "model.layers": 1, "model.hidden": 32, "model.heads": 2, "model.feed_forward": 64, "model.positions": 24,
+    "model.sequence": 12, "model.dropout": 0, "data.tokenizer": "characters", "optimizer.algorithm": "adam",
+}
+
+
+class Text:
+    """Sentences of two kinds that share most of their words."""
+
+    def __init__(self):
+        self.state = 1
+
+    def draw(self, n):
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (self.state >> 33) % n
+
+    def sentence(self, kind):
+        return f"{('sun', 'moon')[kind]} {('and', 'or', 'but')[self.draw(3)]} {('sea', 'tree', 'river')[self.draw(3)]}"
+
+
+class FineTuning(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.directory = pathlib.Path(cls.scratch.name)
+        text = Text()
+        cls.write("corpus.txt", [text.sentence(text.draw(2)) for _ in range(1000)])
+        for name, lines in (("train.tsv", 200), ("held_out.tsv", 64)):
+            cls.write(name, [f"{('day', 'night')[i % 2]}\t{text.sentence(i % 2)}" for i in range(lines)])
+        cls.write("input.yaml", ["train: {steps: 40}"])
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def write(cls, name, lines):
+        (cls.directory / name).write_text("".join(line + "\n" for line in lines))
+
+    def train(self, name, keys, ranks=2, path=None, expected=0):
+        """Runs the program; returns (row of run.csv, rows of steps.csv, what it printed)."""
+        output = self.directory / name
+        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(path or self.directory / "input.yaml")]
+        for key, value in {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}.items():
+            command += ["--set", f"{key}={value}"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        if expected != 0:
+            return None, None, done.stderr
+        with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
+            return next(csv.DictReader(run)), list(csv.DictReader(steps)), done.stdout
+
+    def classify(self, name, keys, **options):
+        return self.train(name, {**MODEL, "workload.kind": "classification", "train.validate_every": 20,
+                                 "train.validation_batch": 64, "model.sequence": 24, "warmup.steps": 15,
+                                 "data.labelled": self.directory / "train.tsv",
+                                 "data.labelled_validation": self.directory / "held_out.tsv", **keys}, **options)
+
+    def test_phases_and_fine_tuning(self):
+        for architecture in ("bert", "gpt"):
+            model = {"model.architecture": architecture}
+            first, first_steps, _ = self.train(f"{architecture}_12", {**MODEL, **model, "train.steps": 100,
+                                                                      "optimizer.algorithm": "onebit_adam",
+                                                                      "warmup.steps": 40})
+            self.assertLess(float(first["final_loss"]), 0.8 * float(first_steps[0]["loss"]), "nothing was learned")
+
+            # A longer sequence with its own T_w begins where the first one ended, not at the loss of an untrained model.
+            checkpoint = self.directory / f"{architecture}_12/parameters.h5"
+            longer, steps, _ = self.train(f"{architecture}_24", {
+                **MODEL, **model, "model.sequence": 24, "train.steps": 30, "optimizer.algorithm": "onebit_adam",
+                "warmup.steps": 10, "checkpoint.initialize_from": checkpoint})
+            self.assertEqual(longer["variance_frozen_at_step"], "10")
+            untrained, trained = float(first_steps[0]["loss"]), float(first["final_validation_loss"])
+            self.assertLess(float(steps[0]["loss"]), (untrained + trained) / 2)
+
+            # Both algorithms learn the classes, with the same bits again and the same losses on one rank.
+            keys = {**model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5"}
+            for algorithm in ("adam", "onebit_adam"):
+                run, steps, said = self.classify(f"{architecture}_{algorithm}", {**keys, "optimizer.algorithm": algorithm})
+                self.assertIn("begin anew: classifier", said)
+                self.assertEqual("left out: head" in said, architecture == "bert")
+                self.assertGreaterEqual(float(run["final_validation_accuracy"]), 0.95, f"{architecture} {algorithm}")
+                self.assertEqual([row["step"] for row in steps if row["validation_accuracy"]], ["20", "40"])
+                self.assertEqual(run["final_validation_accuracy"], steps[-1]["validation_accuracy"])
+                self.assertEqual({row["phase"] for row in steps[15:]},
+                                 {"compressed" if algorithm == "onebit_adam" else "dense"})
+                self.assertLess(abs(float(steps[0]["loss"]) - 0.693), 0.1)  # ln 2: the head is untrained
+            alone, alone_steps, _ = self.classify(f"{architecture}_alone", keys, ranks=1)
+            with open(self.directory / f"{architecture}_adam/steps.csv") as file:
+                for a, b in zip(csv.DictReader(file), alone_steps):
+                    self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-5)
+
+    def test_restart_of_fine_tuning_has_the_same_bits(self):
+        keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20}
+        whole, _, _ = self.classify("whole", keys)
+        again, steps, _ = self.classify("again", {
+            **keys, "checkpoint.restart": self.directory / "whole/checkpoints/step_00000020.h5"})
+        self.assertEqual(whole["parameters_hash"], again["parameters_hash"])
+        self.assertEqual(whole["final_validation_accuracy"], again["final_validation_accuracy"])
+        self.assertEqual(len(steps), 40)
+
+    def test_checkpoints_of_other_models_are_refused(self):
+        self.classify("model", {"train.steps": 1, "warmup.steps": 1})
+        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1, "warmup.steps": 1}
+        for change, part in (({"model.hidden": 16}, "but this one's is"), ({"model.layers": 2}, "no tensor 'encoder.1."),
+                             ({"model.architecture": "gpt"}, "embeddings."), ({"data.tokenizer": "bytes"}, "word.weight")):
+            _, _, error = self.classify("other", {**keys, **change}, expected=2)
+            self.assertIn(part, error)
+            self.assertIn("checkpoint.initialize_from", error)
+
+    def test_papers_phases(self):
+        # The inputs of sequence length 128 and 512, with a model of seconds.
+        small = {"model.layers": 1, "model.hidden": 16, "model.heads": 2, "model.feed_forward": 32, "train.steps": 2,
+                 "train.batch": 2, "train.accumulation": 1, "train.validation_batch": 2, "warmup.steps": 1,
+                 "schedule.warmup_steps": 0, "data.tokenizer": "bytes", "run.dump_parameters": "parameters.h5"}
+        for model in ("base", "large"):
+            self.train(f"{model}_128", small, path=INPUTS / f"bert_{model}_seq128.yaml")
+            checkpoint = self.directory / f"{model}_128/parameters.h5"
+            _, steps, said = self.train(f"{model}_512", {**small, "checkpoint.initialize_from": checkpoint},
+                                        path=INPUTS / f"bert_{model}_seq512.yaml")
+            self.assertIn("parameters: of ", said)
+            self.assertNotIn("begin anew", said)
+            self.assertEqual([row["phase"] for row in steps], ["dense", "compressed"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

@@ -1,0 +1,85 @@
+/// \file compressed_allreduce_test.cpp
+/// What is installed for other codes: each option reaches the compressed allreduce, whose simulation the results equal
+/// bit for bit. The other tests of comm_test show the rest.
+
+#include "comm/compressed_allreduce.hpp"
+
+#include "../support.hpp"
+#include "base/error.hpp"
+#include "base/mpi.hpp"
+#include "comm/reference.hpp"
+
+namespace onebit {
+namespace {
+
+template <class Exec>
+class Library : public ::testing::Test {};
+TYPED_TEST_SUITE(Library, test::Backends, test::BackendNames);
+
+TYPED_TEST(Library, equals_simulation) {
+  const Communicator world;
+  constexpr std::size_t length = 1000;
+  for (const bool error_feedback : {true, false})
+    for (const std::size_t message_bytes : {0, 256})
+      for (const std::size_t group : {0, 64})
+        for (const int bits : {1, 4}) {
+          SCOPED_TRACE(::testing::Message() << bits << " bits, group " << group << ", error feedback " << error_feedback
+                                            << ", messages " << message_bytes);
+          CompressedAllreduceOptions options;
+          options.bits = bits;
+          options.group = group;
+          options.error_feedback = error_feedback;
+          options.message_bytes = message_bytes;
+          options.backend = BackendName<TypeParam>::value;
+          CompressedAllreduce allreduce(MPI_COMM_WORLD, length, options);
+
+          compress::Options compressor;
+          compressor.kind = bits == 1 ? compress::Kind::sign : compress::Kind::nbit;
+          compressor.bits = bits;
+          const auto grouping = group == 0 ? compress::Grouping::vector : compress::Grouping::block;
+          const compress::LayoutRef layout(length, world.size(), grouping, group);
+          comm::CompressedAllreduceRef simulation(layout, compressor, error_feedback);
+          for (std::uint64_t call = 0; call < 3; ++call) {
+            std::vector<std::vector<float>> all;
+            for (int rank = 0; rank < world.size(); ++rank)
+              all.push_back(test::random_values(length, 10 * call + static_cast<std::uint64_t>(rank)));
+            const auto x = test::to_device<TypeParam>(all[world.rank()]);
+            allreduce(x.data());
+            EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(all)));
+          }
+          // Two messages, to every other rank in each call.
+          EXPECT_EQ(allreduce.bytes_sent(), 3 * 2 * 4 * compress::message_words_ref(layout, compressor) *
+                                                static_cast<std::size_t>(world.size() - 1));
+        }
+}
+
+TEST(Library, runs_on_the_host_by_itself) {
+  float x[] = {3, -3};  // of the same size, so one scale for both loses nothing
+  CompressedAllreduce allreduce(MPI_COMM_WORLD, 2);
+  allreduce(x);
+  EXPECT_EQ(x[0], 3);
+  EXPECT_EQ(x[1], -3);
+}
+
+TEST(Library, refuses_options) {
+  const auto message_of = [](const CompressedAllreduceOptions& options) -> std::string {
+    try {
+      CompressedAllreduce(MPI_COMM_WORLD, 8, options);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CompressedAllreduceOptions options;
+  options.bits = 17;
+  EXPECT_NE(message_of(options).find("17 bits"), std::string::npos);
+  options.bits = 1;
+  options.group = 33;
+  EXPECT_NE(message_of(options).find("multiple of 32"), std::string::npos);
+  options.group = 0;
+  options.backend = "gpu";
+  EXPECT_NE(message_of(options).find("no backend 'gpu'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace onebit

@@ -1,0 +1,139 @@
+/// \file data_labelled.cpp
+/// Labelled texts: what samples hold, which are drawn, and every way in which a file can be unusable.
+
+#include "data/labelled.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "data_fixture.hpp"
+
+namespace onebit::data {
+namespace {
+
+class DataLabelled : public DataTest {
+protected:
+  LabelledSamples samples(const std::string& training, const std::string& validation, Summary summary = Summary::first,
+                          int sequence = 6) const {
+    return {write("train.tsv", training), write("validation.tsv", validation), *m_bytes, summary, sequence, 1};
+  }
+  /// Expects that the training file is refused.
+  void refused(const std::string& training, const std::string& line, const std::vector<std::string>& parts) const {
+    expect_input_error([&] { samples(training, "a\tx\n"); }, path("train.tsv") + line, parts);
+  }
+
+  std::unique_ptr<Tokenizer> m_bytes = make_byte_tokenizer();
+};
+
+TEST_F(DataLabelled, samples_begin_with_a_mark_or_are_read_at_their_last_token) {
+  const std::string training = "b\txyz\na\tlonger text\n";
+  const std::string validation = "a\tq\nb\tu\tv\n";  // a second tab is text
+  const int mask = m_bytes->mask_token();
+  const LabelledSamples first = samples(training, validation), last = samples(training, validation, Summary::last);
+  EXPECT_EQ(first.classes(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(first.training_size(), 2u);
+  EXPECT_EQ(first.validation_size(), 2u);
+
+  std::set<std::vector<int>> seen;
+  for (std::uint64_t step = 1; step <= 20; ++step) {
+    Batch with_mark, without;
+    first.draw(step, 0, 1, with_mark);
+    last.draw(step, 0, 1, without);
+    seen.insert(with_mark.input);
+    EXPECT_EQ(with_mark.target, without.target);
+    EXPECT_EQ(with_mark.predicted, std::vector<int>{0});
+    if (with_mark.target[0] == 1) {
+      EXPECT_EQ(with_mark.input, (std::vector<int>{mask, 'x', 'y', 'z', 'x', 'y'}));
+      EXPECT_EQ(without.input, (std::vector<int>{'x', 'y', 'z', 'x', 'y', 'z'}));
+      EXPECT_EQ(without.predicted, std::vector<int>{2});
+    } else {
+      EXPECT_EQ(with_mark.input, (std::vector<int>{mask, 'l', 'o', 'n', 'g', 'e'}));
+      EXPECT_EQ(without.input, (std::vector<int>{'l', 'o', 'n', 'g', 'e', 'r'}));
+      EXPECT_EQ(without.predicted, std::vector<int>{5});
+    }
+  }
+  EXPECT_EQ(seen.size(), 2u);
+
+  Batch both;
+  first.draw_validation(0, 2, both);
+  EXPECT_EQ(both.predicted, (std::vector<int>{0, 6}));
+  EXPECT_EQ(both.target, (std::vector<int>{0, 1}));
+  EXPECT_EQ(both.input, (std::vector<int>{mask, 'q', 'q', 'q', 'q', 'q', mask, 'u', '\t', 'v', 'u', '\t'}));
+}
+
+TEST_F(DataLabelled, samples_are_the_same_whoever_draws_them) {
+  std::string training, validation;
+  for (int i = 0; i < 50; ++i) training += std::to_string(i % 7) + "\ttext " + std::to_string(i) + "\n";
+  for (int i = 0; i < 35; ++i) validation += std::to_string(i % 7) + "\tother " + std::to_string(100 + i) + "\n";
+  const LabelledSamples drawn = samples(training, validation, Summary::last, 9);
+  Batch all, part, again;
+  drawn.draw(3, 0, 8, all);
+  drawn.draw(3, 5, 2, part);
+  EXPECT_TRUE(std::equal(part.input.begin(), part.input.end(), all.input.begin() + 5 * 9));
+  EXPECT_TRUE(std::equal(part.target.begin(), part.target.end(), all.target.begin() + 5));
+  drawn.draw(4, 0, 8, again);
+  EXPECT_NE(again.input, all.input);
+
+  // Every training sample is drawn at some time; a validation draws each of its samples once, and few of them spread.
+  std::set<std::vector<int>> trained, validated;
+  for (std::uint64_t step = 1; step <= 100; ++step)
+    for (int sample = 0; sample < 8; ++sample) {
+      drawn.draw(step, sample, 1, part);
+      trained.insert(part.input);
+    }
+  EXPECT_EQ(trained.size(), 50u);
+  std::set<int> classes;
+  for (int sample = 0; sample < 35; ++sample) {
+    drawn.draw_validation(sample, 1, part);
+    validated.insert(part.input);
+    if (sample < 12) classes.insert(part.target[0]);
+  }
+  EXPECT_EQ(validated.size(), 35u);
+  EXPECT_GE(classes.size(), 5u);
+  expect_input_error([&] { drawn.draw_validation(30, 6, part); }, path("validation.tsv"),
+                     {"35 samples", "36", "train.validation_batch"});
+}
+
+TEST_F(DataLabelled, lines_that_are_no_samples_are_refused_with_their_place) {
+  refused("a\tx\nb no tab\n", ":2", {"no tab", "b no tab"});
+  refused("a\tx\n\nb\ty\n", ":2", {"no tab"});
+  refused("a\tx\n\ty\n", ":2", {"label is empty"});
+  refused("a\tx\nb\t\n", ":2", {"text is empty"});
+  refused("a\tx\nb\t", ":2", {"text is empty"});
+  refused("a\tx\na\ty\n", "", {"all its lines have the label 'a'"});
+  refused("", "", {"is empty"});
+  refused(std::string("a\tx\n") + std::string(1, '\0') + "\x01\n", ":2", {"no tab", "'??'"});
+}
+
+TEST_F(DataLabelled, too_many_classes_are_refused) {
+  std::string training;
+  for (int i = 0; i < most_classes; ++i) training += "class" + std::to_string(i) + "\tx\n";
+  EXPECT_EQ(samples(training, "class5\tx\n").classes().size(), static_cast<std::size_t>(most_classes));
+  refused(training + "class5\ty\nand one more\tx\n", ":" + std::to_string(most_classes + 2),
+          {"'and one more'", std::to_string(most_classes)});
+}
+
+TEST_F(DataLabelled, label_of_the_validation_file_that_training_does_not_have_is_refused) {
+  const std::string training = "a\tx\nc\ty\n", place = path("validation.tsv");
+  expect_input_error([&] { samples(training, "a\tz\nb\tz\n"); }, place + ":2", {"the label 'b'"});
+  expect_input_error([&] { samples(training, "d\tz\n"); }, place + ":1", {"the label 'd'"});
+  expect_input_error([&] { samples(training, ""); }, place, {"is empty"});
+  expect_input_error([&] { samples(training, "A\tz\n"); }, place + ":1", {"the label 'A'"});
+}
+
+TEST_F(DataLabelled, text_that_the_tokeniser_cannot_write_is_refused) {
+  const std::string file = write("labelled.tsv", "a\tabba\nb\tabx\n"), other = write("other.tsv", "a\tba\n");
+  const auto characters = make_character_tokenizer("abc", true);
+  expect_input_error([&] { LabelledSamples(file, other, *characters, Summary::first, 4, 1); }, file + ":2",
+                     {"cannot write this text: 'abx'", "bytes"});
+  const auto subwords = make_sentencepiece_tokenizer(generated_text(300), 400, path("cache"), "generated");
+  const std::string broken = write("broken.tsv", "a\tgood\nb\tbad \xff\n");
+  expect_input_error([&] { LabelledSamples(broken, other, *subwords, Summary::first, 4, 1); }, broken + ":2",
+                     {"cannot write this text"});
+  expect_input_error([&] { samples("a\tx\nb\ty\n", "a\tx\n", Summary::first, 1); }, "sequence", {"1 tokens"});
+}
+
+}  // namespace
+}  // namespace onebit::data
