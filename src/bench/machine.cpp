@@ -21,54 +21,52 @@ constexpr int register_floats = 16;
 constexpr int register_floats = 8;
 #endif
 typedef float HostRegister __attribute__((vector_size(register_floats * sizeof(float))));
-template <class Exec, bool = is_host<Exec>>
-struct RegisterOf {
-  using type = float;
-  static constexpr int floats = 1, repetitions = 1 << 12;
-};
+/// Floats of a multiply-add, and multiply-adds of each chain in a run.
 template <class Exec>
-struct RegisterOf<Exec, true> {
-  using type = HostRegister;
-  static constexpr int floats = register_floats, repetitions = 1 << 18;
-};
+constexpr int floats_of_register = is_host<Exec> ? register_floats : 1;
+template <class Exec>
+constexpr int chain_length = is_host<Exec> ? 1 << 18 : 1 << 12;
 
 /// Chains a ← a x + y that do not depend on each other: more than two units with a latency of five cycles can take up.
 constexpr int chains = 10;
 constexpr float fma_factor = 0.5f, fma_term = 0.25f;
 
-/// One thread's share: `repetitions` multiply-adds of each chain.
-template <class Register>
+/// One thread's share on the host; not for device code, which has no vector types.
 struct MultiplyAdd {
   int repetitions;
   float* sums;  ///< (shares) so that nothing is optimised away
 
-  KOKKOS_FUNCTION void operator()(int share) const {
-    Register chain[chains];
-    for (int k = 0; k < chains; ++k) chain[k] = Register{} + static_cast<float>(k);
+  void operator()(int share) const {
+    HostRegister chain[chains];
+    for (int k = 0; k < chains; ++k) chain[k] = HostRegister{} + static_cast<float>(k);
     for (int repetition = 0; repetition < repetitions; ++repetition) {
-#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
 #pragma GCC unroll 10
-#endif
       for (int k = 0; k < chains; ++k) chain[k] = chain[k] * fma_factor + fma_term;
     }
     float sum = 0;
-    for (int k = 0; k < chains; ++k) sum += first(chain[k]);
+    for (int k = 0; k < chains; ++k) sum += chain[k][0];
     sums[share] = sum;
-  }
-
-private:
-  KOKKOS_FUNCTION static float first(float value) { return value; }
-  template <class T>
-  static float first(const T& value) {
-    return value[0];
   }
 };
 
+/// `repetitions` multiply-adds of each chain in each share.
 template <class Exec>
 void multiply_add(const Exec& exec, int repetitions, const Vector<Exec, float>& sums) {
-  using Register = typename RegisterOf<Exec>::type;
-  Kokkos::parallel_for("OneBit::bench::fma", Kokkos::RangePolicy<Exec>(exec, 0, sums.extent_int(0)),
-                       MultiplyAdd<Register>{repetitions, sums.data()});
+  const Kokkos::RangePolicy<Exec> shares(exec, 0, sums.extent_int(0));
+  if constexpr (is_host<Exec>) {
+    Kokkos::parallel_for("OneBit::bench::fma", shares, MultiplyAdd{repetitions, sums.data()});
+  } else {
+    Kokkos::parallel_for(
+        "OneBit::bench::fma", shares, KOKKOS_LAMBDA(int share) {
+          float chain[chains];
+          for (int k = 0; k < chains; ++k) chain[k] = static_cast<float>(k);
+          for (int repetition = 0; repetition < repetitions; ++repetition)
+            for (int k = 0; k < chains; ++k) chain[k] = chain[k] * fma_factor + fma_term;
+          float sum = 0;
+          for (int k = 0; k < chains; ++k) sum += chain[k];
+          sums(share) = sum;
+        });
+  }
 }
 
 template <class Exec>
@@ -102,12 +100,11 @@ void machine_kernels(const Exec& exec, const Measure& measure) {
   measure({"copy", length, 2 * bytes, 0, [=] { copy(exec, a, b); },
            [=] { return compare_a([](std::size_t i) { return value_at(1, i); }); }});
 
-  using Register = RegisterOf<Exec>;
+  constexpr int floats = floats_of_register<Exec>, repetitions = chain_length<Exec>;
   const int shares = 8 * concurrency(exec);
   const auto sums = make_uninitialized<Exec, float>("OneBit::bench::sums", shares);
-  measure({"fma", std::to_string(shares) + "x" + std::to_string(chains * Register::floats), 0,
-           2.0 * shares * chains * Register::floats * Register::repetitions,
-           [=] { multiply_add(exec, Register::repetitions, sums); },
+  measure({"fma", std::to_string(shares) + "x" + std::to_string(chains * floats), 0,
+           2.0 * shares * chains * floats * repetitions, [=] { multiply_add(exec, repetitions, sums); },
            [=] {
              // a ← a x + y ends at y / (1 − x).
              const auto host = on_host(sums);

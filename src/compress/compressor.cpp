@@ -17,8 +17,9 @@ std::unique_ptr<const Compressor<Exec>> make(const Layout& layout, const Codec& 
 
 template <class Exec>
 void Compressor<Exec>::compress(const Exec& exec, const Compression<Exec>& compression) const {
+  // In parts, whose statistics are taken while c is in the cache.
   for (int chunk = compression.first_chunk; chunk < compression.first_chunk + compression.chunks; ++chunk)
-    encode(exec, compression, chunk, {0, layout().words});
+    for (const Runs& part : parts<Exec>(layout().words)) encode(exec, compression, chunk, part);
   finish(exec, compression);
 }
 

@@ -54,7 +54,8 @@ def without_times(path):
     """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
     with open(path) as file:
         return [{name: cell for name, cell in row.items()
-                 if not name.endswith("_s") and name not in ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank")}
+                 if not name.endswith("_s") and not name.startswith("peak_") and name not in
+                 ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "optimizer_bytes_per_parameter")}
                 for row in csv.DictReader(file)]
 
 
