@@ -40,7 +40,9 @@ struct MultiplyAdd {
     HostRegister chain[chains];
     for (int k = 0; k < chains; ++k) chain[k] = HostRegister{} + static_cast<float>(k);
     for (int repetition = 0; repetition < repetitions; ++repetition) {
+#ifndef __CUDACC__  // whose front end does not know it
 #pragma GCC unroll 10
+#endif
       for (int k = 0; k < chains; ++k) chain[k] = chain[k] * fma_factor + fma_term;
     }
     float sum = 0;
