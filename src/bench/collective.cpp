@@ -19,6 +19,7 @@
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
+#include "optim/parts.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -101,9 +102,7 @@ public:
     if (input.comm.transport == config::Transport::nccl)
       throw InputError(input.where("comm.transport"), "the benchmark's ways of exchange name theirs",
                        "put nccl_allreduce and nccl_compressed into bench.collectives, and leave comm.transport out");
-    const auto kind = input.comm.transport == config::Transport::host     ? comm::TransportKind::host
-                      : input.comm.transport == config::Transport::device ? comm::TransportKind::device
-                                                                          : comm::TransportKind::automatic;
+    const comm::TransportKind kind = optim::transport_kind(input);
     const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};
     constexpr std::size_t largest = std::numeric_limits<int>::max();
     m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);

@@ -70,6 +70,20 @@ compress::Options make_options(const config::Input& input) {
 
 }  // namespace
 
+comm::TransportKind transport_kind(const config::Input& input) {
+  switch (input.comm.transport) {
+    case config::Transport::host:
+      return comm::TransportKind::host;
+    case config::Transport::device:
+      return comm::TransportKind::device;
+    case config::Transport::nccl:
+      return comm::TransportKind::nccl;
+    case config::Transport::automatic:
+      break;
+  }
+  return comm::TransportKind::automatic;
+}
+
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
   if (setup.input.comm.collective == config::Collective::dense) return comm::CompressedAllreduce<Exec>(setup.transport);

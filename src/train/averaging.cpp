@@ -19,24 +19,10 @@ namespace {
 
 using config::Collective;
 
-comm::TransportKind transport_kind(config::Transport transport) {
-  switch (transport) {
-    case config::Transport::host:
-      return comm::TransportKind::host;
-    case config::Transport::device:
-      return comm::TransportKind::device;
-    case config::Transport::nccl:
-      return comm::TransportKind::nccl;
-    case config::Transport::automatic:
-      break;
-  }
-  return comm::TransportKind::automatic;
-}
-
 template <class Exec>
 std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
                                                       Collective collective) {
-  const comm::TransportKind kind = transport_kind(input.comm.transport);
+  const comm::TransportKind kind = optim::transport_kind(input);
   const comm::Exchange exchange{
       input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
   // What is wrong is wrong on every rank, and found by some of them after they communicated.
