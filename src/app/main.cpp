@@ -19,6 +19,7 @@
 #include "bench/kernels.hpp"
 #include "comm/nccl.hpp"
 #include "config/input.hpp"
+#include "linalg/matrix_product.hpp"
 #include "scale/predict.hpp"
 #include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
@@ -112,9 +113,17 @@ void list() {
   for (const std::string& name : backends()) std::printf(" %s", name.c_str());
   std::printf("\nalgorithms:");
   for (const std::string& name : config::algorithm_names()) std::printf(" %s", name.c_str());
-  std::printf("\nworkloads: transformer quadratic replay synthetic\ncompressors: sign sign_ternary column nbit\n");
+  std::printf(
+      "\nworkloads: transformer classification quadratic replay synthetic\ncompressors: sign sign_ternary column "
+      "nbit\n");
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
+  using linalg::Precision;
+#define ONEBIT_PRECISIONS(Exec)                                              \
+  std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
+              linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
+              linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_PRECISIONS)
 }
 
 /// " bench collective": the subcommands that were given, from the outermost on.

@@ -158,7 +158,7 @@ for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm"
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
                     "comm.transport": "auto, host, device, nccl",
-                    "workload.kind": "transformer, quadratic, replay, synthetic",
+                    "workload.kind": "transformer, classification, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
