@@ -19,6 +19,7 @@ struct Check {
   double checked = 0, wrong = 0;
 };
 
+/// One row of kernels.csv: what is timed, what it must move and compute, and how it is checked.
 struct Kernel {
   std::string name;   ///< word in kernels.csv
   std::string shape;  ///< "d=26214400", "2048x256x768", …
@@ -35,6 +36,7 @@ KOKKOS_INLINE_FUNCTION float value_at(int number, std::size_t i) {
   return 2 * uniform(philox(static_cast<std::uint64_t>(number), i, 0).word[0]) - 1;
 }
 
+/// array(i) ← value_at(number, i).
 template <class Exec>
 void fill(const Exec& exec, int number, const Vector<Exec, float>& array) {
   for_each(
@@ -50,6 +52,7 @@ Vector<Exec, float> make_array(const Exec& exec, int number, std::size_t length)
   return array;
 }
 
+/// The array in host memory, copied where it lies elsewhere.
 template <class View>
 auto on_host(const View& array) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), array);

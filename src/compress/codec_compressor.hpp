@@ -16,6 +16,7 @@
 
 namespace onebit::compress {
 
+/// A table of the host, copied; the same length.
 template <class T, class Exec>
 Vector<Exec, T> on_device(const Exec&, const char* label, const std::vector<T>& table) {
   Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, table.size());
@@ -29,6 +30,7 @@ struct Given {
   const float* x;
   KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const { return x[j]; }
 };
+/// The old value's share and the new one's, as a momentum takes them: old_share · old + new_share · (factor · x).
 struct Averaged {
   const float* x;
   const float* old;
@@ -158,6 +160,7 @@ inline std::vector<std::uint32_t> slots_of_pieces(const Layout& layout) {
 template <class Exec>
 using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
 
+/// A codec (compress/codecs.hpp) as a compressor: kernels, messages and residuals of compressor.hpp.
 template <class Exec, class Codec>
 class CodecCompressor final : public Compressor<Exec> {
 public:

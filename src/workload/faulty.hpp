@@ -6,6 +6,8 @@
 
 namespace onebit::workload {
 
+/// The workload, and in one step's gradient the fault: g(0) is NaN, x(0) is another than the other ranks', or it never
+/// returns.
 template <class Exec>
 class Faulty final : public Workload<Exec> {
 public:
