@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "compress/layout.hpp"
 #include "compress/reference.hpp"
 
@@ -31,8 +32,8 @@ inline std::ostream& operator<<(std::ostream& out, const Cut& cut) {
 
 /// Around word borders, and long enough for several blocks of 4096.
 inline constexpr std::size_t small_lengths[] = {0, 1, 31, 32, 33, 1000, 5000};
-/// Several pieces of the summation tree in each chunk, and an odd end.
-inline constexpr std::size_t large_length = (1u << 20) + 7;
+/// In each of up to 8 chunks more pieces than the summation tree has lanes, and an odd end.
+inline constexpr std::size_t large_length = 8 * (lane_count + 1) * piece_length + 7;
 
 /// Tensors of ragged sizes, many smaller than a word and some without elements, over [0, length).
 inline std::vector<std::size_t> ragged_offsets(std::size_t length) {
