@@ -1,0 +1,108 @@
+/// \file onednn.cpp
+/// See onednn.hpp.
+
+#include "linalg/onednn.hpp"
+
+#ifdef ONEBIT_WITH_ONEDNN
+#include <dnnl.hpp>
+#include <map>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+#endif
+
+namespace onebit::linalg {
+
+bool onednn_is_faster() {
+#if defined(ONEBIT_WITH_ONEDNN) && defined(__x86_64__) && defined(__GNUC__)
+  static const bool faster = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return faster;
+#else
+  return false;
+#endif
+}
+
+#ifdef ONEBIT_WITH_ONEDNN
+namespace {
+
+/// What oneDNN prepares for products of one shape.
+struct Plan {
+  dnnl::memory::desc a, b, c, scratch;
+  dnnl::matmul product;
+};
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+/// A matrix of m rows and n columns as it lies in memory, or its transpose.
+dnnl::memory::desc description(dnnl::memory::data_type type, Transpose op, int m, int n, std::size_t row_stride) {
+  const auto stride = static_cast<dnnl::memory::dim>(row_stride);
+  return {{m, n}, type, op == Transpose::yes ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1}};
+}
+
+Plan make_plan(dnnl::memory::data_type type, Transpose op_a, Transpose op_b, int m, int n, int k, float alpha,
+               std::size_t a_stride, std::size_t b_stride, float beta, std::size_t c_stride) {
+  const auto a = description(type, op_a, m, k, a_stride), b = description(type, op_b, k, n, b_stride);
+  const auto c = description(dnnl::memory::data_type::f32, Transpose::no, m, n, c_stride);
+  dnnl::post_ops steps;
+  if (alpha != 1) {
+#if DNNL_VERSION_MAJOR >= 3
+    steps.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
+#else
+    steps.append_eltwise(1, dnnl::algorithm::eltwise_linear, alpha, 0);
+#endif
+  }
+  if (beta != 0) steps.append_sum(beta);
+  dnnl::primitive_attr attributes;
+  attributes.set_post_ops(steps);
+  // Of the thread, not of the library, whose own may not be shared by threads.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc plan(engine(), a, b, c, attributes);
+#else
+  const dnnl::matmul::primitive_desc plan(dnnl::matmul::desc(a, b, c), attributes, engine());
+#endif
+  return {a, b, c, plan.scratchpad_desc(), dnnl::matmul(plan)};
+}
+
+}  // namespace
+
+template <class Factor>
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const Factor> a,
+                    Rows<const Factor> b, float beta, Rows<float> c) {
+  constexpr auto type = std::is_same_v<Factor, float> ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  using Key = std::tuple<Transpose, Transpose, int, int, int, float, std::size_t, std::size_t, float, std::size_t>;
+  thread_local dnnl::stream stream(engine());
+  thread_local std::map<Key, Plan> plans;
+  thread_local std::vector<char> scratch;
+  const Key key{op_a, op_b, m, n, k, alpha, a.row_stride, b.row_stride, beta, c.row_stride};
+  auto found = plans.find(key);
+  if (found == plans.end())
+    found =
+        plans.emplace(key, make_plan(type, op_a, op_b, m, n, k, alpha, a.row_stride, b.row_stride, beta, c.row_stride))
+            .first;
+  const Plan& plan = found->second;
+  if (scratch.size() < plan.scratch.get_size()) scratch.resize(plan.scratch.get_size());
+  const auto memory = [](const dnnl::memory::desc& shape, const void* data) {
+    return dnnl::memory(shape, engine(), const_cast<void*>(data));
+  };
+  plan.product.execute(stream, {{DNNL_ARG_SRC, memory(plan.a, a.data)},
+                                {DNNL_ARG_WEIGHTS, memory(plan.b, b.data)},
+                                {DNNL_ARG_DST, memory(plan.c, c.data)},
+                                {DNNL_ARG_SCRATCHPAD, memory(plan.scratch, scratch.data())}});
+}
+#else
+template <class Factor>
+void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const Factor>, Rows<const Factor>, float,
+                    Rows<float>) {}
+#endif
+
+template void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float>, Rows<const float>, float,
+                             Rows<float>);
+template void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const std::uint16_t>,
+                             Rows<const std::uint16_t>, float, Rows<float>);
+
+}  // namespace onebit::linalg
