@@ -4,9 +4,9 @@
 #include "linalg/gemm.hpp"
 
 #include <KokkosBlas3_gemm.hpp>
-#include <cstdint>
-#include <limits>
+#include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "linalg/blas.hpp"
 #include "linalg/cublas.hpp"
@@ -21,11 +21,8 @@ namespace onebit::linalg {
 template <class Real>
 void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                          Rows<const Real> b, Real beta, Rows<Real> c) {
-  // To look up a plan costs about a microsecond.
-  constexpr std::int64_t least_terms = 1 << 18;
   if constexpr (std::is_same_v<Real, float>)
-    if (static_cast<std::int64_t>(m) * n * k >= least_terms && onednn_is_faster())
-      return onednn_product<float>(op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    if (k > 0 && onednn_is_faster()) return onednn_product(op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -48,6 +45,19 @@ void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Re
 }
 
 namespace {
+
+/// The (k, height) tile of Aᵀ, or a copy of it: rows of a whole number of pages fall into the same few sets of a cache, so
+/// that a library that packs some columns of all rows at a time would fetch every line of the tile again and again.
+template <class Real>
+Rows<const Real> beside_each_other(Rows<const Real> tile, int k, int height) {
+  constexpr std::size_t page = 4096, line = 64 / sizeof(Real);
+  if (tile.row_stride * sizeof(Real) % page != 0) return tile;
+  thread_local std::vector<Real> copy;
+  const std::size_t row_stride = height + line;
+  copy.resize(std::max(copy.size(), k * row_stride));
+  for (int l = 0; l < k; ++l) std::copy_n(tile.data + l * tile.row_stride, height, copy.data() + l * row_stride);
+  return {copy.data(), row_stride};
+}
 
 #ifdef KOKKOS_ENABLE_CUDA
 template <class Real>
@@ -93,8 +103,10 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if (m == 0 || n == 0) return;
   if constexpr (is_host<Exec>) {
     for_each_tile(exec, "OneBit::linalg::gemm", m, n, [=](int i, int j, int height, int width) {
-      gemm_on_this_thread<Real>(op_a, op_b, height, width, k, alpha, row_tile(a, op_a, i), column_tile(b, op_b, j),
-                                beta, {c.data + i * c.row_stride + j, c.row_stride});
+      Rows<const Real> a_tile = row_tile(a, op_a, i);
+      if (op_a == Transpose::yes) a_tile = beside_each_other(a_tile, k, height);
+      gemm_on_this_thread<Real>(op_a, op_b, height, width, k, alpha, a_tile, column_tile(b, op_b, j), beta,
+                                {c.data + i * c.row_stride + j, c.row_stride});
     });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA

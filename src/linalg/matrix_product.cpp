@@ -43,8 +43,8 @@ template <class Exec>
 void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                      Rows<const std::uint16_t> b, float beta, Rows<float> c) {
   for_each_tile(exec, "OneBit::linalg::bf16_product", m, n, [=](int i, int j, int height, int width) {
-    onednn_product<std::uint16_t>(op_a, op_b, height, width, k, 1, row_tile(a, op_a, i), column_tile(b, op_b, j), beta,
-                                  {c.data + i * c.row_stride + j, c.row_stride});
+    onednn_product(op_a, op_b, height, width, k, row_tile(a, op_a, i), column_tile(b, op_b, j), beta,
+                   {c.data + i * c.row_stride + j, c.row_stride});
   });
 }
 

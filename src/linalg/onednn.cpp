@@ -7,7 +7,6 @@
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
-#include <type_traits>
 #include <vector>
 #endif
 
@@ -43,18 +42,12 @@ dnnl::memory::desc description(dnnl::memory::data_type type, Transpose op, int m
   return {{m, n}, type, op == Transpose::yes ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1}};
 }
 
-Plan make_plan(dnnl::memory::data_type type, Transpose op_a, Transpose op_b, int m, int n, int k, float alpha,
-               std::size_t a_stride, std::size_t b_stride, float beta, std::size_t c_stride) {
-  const auto a = description(type, op_a, m, k, a_stride), b = description(type, op_b, k, n, b_stride);
-  const auto c = description(dnnl::memory::data_type::f32, Transpose::no, m, n, c_stride);
+Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t a_stride, std::size_t b_stride,
+               float beta, std::size_t c_stride) {
+  using Type = dnnl::memory::data_type;
+  const auto a = description(Type::bf16, op_a, m, k, a_stride), b = description(Type::bf16, op_b, k, n, b_stride);
+  const auto c = description(Type::f32, Transpose::no, m, n, c_stride);
   dnnl::post_ops steps;
-  if (alpha != 1) {
-#if DNNL_VERSION_MAJOR >= 3
-    steps.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0);
-#else
-    steps.append_eltwise(1, dnnl::algorithm::eltwise_linear, alpha, 0);
-#endif
-  }
   if (beta != 0) steps.append_sum(beta);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(steps);
@@ -70,20 +63,24 @@ Plan make_plan(dnnl::memory::data_type type, Transpose op_a, Transpose op_b, int
 
 }  // namespace
 
-template <class Factor>
-void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const Factor> a,
-                    Rows<const Factor> b, float beta, Rows<float> c) {
-  constexpr auto type = std::is_same_v<Factor, float> ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
-  using Key = std::tuple<Transpose, Transpose, int, int, int, float, std::size_t, std::size_t, float, std::size_t>;
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const float> a,
+                    Rows<const float> b, float beta, Rows<float> c) {
+  const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
+  const auto stride = [](std::size_t row_stride) { return static_cast<dnnl_dim_t>(row_stride); };
+  dnnl_sgemm(letter(op_a), letter(op_b), m, n, k, alpha, a.data, stride(a.row_stride), b.data, stride(b.row_stride),
+             beta, c.data, stride(c.row_stride));
+}
+
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
+                    Rows<const std::uint16_t> b, float beta, Rows<float> c) {
+  using Key = std::tuple<Transpose, Transpose, int, int, int, std::size_t, std::size_t, float, std::size_t>;
   thread_local dnnl::stream stream(engine());
   thread_local std::map<Key, Plan> plans;
   thread_local std::vector<char> scratch;
-  const Key key{op_a, op_b, m, n, k, alpha, a.row_stride, b.row_stride, beta, c.row_stride};
+  const Key key{op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride};
   auto found = plans.find(key);
   if (found == plans.end())
-    found =
-        plans.emplace(key, make_plan(type, op_a, op_b, m, n, k, alpha, a.row_stride, b.row_stride, beta, c.row_stride))
-            .first;
+    found = plans.emplace(key, make_plan(op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride)).first;
   const Plan& plan = found->second;
   if (scratch.size() < plan.scratch.get_size()) scratch.resize(plan.scratch.get_size());
   const auto memory = [](const dnnl::memory::desc& shape, const void* data) {
@@ -95,14 +92,10 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
                                 {DNNL_ARG_SCRATCHPAD, memory(plan.scratch, scratch.data())}});
 }
 #else
-template <class Factor>
-void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const Factor>, Rows<const Factor>, float,
+void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float>, Rows<const float>, float,
+                    Rows<float>) {}
+void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::uint16_t>, Rows<const std::uint16_t>, float,
                     Rows<float>) {}
 #endif
-
-template void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float>, Rows<const float>, float,
-                             Rows<float>);
-template void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const std::uint16_t>,
-                             Rows<const std::uint16_t>, float, Rows<float>);
 
 }  // namespace onebit::linalg

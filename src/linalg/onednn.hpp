@@ -12,11 +12,14 @@ namespace onebit::linalg {
 /// faster ones: measured on Zen 5, a tenth faster than OpenBLAS in tiles of 256, a quarter in attention's of 128.
 bool onednn_is_faster();
 
-/// gemm in host memory by the calling thread; needs a SingleThreadedBlas (blas.hpp) around the parallel region, because
-/// oneDNN plans for as many threads as OpenMP would start. Plans are kept, so a shape costs that once for each thread.
-/// \tparam Factor float, or the 16 bits of a bfloat16
-template <class Factor>
-void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const Factor> a,
-                    Rows<const Factor> b, float beta, Rows<float> c);
+/// gemm in host memory by the calling thread. Both need a SingleThreadedBlas (blas.hpp) around the parallel region,
+/// because oneDNN takes as many threads as OpenMP would start.
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const float> a,
+                    Rows<const float> b, float beta, Rows<float> c);
+
+/// c (m, n) ← op(a) (m, k) · op(b) (k, n) + β c of factors in bfloat16, of which a number is the 16 bits. oneDNN prepares
+/// for a shape; that is kept, so a shape costs it once for each thread.
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
+                    Rows<const std::uint16_t> b, float beta, Rows<float> c);
 
 }  // namespace onebit::linalg
