@@ -52,13 +52,13 @@ public:
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
 
-    const bool computes = m_peak.run && kernel.flop > m_balance * kernel.bytes;
+    const bool warm = m_peak.run && kernel.flop > m_balance * kernel.bytes;
     std::vector<double> times, stream_times, peak_times;
     for (int repetition = -m_input.bench.warmup; repetition < m_input.bench.repetitions; ++repetition) {
       if (kernel.prepare) kernel.prepare();
       m_communicator.barrier();
       const double peak_time = m_peak.run ? seconds(m_peak) : 0, stream_time = seconds(m_stream);
-      if (computes) seconds(kernel);
+      if (warm) seconds(kernel);
       m_communicator.barrier();
       const double time = seconds(kernel);
       if (repetition < 0) continue;
@@ -75,7 +75,7 @@ public:
     const double bandwidth = m_stream.bytes / quantile(sorted(stream_times), 0.5);
     const double peak = m_peak.run ? m_peak.flop / quantile(sorted(peak_times), 0.5) : 0;
     if (m_peak.run && m_balance == 0) m_balance = peak / bandwidth;
-    write(kernel, check, times, bandwidth, peak, computes);
+    write(kernel, check, times, bandwidth, peak);
   }
 
   void finish() {
@@ -104,9 +104,12 @@ private:
   }
 
   void write(const Kernel& kernel, const Check& check, const std::vector<double>& times, double bandwidth,
-             double peak, bool computes) const {
+             double peak) const {
     if (!m_file) return;
-    const double median = quantile(times, 0.5), floor = computes ? kernel.flop / peak : kernel.bytes / bandwidth;
+    const double median = quantile(times, 0.5), memory_floor = kernel.bytes / bandwidth;
+    const double compute_floor = kernel.flop > 0 ? kernel.flop / peak : 0;
+    const bool computes = compute_floor > memory_floor;
+    const double floor = std::max(memory_floor, compute_floor);
     std::printf("%-26s %-22s %12.0f %12.0f %10.4f %8.1f %8.1f  %-7s %6.1f %%\n", kernel.name.c_str(),
                 kernel.shape.c_str(), kernel.bytes, kernel.flop, 1e3 * median, kernel.bytes / median / 1e9,
                 kernel.flop / median / 1e9, computes ? "compute" : "memory", 100 * floor / median);

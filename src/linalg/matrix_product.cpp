@@ -17,14 +17,8 @@ template <class Exec>
 std::string missing(Precision precision) {
   if (precision == Precision::fp32 || !is_host<Exec>) return "";
   if (precision == Precision::tf32) return "only GPUs have it";
-#ifndef ONEBIT_WITH_ONEDNN
-  return "this build has no oneDNN";
-#else
-#if defined(__x86_64__) && defined(__GNUC__)
-  if (!__builtin_cpu_supports("avx512bf16")) return "this processor has no bfloat16 products (AVX512_BF16)";
-#endif
-  return "";
-#endif
+  if (onednn_version().empty()) return "this build has no oneDNN";
+  return onednn_has_bfloat16() ? "" : "this processor has no bfloat16 products (AVX512_BF16)";
 }
 
 namespace {

@@ -12,18 +12,14 @@
 
 namespace onebit::linalg {
 
-bool onednn_is_faster() {
-#if defined(ONEBIT_WITH_ONEDNN) && defined(__x86_64__) && defined(__GNUC__)
-  static const bool faster = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return faster;
-#else
-  return false;
-#endif
-}
-
 #ifdef ONEBIT_WITH_ONEDNN
 namespace {
+
+/// Of what the processor has and ONEDNN_MAX_CPU_ISA allows.
+bool has(dnnl::cpu_isa instructions) {
+  const auto wanted = static_cast<unsigned>(instructions);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
 
 /// What oneDNN prepares for products of one shape.
 struct Plan {
@@ -63,6 +59,19 @@ Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t 
 
 }  // namespace
 
+bool onednn_is_faster() {
+  static const bool faster = has(dnnl::cpu_isa::avx512_core);
+  return faster;
+}
+
+bool onednn_has_bfloat16() { return has(dnnl::cpu_isa::avx512_core_bf16); }
+
+std::string onednn_version() {
+  const dnnl::version_t& version = *dnnl::version();
+  return "oneDNN-" + std::to_string(version.major) + '.' + std::to_string(version.minor) + '.' +
+         std::to_string(version.patch);
+}
+
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const float> a,
                     Rows<const float> b, float beta, Rows<float> c) {
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -92,6 +101,9 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<co
                                 {DNNL_ARG_SCRATCHPAD, memory(plan.scratch, scratch.data())}});
 }
 #else
+bool onednn_is_faster() { return false; }
+bool onednn_has_bfloat16() { return false; }
+std::string onednn_version() { return ""; }
 void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float>, Rows<const float>, float,
                     Rows<float>) {}
 void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::uint16_t>, Rows<const std::uint16_t>, float,

@@ -3,14 +3,21 @@
 /// Products by oneDNN on the calling thread alone, in float or of factors in bfloat16.
 
 #include <cstdint>
+#include <string>
 
 #include "linalg/gemm.hpp"
 
 namespace onebit::linalg {
 
-/// Whether this build has oneDNN and this processor the instructions (AVX-512) for which its products in float are the
-/// faster ones: measured on Zen 5, a tenth faster than OpenBLAS in tiles of 256, a quarter in attention's of 128.
+/// Whether this build has oneDNN, and this processor AVX-512: then oneDNN makes the products in float. Measured on Zen 5,
+/// it is a tenth faster than OpenBLAS in tiles of 256 and 384 rows, and a third in attention's of 128.
 bool onednn_is_faster();
+
+/// Whether it multiplies bfloat16 here, which needs AVX512_BF16.
+bool onednn_has_bfloat16();
+
+/// As "oneDNN-2.6.3"; empty without it.
+std::string onednn_version();
 
 /// gemm in host memory by the calling thread. Both need a SingleThreadedBlas (blas.hpp) around the parallel region,
 /// because oneDNN takes as many threads as OpenMP would start.
