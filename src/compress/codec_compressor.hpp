@@ -1,7 +1,8 @@
 #pragma once
 /// \file codec_compressor.hpp
-/// The pipeline of all codecs. A run of 32 elements, a word of each plane, is one unit of work; its values are looked up
-/// by slot, and a run that lies in one slot (almost all do) takes a loop of fixed length without look-ups.
+/// The pipeline of all codecs. Work is cut at runs of 32 elements, a word of each plane; values are looked up by slot, and
+/// a run that lies in one slot (almost all do) takes a loop of fixed length without look-ups. On a device that loop is a
+/// warp.
 
 #include <algorithm>
 #include <cmath>
@@ -60,36 +61,33 @@ struct Compensate {
   }
 };
 
-/// Compensates and encodes a unit of words of one chunk.
+/// Compensates and encodes words of one chunk.
 template <class Exec, class Codec, bool averages>
-struct EncodeUnit {
+struct EncodeWord {
   Codec codec;
   Decoder<Exec, Codec> old;  ///< of the moving average; its table is the compression's
   Compression<Exec> own;
-  std::size_t chunk, relative, base, first_unit;  ///< the chunk, among all and among those of `own`
+  std::size_t relative, base;  ///< the chunk, among those of `own`, and the first element of its vectors
 
-  KOKKOS_FUNCTION void operator()(std::size_t unit) const {
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(const Word& word) const {
     const WordTable<Exec>& table = old.table;
-    Word word = table.unit_begin(chunk, first_unit + unit);
-    const std::size_t scales = table.slots * Codec::scales;
-    const std::uint32_t* const sent_scales = own.feedback.scales.data() + relative * scales;
-    std::uint32_t* const planes = own.messages.data() + relative * old.message_words + scales;
-    for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-      const std::size_t at = word.begin - base;
-      std::uint32_t codes[bits_per_word] = {};
-      float old_values[bits_per_word];
-      if constexpr (averages) old.decode(word, old_values);
-      const auto source = [&] {
-        if constexpr (averages)
-          return Averaged{own.x.data() + at, old_values, own.average.old_share, own.average.new_share,
-                          own.average.factor};
-        else
-          return Given{own.x.data() + at};
-      }();
-      table.for_each_slot(word, Compensate<Codec, std::decay_t<decltype(source)>>{codec, sent_scales, source,
-                                                                                  own.feedback.c.data() + at, codes});
-      if (Codec::codes_before_scales) pack(codes, codec.planes, planes + word.in_chunk * codec.planes);
-    }
+    const std::size_t scales = table.slots * Codec::scales, at = word.begin - base;
+    std::uint32_t codes[WordTable<Exec>::share] = {};
+    float old_values[WordTable<Exec>::share];
+    if constexpr (averages) old.decode(word, old_values);
+    const auto source = [&] {
+      if constexpr (averages)
+        return Averaged{own.x.data() + at, old_values, own.average.old_share, own.average.new_share,
+                        own.average.factor};
+      else
+        return Given{own.x.data() + at};
+    }();
+    table.for_each_slot(
+        word, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
+                                                                source, own.feedback.c.data() + at, codes});
+    if (Codec::codes_before_scales)
+      pack<Exec>(word, codes, codec.planes,
+                 own.messages.data() + relative * old.message_words + scales + word.in_chunk * codec.planes);
   }
 };
 
@@ -121,22 +119,8 @@ struct Subtract {
   }
 };
 
-/// result ← result + the values of a word's codes.
-template <class Codec>
-struct DecodeAndAdd {
-  const Codec& codec;
-  const std::uint32_t* scales;
-  const std::uint32_t* codes;
-  float* result;
-
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
-    const auto values = codec.values(scales + slot * Codec::scales);
-    for (std::size_t j = first; j < last; ++j) result[j] += codec.decode(values, codes[j]);
-  }
-};
-
-/// result ← the values of a word's codes.
-template <class Codec>
+/// result ← the values of a word's codes, or result plus them.
+template <class Codec, bool adds>
 struct Decode {
   const Codec& codec;
   const std::uint32_t* scales;
@@ -145,7 +129,13 @@ struct Decode {
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
     const auto values = codec.values(scales + slot * Codec::scales);
-    for (std::size_t j = first; j < last; ++j) result[j] = codec.decode(values, codes[j]);
+    for (std::size_t j = first; j < last; ++j) {
+      const float value = codec.decode(values, codes[j]);
+      if constexpr (adds)
+        result[j] += value;
+      else
+        result[j] = value;
+    }
   }
 };
 
@@ -192,9 +182,9 @@ public:
     const Region region("OneBit::compress::encode");
     const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
     if (compression.average.old.extent(0) > 0)
-      encode_units<true>(exec, compression, chunk, runs);
+      encode_words<true>(exec, compression, chunk, runs);
     else
-      encode_units<false>(exec, compression, chunk, runs);
+      encode_words<false>(exec, compression, chunk, runs);
 
     // Pieces that end in these runs. One that began in runs before them is complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
@@ -220,16 +210,13 @@ public:
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
     const Feedback<Exec> own = feedback;
-    const std::size_t units = table.units({0, m_layout.words}), scales = scale_words();
-    const std::size_t base = m_layout.chunk_begins[first_chunk];
-    Kokkos::parallel_for(
-        "OneBit::compress::residual", UnitPolicy<Exec>(exec, 0, chunks * units), KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(first_chunk + unit / units, unit % units);
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            const std::size_t at = word.begin - base;
-            table.for_each_slot(word, Subtract<Codec>{codec, own.scales.data() + unit / units * scales,
-                                                      own.c.data() + at, residual.data() + at});
-          }
+    const std::size_t scales = scale_words(), base = m_layout.chunk_begins[first_chunk];
+    for_each_word(
+        exec, "OneBit::compress::residual", table, first_chunk, chunks, {0, m_layout.words},
+        KOKKOS_LAMBDA(const Word& word) {
+          const std::size_t at = word.begin - base;
+          table.for_each_slot(word, Subtract<Codec>{codec, own.scales.data() + (word.chunk - first_chunk) * scales,
+                                                    own.c.data() + at, residual.data() + at});
         });
   }
 
@@ -270,22 +257,19 @@ public:
     // Local names here and below, because a lambda on the device may not hold `this`.
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
-    const std::size_t length = message_words(), first_unit = table.first_unit(runs);
-    Kokkos::parallel_for(
-        "OneBit::compress::average", UnitPolicy<Exec>(exec, 0, table.units(runs)), KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(chunk, first_unit + unit);
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            std::uint32_t codes[bits_per_word];
-            float sums[bits_per_word] = {};
-            for (int sender = 0; sender < senders; ++sender) {
-              const std::uint32_t* const message = messages.data() + sender * length;
-              unpack(message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
-              table.for_each_slot(word, DecodeAndAdd<Codec>{codec, message, codes, sums});
-            }
-            const std::size_t count = table.length(word);
-            for (std::size_t j = 0; j < count; ++j)
-              mean(word.in_chunk * bits_per_word + j) = sums[j] / static_cast<float>(senders);
+    const std::size_t length = message_words(), base = m_layout.chunk_begins[chunk];
+    for_each_word(
+        exec, "OneBit::compress::average", table, chunk, 1, runs, KOKKOS_LAMBDA(const Word& word) {
+          std::uint32_t codes[WordTable<Exec>::share];
+          float sums[WordTable<Exec>::share] = {};
+          for (int sender = 0; sender < senders; ++sender) {
+            const std::uint32_t* const message = messages.data() + sender * length;
+            unpack<Exec>(word, message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes,
+                         codes);
+            table.for_each_slot(word, Decode<Codec, true>{codec, message, codes, sums});
           }
+          const std::size_t count = table.length(word), at = word.begin - base;
+          for (std::size_t j = 0; j < count; ++j) mean(at + j) = sums[j] / static_cast<float>(senders);
         });
   }
 
@@ -294,17 +278,14 @@ public:
     const Region region("OneBit::compress::decompress");
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
-    const std::size_t length = message_words(), units = table.units({0, m_layout.words});
-    const std::size_t base = m_layout.chunk_begins[first_chunk];
-    Kokkos::parallel_for(
-        "OneBit::compress::decompress", UnitPolicy<Exec>(exec, 0, chunks * units), KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(first_chunk + unit / units, unit % units);
-          const std::uint32_t* const message = messages.data() + unit / units * length;
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            std::uint32_t codes[bits_per_word];
-            unpack(message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
-            table.for_each_slot(word, Decode<Codec>{codec, message, codes, x.data() + (word.begin - base)});
-          }
+    const std::size_t length = message_words(), base = m_layout.chunk_begins[first_chunk];
+    for_each_word(
+        exec, "OneBit::compress::decompress", table, first_chunk, chunks, {0, m_layout.words},
+        KOKKOS_LAMBDA(const Word& word) {
+          const std::uint32_t* const message = messages.data() + (word.chunk - first_chunk) * length;
+          std::uint32_t codes[WordTable<Exec>::share];
+          unpack<Exec>(word, message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
+          table.for_each_slot(word, Decode<Codec, false>{codec, message, codes, x.data() + (word.begin - base)});
         });
   }
 
@@ -320,14 +301,13 @@ public:
   // The steps of `encode` and `finish`, public because they hold lambdas for the device.
 
   template <bool averages>
-  void encode_units(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const {
+  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const {
     const Decoder<Exec, Codec> old{m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(),
                                    compression.average.old};
-    Kokkos::parallel_for(
-        "OneBit::compress::compensate", UnitPolicy<Exec>(exec, 0, m_table.units(runs)),
-        EncodeUnit<Exec, Codec, averages>{m_codec, old, compression, static_cast<std::size_t>(chunk),
-                                          static_cast<std::size_t>(chunk - compression.first_chunk),
-                                          m_layout.chunk_begins[compression.first_chunk], m_table.first_unit(runs)});
+    for_each_word(exec, "OneBit::compress::compensate", m_table, chunk, 1, runs,
+                  EncodeWord<Exec, Codec, averages>{m_codec, old, compression,
+                                                    static_cast<std::size_t>(chunk - compression.first_chunk),
+                                                    m_layout.chunk_begins[compression.first_chunk]});
   }
 
   template <std::size_t... K>
@@ -414,19 +394,14 @@ public:
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
     const Compression<Exec> own = compression;
-    const std::size_t length = message_words(), units = table.units({0, m_layout.words});
-    const std::size_t base = m_layout.chunk_begins[own.first_chunk];
-    Kokkos::parallel_for(
-        "OneBit::compress::write_codes", UnitPolicy<Exec>(exec, 0, own.chunks * units),
-        KOKKOS_LAMBDA(std::size_t unit) {
-          Word word = table.unit_begin(own.first_chunk + unit / units, unit % units);
-          std::uint32_t* const message = own.messages.data() + unit / units * length;
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            std::uint32_t codes[bits_per_word] = {};
-            table.for_each_slot(word,
-                                Encode<Codec>{codec, message, own.feedback.c.data() + (word.begin - base), codes});
-            pack(codes, codec.planes, message + table.slots * Codec::scales + word.in_chunk * codec.planes);
-          }
+    const std::size_t length = message_words(), base = m_layout.chunk_begins[own.first_chunk];
+    for_each_word(
+        exec, "OneBit::compress::write_codes", table, own.first_chunk, own.chunks, {0, m_layout.words},
+        KOKKOS_LAMBDA(const Word& word) {
+          std::uint32_t* const message = own.messages.data() + (word.chunk - own.first_chunk) * length;
+          std::uint32_t codes[WordTable<Exec>::share] = {};
+          table.for_each_slot(word, Encode<Codec>{codec, message, own.feedback.c.data() + (word.begin - base), codes});
+          pack<Exec>(word, codes, codec.planes, message + table.slots * Codec::scales + word.in_chunk * codec.planes);
         });
   }
 

@@ -5,22 +5,26 @@
 
 #include <variant>
 
+#include "base/warps.hpp"
 #include "compress/codecs.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::compress {
 
-/// A word of a chunk: elements [begin, begin + 32) of the whole vector, less what lies behind the chunk's end; the first
-/// is in slot `slot`, which ends at `slot_end`.
+/// A thread's share of a word of a chunk: on the host the elements [begin, begin + 32) of the whole vector, on a device,
+/// where a warp shares the word, element `begin` for its lane; less what lies behind the chunk's end. The first is in slot
+/// `slot`, which ends at `slot_end`.
 struct Word {
-  std::size_t chunk, in_chunk, begin, slot, slot_end;
+  std::size_t chunk, in_chunk, lane, begin, slot, slot_end;
 };
 
 /// A layout's tables on the device.
 template <class Exec>
 struct WordTable {
-  /// Words that one unit of parallel work takes one after the other: on the host, look-ups for each word would show.
-  static constexpr std::size_t words_per_unit = is_host<Exec> ? 32 : 1;
+  /// Elements of a word that one thread takes.
+  static constexpr std::size_t share = bits_per_word / lanes_of_unit<Exec>;
+  /// Words that one unit of parallel work takes one after the other: look-ups for each word would show.
+  static constexpr std::size_t words_per_unit = is_host<Exec> ? 32 : 8;
 
   std::size_t words, slots;
   Vector<Exec, const std::size_t> chunk_begins, slot_begins;
@@ -35,26 +39,29 @@ struct WordTable {
     return end < words ? end : words;
   }
   /// First word of unit `unit` of chunk `chunk`.
-  KOKKOS_FUNCTION Word unit_begin(std::size_t chunk, std::size_t unit) const {
+  KOKKOS_FUNCTION Word unit_begin(std::size_t chunk, std::size_t unit, std::size_t lane) const {
     const std::size_t in_chunk = unit * words_per_unit, slot = word_slots(chunk * words + in_chunk);
-    return {chunk, in_chunk, chunk_begins(chunk) + in_chunk * bits_per_word, slot, slot_end(chunk, slot)};
+    Word word{
+        chunk, in_chunk, lane, chunk_begins(chunk) + in_chunk * bits_per_word + lane, slot, slot_end(chunk, slot)};
+    leave_slot(word);
+    return word;
   }
   KOKKOS_FORCEINLINE_FUNCTION void advance(Word& word) const {
     ++word.in_chunk;
     word.begin += bits_per_word;
-    if (word.begin >= word.slot_end && word.begin < chunk_begins(word.chunk + 1)) find_slot(word, word.begin);
+    leave_slot(word);
   }
-  /// Elements of a word that are not padding.
+  /// Elements of a thread's share that are not padding.
   KOKKOS_FUNCTION std::size_t length(const Word& word) const {
     const std::size_t end = chunk_begins(word.chunk + 1);
-    return word.begin >= end ? 0 : end - word.begin < bits_per_word ? end - word.begin : bits_per_word;
+    return word.begin >= end ? 0 : end - word.begin < share ? end - word.begin : share;
   }
-  /// Calls work(slot, first, last) for each run of elements [first, last) of a word that lies in one slot; elements
-  /// count from the word's first.
+  /// Calls work(slot, first, last) for each run of elements [first, last) of a thread's share that lies in one slot;
+  /// elements count from the first of the share.
   template <class Work>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_slot(Word word, const Work& work) const {
-    if (word.begin + bits_per_word <= word.slot_end) {
-      work(word.slot, std::size_t{0}, bits_per_word);
+    if (word.begin + share <= word.slot_end) {
+      work(word.slot, std::size_t{0}, share);
       return;
     }
     const std::size_t count = length(word);
@@ -69,25 +76,51 @@ struct WordTable {
   KOKKOS_FUNCTION std::size_t slot_end(std::size_t chunk, std::size_t slot) const {
     return slot_begins(chunk * slots + slot + 1);
   }
+  /// Goes on to the slot of the first element, unless that is padding.
+  KOKKOS_FORCEINLINE_FUNCTION void leave_slot(Word& word) const {
+    if (word.begin >= word.slot_end && word.begin < chunk_begins(word.chunk + 1)) find_slot(word, word.begin);
+  }
   /// Goes on to the slot of element `element`.
   KOKKOS_FUNCTION void find_slot(Word& word, std::size_t element) const {
     while (word.slot_end <= element) word.slot_end = slot_end(word.chunk, ++word.slot);
   }
 };
 
-/// 32 codes into a word for each plane.
-KOKKOS_FORCEINLINE_FUNCTION void pack(const std::uint32_t* codes, int planes, std::uint32_t* words) {
+/// Calls f(word) for the words of the same runs of each of some chunks.
+template <class Exec, class F>
+void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& table, std::size_t first_chunk,
+                   std::size_t chunks, Runs runs, const F& f) {
+  const WordTable<Exec> own = table;  // a lambda on a device holds no reference
+  const std::size_t units = table.units(runs), first_unit = table.first_unit(runs);
+  for_each_unit(
+      exec, label, chunks * units, KOKKOS_LAMBDA(std::size_t unit, std::size_t lane) {
+        Word word = own.unit_begin(first_chunk + unit / units, first_unit + unit % units, lane);
+        for (const std::size_t end = own.unit_end(word); word.in_chunk < end; own.advance(word)) f(word);
+      });
+}
+
+/// The codes of a share into their bits of a word for each plane.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void pack(const Word& word, const std::uint32_t* codes, int planes, std::uint32_t* words) {
   for (int plane = 0; plane < planes; ++plane) {
-    std::uint32_t word = 0;
-    for (std::size_t j = 0; j < bits_per_word; ++j) word |= (codes[j] >> plane & 1u) << j;
-    words[plane] = word;
+    if constexpr (lanes_of_unit<Exec> == 1) {
+      std::uint32_t bits = 0;
+      for (std::size_t j = 0; j < bits_per_word; ++j) bits |= (codes[j] >> plane & 1u) << j;
+      words[plane] = bits;
+    } else {
+      store_ballot(word.lane, (codes[0] >> plane & 1u) != 0, words + plane);
+    }
   }
 }
-/// A word of each plane into 32 codes.
-KOKKOS_FORCEINLINE_FUNCTION void unpack(const std::uint32_t* words, int planes, std::uint32_t* codes) {
-  for (std::size_t j = 0; j < bits_per_word; ++j) codes[j] = 0;
+/// The bits of a share in a word of each plane into its codes.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void unpack(const Word& word, const std::uint32_t* words, int planes,
+                                        std::uint32_t* codes) {
+  constexpr std::size_t share = WordTable<Exec>::share;
+  const std::size_t first = share == bits_per_word ? 0 : word.lane;
+  for (std::size_t j = 0; j < share; ++j) codes[j] = 0;
   for (int plane = 0; plane < planes; ++plane)
-    for (std::size_t j = 0; j < bits_per_word; ++j) codes[j] |= (words[plane] >> j & 1u) << plane;
+    for (std::size_t j = 0; j < share; ++j) codes[j] |= (words[plane] >> (first + j) & 1u) << plane;
 }
 
 /// The messages of all chunks of a layout.
@@ -98,25 +131,15 @@ struct Decoder {
   std::size_t chunks, message_words;
   Vector<Exec, const std::uint32_t> messages;  ///< (chunks * message_words)
 
-  /// values(j) ← what the codes of a word stand for; padding is left out.
+  /// values(j) ← what the codes of a share stand for; padding is left out.
   KOKKOS_FORCEINLINE_FUNCTION void decode(const Word& word, float* values) const {
     const std::uint32_t* const scales = messages.data() + word.chunk * message_words;
-    std::uint32_t codes[bits_per_word];
-    unpack(scales + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
+    std::uint32_t codes[WordTable<Exec>::share];
+    unpack<Exec>(word, scales + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
     table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
       const auto group = codec.values(scales + slot * Codec::scales);
       for (std::size_t j = first; j < last; ++j) values[j] = codec.decode(group, codes[j]);
     });
-  }
-
-  /// The value of element j of a word, which is not padding.
-  KOKKOS_FORCEINLINE_FUNCTION float decode(Word word, std::size_t j) const {
-    const std::uint32_t* const scales = messages.data() + word.chunk * message_words;
-    const std::uint32_t* const planes = scales + table.slots * Codec::scales + word.in_chunk * codec.planes;
-    std::uint32_t code = 0;
-    for (int plane = 0; plane < codec.planes; ++plane) code |= (planes[plane] >> j & 1u) << plane;
-    table.find_slot(word, word.begin + j);
-    return codec.decode(codec.values(scales + word.slot * Codec::scales), code);
   }
 };
 
@@ -142,35 +165,17 @@ using AnyDecoder = std::variant<Decoder<Exec, SignCodec<SumOfMagnitudes>>, Decod
                                 Decoder<Exec, TwoValues>, Decoder<Exec, NBitCodec>>;
 
 /// Calls f(begin, count, values) for runs of elements [begin, begin + count), of at most 32, with what the messages stand for:
-/// whole words on the host, where f's loop is vectorised, and single elements on a device.
+/// whole words on the host, where f's loop is vectorised, and single elements on a device. A run of padding has count 0.
 template <class Exec, class Codec, class F>
 void for_each_decoded(const Exec& exec, const char* label, const Decoder<Exec, Codec>& decoder, const F& f) {
-  const WordTable<Exec> table = decoder.table;
-  const std::size_t units = table.units({0, table.words});
-  if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(
-        label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, decoder.chunks * units),
-        [=](std::size_t unit) {
-          Word word = table.unit_begin(unit / units, unit % units);
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            float values[bits_per_word];
-            decoder.decode(word, values);
-            const std::size_t begin = word.begin, count = table.length(word);
-            f(begin, count, values);
-          }
-        });
-  } else {
-    Kokkos::parallel_for(
-        label,
-        Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, decoder.chunks * units * bits_per_word),
-        KOKKOS_LAMBDA(std::size_t element) {
-          const std::size_t unit = element / bits_per_word, j = element % bits_per_word;
-          const Word word = table.unit_begin(unit / units, unit % units);
-          if (j >= table.length(word)) return;
-          const float value = decoder.decode(word, j);
-          f(word.begin + j, 1, &value);
-        });
-  }
+  const Decoder<Exec, Codec> own = decoder;
+  for_each_word(
+      exec, label, own.table, 0, own.chunks, {0, own.table.words}, KOKKOS_LAMBDA(const Word& word) {
+        float values[WordTable<Exec>::share];
+        own.decode(word, values);
+        const std::size_t begin = word.begin, count = own.table.length(word);
+        f(begin, count, values);
+      });
 }
 
 }  // namespace onebit::compress

@@ -1,6 +1,7 @@
 /// \file compress_test.cpp
 /// The cut of a vector, and the compressors: their kernels equal compress/reference.hpp bit for bit on every backend of
-/// the build, and so each other; with other thread counts they are run again by CTest.
+/// the build, and so each other; with other thread counts they are run again by CTest, and so they are with their words
+/// shared by lanes as on a device.
 
 #include <cmath>
 #include <limits>
@@ -306,6 +307,73 @@ TYPED_TEST(Codecs, server_equals_reference) {
       ASSERT_TRUE(test::same_bits(message, compress_ref(reference, options, server, 1, mean, residual_ref)));
       ASSERT_TRUE(test::same_bits(residual, residual_ref));
     }
+  });
+}
+
+/// The messages of all chunks: any words are codes, and the scales are random values.
+template <class Exec>
+std::vector<std::uint32_t> random_messages(const Compressor<Exec>& compressor, int seed) {
+  std::vector<std::uint32_t> messages(compressor.layout().chunks * compressor.message_words());
+  for (std::size_t word = 0; word < messages.size(); ++word)
+    messages[word] = philox(stream_key(seed, Stream::noise), word, 0).word[0];
+  for (int chunk = 0; chunk < compressor.layout().chunks; ++chunk) {
+    const auto scales = test::random_values(compressor.scale_words(), seed + chunk);
+    std::memcpy(messages.data() + chunk * compressor.message_words(), scales.data(), scales.size() * sizeof(float));
+  }
+  return messages;
+}
+
+template <class Exec>
+struct Collect {
+  Vector<Exec, float> values;
+  Vector<Exec, int> calls;
+  KOKKOS_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* decoded) const {
+    for (std::size_t j = 0; j < count; ++j) {
+      values(begin + j) = decoded[j];
+      ++calls(begin + j);
+    }
+  }
+};
+
+TYPED_TEST(Codecs, decoder_gives_each_element_once) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    if (cut.length > 5000) return;
+    const TypeParam exec;
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const auto messages = random_messages(*compressor, 40);
+    const Vector<TypeParam, float> values("OneBit::test::values", cut.length);
+    const Vector<TypeParam, int> calls("OneBit::test::calls", cut.length);
+    std::visit(
+        [&](const auto& decoder) {
+          for_each_decoded(exec, "OneBit::test::decoded", decoder, Collect<TypeParam>{values, calls});
+        },
+        compressor->decoder(test::to_device<TypeParam>(messages)));
+    fence(exec, "OneBit::test::decoded");
+    ASSERT_TRUE(test::same_bits(test::to_host(values), decompress_ref(cut.reference(), options, messages)));
+    ASSERT_EQ(test::to_host(calls), std::vector<int>(cut.length, 1));
+  });
+}
+
+// The shares are powers of two, so that products are exact and a fused multiply and add rounds as often as two operations.
+TYPED_TEST(Codecs, moving_average_equals_reference) {
+  for_each_case([](const Options& options, const Cut& cut) {
+    if (cut.length > 5000) return;
+    const LayoutRef reference = cut.reference();
+    const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
+    const auto old = random_messages(*compressor, 50);
+    const std::vector<float> old_values = decompress_ref(reference, options, old);
+    const std::vector<float> x = test::random_values(cut.length, 51);
+    std::vector<float> averaged(cut.length), residual_ref(cut.length, 0.0f);
+    for (std::size_t j = 0; j < cut.length; ++j) averaged[j] = 0.5f * old_values[j] + 0.25f * (2.0f * x[j]);
+    const Vector<TypeParam, std::uint32_t> messages("OneBit::test::messages", old.size());
+    compressor->compress(TypeParam(), {0,
+                                       cut.chunks,
+                                       test::to_device<TypeParam>(x),
+                                       compressor->no_feedback(0, cut.chunks),
+                                       messages,
+                                       {0.5f, 0.25f, 2.0f, test::to_device<TypeParam>(old)}});
+    ASSERT_TRUE(test::same_bits(test::to_host(messages),
+                                compress_ref(reference, options, 0, cut.chunks, averaged, residual_ref)));
   });
 }
 
