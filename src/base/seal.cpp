@@ -3,39 +3,21 @@
 
 #include "base/seal.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 
 namespace onebit {
 namespace {
 
 constexpr char magic[] = "OneBit sealed file 1\n";
-
-/// A file descriptor.
-class Descriptor {
-public:
-  Descriptor(const std::string& path, int flags) : m_id(::open(path.c_str(), flags | O_CLOEXEC)) {}
-  ~Descriptor() {
-    if (m_id >= 0) ::close(m_id);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  operator int() const { return m_id; }
-
-private:
-  int m_id;
-};
 
 struct Seal {
   std::uint64_t size, checksum;
@@ -51,24 +33,8 @@ std::string text_of(const Seal& seal) {
   return padded + "\n";
 }
 
-RunError unwritable(const std::string& path) {
-  return {path, std::string("the file could not be written: ") + std::strerror(errno),
-          "check the directory, its permissions and the free space"};
-}
 InputError damaged(const std::string& path, const std::string& what) {
   return {path, "this file is damaged: " + what, "use an earlier checkpoint, or write it again"};
-}
-
-/// Reads up to `count` bytes at `offset`; fewer at the end of the file.
-std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::size_t count) {
-  std::size_t done = 0;
-  while (done < count) {
-    const ssize_t got = ::pread(file, bytes + done, count - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  return done;
 }
 
 /// The first bytes of a file; empty where it cannot be read.
@@ -104,16 +70,20 @@ Seal read_seal(const std::string& path) {
   return seal;
 }
 
-/// What rank `rank` of `ranks` adds to the checksum: Σ of hash_term over every ranks-th block of the 64-bit words behind
-/// the seal, the last one filled up with zeros.
-std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int rank, int ranks) {
+void check_checksum(const std::string& path, const Seal& seal, std::uint64_t checksum) {
+  if (checksum != seal.checksum) throw damaged(path, "its bytes do not have the checksum that it was sealed with");
+}
+
+}  // namespace
+
+std::uint64_t checksum_part(const std::string& path, int part, int parts) {
   constexpr std::size_t block_words = std::size_t{1} << 19;  // 4 MiB
   constexpr std::size_t block_bytes = block_words * sizeof(std::uint64_t);
+  const std::uint64_t size = size_of(path), bytes = size > seal_bytes ? size - seal_bytes : 0;
   const Descriptor file(path, O_RDONLY);
-  const std::uint64_t bytes = size > seal_bytes ? size - seal_bytes : 0;
   std::vector<std::uint64_t> words(std::min<std::uint64_t>(block_words, bytes / sizeof(std::uint64_t) + 1));
   std::uint64_t sum = 0;
-  for (std::uint64_t at = block_bytes * rank; at < bytes; at += block_bytes * ranks) {
+  for (std::uint64_t at = block_bytes * part; at < bytes; at += block_bytes * parts) {
     const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes - at));
     const std::size_t used = (count + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
     words[used - 1] = 0;
@@ -126,44 +96,17 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
   return sum;
 }
 
-void check_checksum(const std::string& path, const Seal& seal, std::uint64_t checksum) {
-  if (checksum != seal.checksum) throw damaged(path, "its bytes do not have the checksum that it was sealed with");
-}
-
-}  // namespace
-
-void sync_to_disk(const std::string& path) {
-  const Descriptor file(path, O_RDONLY);
-  if (file < 0 || ::fsync(file) != 0) throw unwritable(path);
-}
-
-void seal(const Communicator& communicator, const std::string& path) {
-  const bool root = communicator.rank() == 0;
-  Seal seal{};
-  // Every host has pages of its own to write.
-  communicator.collectively([&] {
-    sync_to_disk(path);
-    if (root) seal.size = size_of(path);
-  });
-  seal.size = communicator.sum(seal.size);
-  communicator.collectively(
-      [&] { seal.checksum = checksum_share(path, seal.size, communicator.rank(), communicator.size()); });
-  seal.checksum = communicator.sum(seal.checksum);
-  communicator.collectively([&] {
-    if (!root) return;
-    const Descriptor file(path, O_WRONLY);
-    const std::string text = text_of(seal);
-    if (file < 0 || ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-        ::fsync(file) != 0)
-      throw unwritable(path);
-  });
+void write_seal(const std::string& path, std::uint64_t checksum) {
+  const std::string text = text_of({size_of(path), checksum});
+  const Descriptor file(path, O_WRONLY);
+  if (file < 0 || !write_at(file, 0, text.data(), text.size()) || ::fsync(file) != 0) throw unwritable(path, errno);
 }
 
 bool is_sealed(const std::string& path) { return first_bytes(path).rfind(magic, 0) == 0; }
 
 void verify_seal(const std::string& path) {
   const Seal seal = read_seal(path);
-  check_checksum(path, seal, checksum_share(path, seal.size, 0, 1));
+  check_checksum(path, seal, checksum_part(path, 0, 1));
 }
 
 void verify_seal(const Communicator& communicator, const std::string& path) {
@@ -171,7 +114,7 @@ void verify_seal(const Communicator& communicator, const std::string& path) {
   std::uint64_t checksum = 0;
   communicator.collectively([&] {
     seal = read_seal(path);
-    checksum = checksum_share(path, seal.size, communicator.rank(), communicator.size());
+    checksum = checksum_part(path, communicator.rank(), communicator.size());
   });
   checksum = communicator.sum(checksum);
   communicator.collectively([&] { check_checksum(path, seal, checksum); });

@@ -6,6 +6,7 @@
 /// the library. So a sealed file is verified, all of it, before the library opens it.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "base/mpi.hpp"
@@ -15,10 +16,13 @@ namespace onebit {
 /// Length of the seal, the least that HDF5 allows for a user block.
 inline constexpr std::size_t seal_bytes = 512;
 
-/// Seals a complete file whose first `seal_bytes` bytes are free for it: brings what the ranks wrote to the disk, adds up
-/// the checksum, each rank over a share, and writes the seal, which is on the disk too at the end. Collective.
-/// \throws AgreedError
-void seal(const Communicator& communicator, const std::string& path);
+/// Part `part` of `parts` of the checksum of a complete file, which is the sum of all of them: ranks share the reading.
+/// \throws InputError, RunError for a file that cannot be read
+std::uint64_t checksum_part(const std::string& path, int part, int parts);
+
+/// Seals a complete file whose first `seal_bytes` bytes are free for it. It is on the disk at the end, all of it that this
+/// host wrote. \throws RunError
+void write_seal(const std::string& path, std::uint64_t checksum);
 
 /// Whether a file begins as a sealed one does; false for one that cannot be read.
 bool is_sealed(const std::string& path);
@@ -28,8 +32,5 @@ bool is_sealed(const std::string& path);
 /// \throws InputError (AgreedError, where collective) for a file that is damaged, truncated or not sealed
 void verify_seal(const std::string& path);
 void verify_seal(const Communicator& communicator, const std::string& path);
-
-/// Waits until a file, or the entries of a directory, are on the disk. \throws RunError
-void sync_to_disk(const std::string& path);
 
 }  // namespace onebit
