@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "comm/allreduce.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
 #include "train/averaging.hpp"
@@ -302,9 +303,10 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"batch", input.train.batch}};
 }
 
+/// Sets up what trains, and takes the steps.
 template <class Exec>
-ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator,
-                 Checkpoints& checkpoints, const StopSignal& stop_signal) {
+ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communicator& communicator,
+                     Checkpoints& checkpoints, const StopSignal& stop_signal) {
   const ViewMemory view_memory;
   const int rank = communicator.rank(), ranks = communicator.size();
   // Measured here by every rank, before any of them has taken its share.
@@ -404,6 +406,11 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
       if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
         abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
       record.skipped = true;
+      // A run ends with the same parameters everywhere, whatever its last step was.
+      if (step == input.train.steps && !state.synchronised) {
+        comm::average(exec, *transport, ranks, x, record.times);
+        state.synchronised = true;
+      }
     }
     record.seconds = watch.seconds();
     record.step = step;
@@ -483,7 +490,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   });
   Checkpoints checkpoints(input, communicator);
   try {
-    return train(exec, input, communicator, checkpoints, stop_signal);
+    return run_steps(exec, input, communicator, checkpoints, stop_signal);
   } catch (const AgreedError&) {
     // All ranks are here, so the last checkpoint need not be lost with the run.
     try {

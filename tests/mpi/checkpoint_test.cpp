@@ -290,6 +290,30 @@ TEST(Checkpoint, restart_after_a_skipped_step_and_at_the_last_one) {
   }
 }
 
+// Replicas are apart when the step that would average them is left out.
+TEST(Checkpoint, replicas_are_averaged_where_the_last_step_is_skipped) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::size_t n = world.size();
+  for (const std::string algorithm : {"local_sgd", "local_momentum_sgd", "adam_lazy_variance", "zero_one_adam"}) {
+    const std::string output = scratch / algorithm;
+    train::train(Exec(),
+                 make_input(output, {"optimizer.algorithm=" + algorithm, "checkpoint.every=23", "faults.kind=nan",
+                                     "faults.step=24", "optimizer.on_nonfinite=skip", "run.dump_parameters=end.h5"}),
+                 world);
+    const ArrayReader before(output + checkpoint_of(23)), end(output + "/end.h5");
+    ASSERT_EQ(before.shape("parameters").size(), n > 1 ? 2u : 1u) << algorithm << " is not apart at step 23";
+    ASSERT_EQ(end.shape("parameters"), std::vector<std::size_t>{parameters}) << algorithm;
+    std::vector<double> mean(parameters);
+    for (std::size_t rank = 0; rank < n; ++rank) {
+      const std::vector<float> one = row(before, "parameters", rank);
+      for (long i = 0; i < parameters; ++i) mean[i] += one[i] / static_cast<double>(n);
+    }
+    const std::vector<float> averaged = row(end, "parameters", 0);
+    for (long i = 0; i < parameters; ++i) EXPECT_NEAR(averaged[i], mean[i], 1e-6) << algorithm << ", element " << i;
+  }
+}
+
 // From n ranks to n': what differs from rank to rank becomes its mean over the n, on each of the n', so (1/n) Σ δ_i stays;
 // what is one vector for all, the server residual among them, keeps its bits.
 TEST(Checkpoint, another_number_of_ranks_keeps_means_and_shared_vectors) {
