@@ -43,9 +43,11 @@ public:
     lock.unlock();
     if (!memory) memory = allocate(block_bytes);
     fill(memory.get());
-    lock.lock();
-    m_filled.push({place, bytes, std::move(memory)});
-    m_changed.notify_all();
+    push({place, bytes, static_cast<const char*>(memory.get()), memory});
+  }
+  /// The same of bytes that stay where they are until all is written.
+  void write(std::uint64_t place, std::size_t bytes, const void* from) {
+    push({place, bytes, static_cast<const char*>(from), nullptr});
   }
 
   /// Nothing follows. \param abandons what is not written yet need not be
@@ -56,8 +58,8 @@ public:
     m_changed.notify_all();
   }
 
-  /// Writes what comes until nothing follows; the other thread. \throws RunError at the end for what could not be written
-  void write_to(const std::string& path) {
+  /// Writes what comes until nothing follows; the other thread. Ranks of the same `host` take turns. \throws RunError at the end for what could not be written
+  void write_to(const std::string& path, int host) {
     const Descriptor file(path, O_WRONLY);
     int error = file < 0 ? errno : 0;
     for (std::unique_lock<std::mutex> lock(m_mutex);;) {
@@ -68,11 +70,13 @@ public:
       if (m_abandoned) error = ECANCELED;
       lock.unlock();
       // After an error, blocks are taken all the same, as the other thread waits for them.
-      if (error == 0 && !write_at(file, block.place, static_cast<const char*>(block.memory.get()), block.bytes))
-        error = errno;
+      if (error == 0) {
+        const FileTurn turn(file, host);
+        if (!write_at(file, block.place, block.from, block.bytes)) error = errno;
+      }
       ++m_written;
       lock.lock();
-      m_free.push_back(std::move(block.memory));
+      if (block.memory) m_free.push_back(std::move(block.memory));
       m_changed.notify_all();
     }
     if (error == 0 && ::fsync(file) != 0) error = errno;
@@ -87,8 +91,15 @@ private:
   struct Filled {
     std::uint64_t place;
     std::size_t bytes;
-    std::shared_ptr<void> memory;
+    const char* from;
+    std::shared_ptr<void> memory;  ///< null where it is not a block's
   };
+
+  void push(Filled block) {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_filled.push(std::move(block));
+    m_changed.notify_all();
+  }
 
   std::mutex m_mutex;
   std::condition_variable m_changed;
@@ -102,6 +113,7 @@ private:
 SealedWriter::SealedWriter(const Communicator& communicator, bool background)
     : m_communicator(communicator),
       m_background(background),
+      m_host(communicator.hosts()[communicator.rank()]),
       m_ranks_of_host(communicator.local_size()),
       m_blocks(std::make_unique<Blocks>()) {}
 
@@ -116,14 +128,19 @@ void SealedWriter::begin(const std::string& path, const std::vector<Piece>& piec
   m_partial = path + ".partial";
   m_completed = std::move(completed);
   m_stage = Stage::writing;
+  for (const Piece& piece : pieces)
+    if (piece.memory) m_in_place.push_back(piece.memory);
   try {
     m_communicator.collectively([&] {
       m_blocks->open(most_blocks());
-      start([this] { m_blocks->write_to(m_partial); });
+      start([this] { m_blocks->write_to(m_partial, m_host); });
       for (const Piece& piece : pieces)
         for (std::size_t first = 0; first < piece.bytes; first += block_bytes) {
           const std::size_t count = std::min(block_bytes, piece.bytes - first);
-          m_blocks->write(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
+          if (piece.memory)
+            m_blocks->write(piece.place + first, count, static_cast<const char*>(piece.memory.get()) + first);
+          else
+            m_blocks->write(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
           Activity::goes_on();
         }
       m_blocks->close();
@@ -145,6 +162,7 @@ void SealedWriter::advance() {
     m_communicator.collectively([&] { wait(); });
     if (m_stage == Stage::writing) {
       m_stage = Stage::checksum;
+      m_in_place.clear();
       m_communicator.collectively([&] {
         start([this] { m_checksum = checksum_part(m_partial, m_communicator.rank(), m_communicator.size()); });
       });
@@ -202,6 +220,7 @@ void SealedWriter::drop() {
   m_blocks->close(true);
   if (m_task.valid()) m_task.wait();
   m_task = {};
+  m_in_place.clear();
   m_communicator.barrier();  // no thread writes any more
   if (m_communicator.rank() == 0) std::remove(m_partial.c_str());
   m_stage = Stage::none;

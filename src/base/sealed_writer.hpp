@@ -26,6 +26,9 @@ public:
     std::size_t bytes;
     /// Copies [first, first + count) of them to `to`.
     std::function<void(std::size_t first, std::size_t count, void* to)> copy;
+    /// Where they are, if nobody changes them before all are written: then they are not copied. Let go of by the calling
+    /// thread.
+    std::shared_ptr<const void> memory = {};
   };
   /// How blocks of memory between the pieces and the file are made.
   using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
@@ -47,6 +50,7 @@ public:
   /// \throws AgreedError for the file, which is removed
   void begin(const std::string& path, const std::vector<Piece>& pieces, const Allocate& allocate,
              std::function<void()> completed);
+  bool is_background() const { return m_background; }
   /// Whether there is a file that is not complete; the same on all ranks.
   bool is_under_way() const { return m_stage != Stage::none; }
   /// Whether this rank is through with its stage of the file that is under way. `advance` waits for no disk once all are.
@@ -67,8 +71,9 @@ private:
 
   const Communicator& m_communicator;
   const bool m_background;
-  const int m_ranks_of_host;
+  const int m_host, m_ranks_of_host;
   std::unique_ptr<Blocks> m_blocks;  ///< outlives the task
+  std::vector<std::shared_ptr<const void>> m_in_place;
   std::string m_path, m_partial;
   std::function<void()> m_completed;
   Stage m_stage = Stage::none;

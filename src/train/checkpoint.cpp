@@ -95,14 +95,23 @@ public:
     m_file.dataset(name, ArrayWriter::Type::real32,
                    is_matrix ? std::vector<std::size_t>{part.rows, m_length} : std::vector<std::size_t>{m_length});
     const std::size_t first = (is_matrix ? part.row * m_length : 0) + part.begin;
-    m_pieces.push_back(
-        {m_file.place() + first * sizeof(float), (part.end - part.begin) * sizeof(float), Copy{this->exec(), values}});
+    m_parts.push_back({m_file.place() + first * sizeof(float), block(values, 0, part.end - part.begin)});
   }
 
-  const std::vector<SealedWriter::Piece>& pieces() const { return m_pieces; }
+  /// What the rank has to write, once all state is handed over. \param waits the run does, so that vectors do not change
+  std::vector<SealedWriter::Piece> pieces(bool waits) const {
+    std::vector<SealedWriter::Piece> all;
+    for (const auto& [place, values] : m_parts) {
+      // What was made for the archive is nobody else's by now.
+      const bool stays = waits || values.use_count() == 1;
+      SealedWriter::Piece piece = {place, values.extent(0) * sizeof(float), Copy{this->exec(), values}};
+      if (is_host<Exec> && stays) piece.memory = {values.data(), [kept = values](const void*) {}};
+      all.push_back(std::move(piece));
+    }
+    return all;
+  }
 
 private:
-  /// Keeps the vector until it is copied.
   struct Copy {
     Exec exec;
     Vector<Exec, float> values;
@@ -116,7 +125,7 @@ private:
   std::size_t m_rank, m_ranks, m_length;
   std::string m_path;
   ArrayWriter& m_file;
-  std::vector<SealedWriter::Piece> m_pieces;
+  std::vector<std::pair<std::uint64_t, Vector<Exec, float>>> m_parts;  ///< with their places in the file
 };
 
 /// Memory of a block that copies fast from an execution space.
@@ -355,7 +364,7 @@ void begin_checkpoint(const Exec& exec, const Communicator& communicator, const 
     archive(saver, run);
     // HDF5 1.10 does not survive a disk that fills up beneath it, so it is through before vectors are written.
     file.close();
-    writer.begin(path, saver.pieces(), allocate_block<Exec>, std::move(completed));
+    writer.begin(path, saver.pieces(!writer.is_background()), allocate_block<Exec>, std::move(completed));
   } catch (const AgreedError&) {
     if (communicator.rank() == 0) std::remove(partial.c_str());
     throw;
