@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "base/activity.hpp"
@@ -70,30 +71,84 @@ Seal read_seal(const std::string& path) {
   return seal;
 }
 
+constexpr std::uint64_t word_bytes = sizeof(std::uint64_t);
+
+/// The first place at or behind `place` where a word begins.
+std::uint64_t next_word(std::uint64_t place) {
+  return seal_bytes + (place - seal_bytes + word_bytes - 1) / word_bytes * word_bytes;
+}
+
+/// Σ hash_term over words that begin at `place` of the file.
+std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t place) {
+  const std::uint64_t first = (place - seal_bytes) / word_bytes;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes + i * word_bytes, word_bytes);
+    sum += hash_term(word, first + i);
+  }
+  return sum;
+}
+
+constexpr std::size_t block_bytes = std::size_t{1} << 22;
+
+/// Checksums of parts of a file that begin with a word and end with one, or with the file: its last word is filled up with
+/// zeros.
+class FileSum {
+public:
+  explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {}
+  std::uint64_t operator()(std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t at = begin; at < end; at += block_bytes) {
+      const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, end - at));
+      const std::size_t words = (count + word_bytes - 1) / word_bytes;
+      m_bytes.resize(std::max(m_bytes.size(), words * word_bytes));
+      std::fill_n(m_bytes.begin() + (words - 1) * word_bytes, word_bytes, '\0');
+      if (m_file < 0 || read_at(m_file, at, m_bytes.data(), count) != count)
+        throw RunError(m_path, "the file could not be read to its end", "check its file system");
+      Activity::goes_on();
+      sum += sum_words(m_bytes.data(), words, at);
+    }
+    return sum;
+  }
+
+private:
+  std::string m_path;
+  Descriptor m_file;
+  std::vector<char> m_bytes;
+};
+
+/// Rank `rank` of `ranks`'s part of the checksum: of every ranks-th block.
+std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int rank, int ranks) {
+  FileSum sum(path);
+  std::uint64_t total = 0;
+  for (std::uint64_t at = seal_bytes + block_bytes * rank; at < size; at += block_bytes * ranks)
+    total += sum(at, std::min(at + block_bytes, size));
+  return total;
+}
+
 void check_checksum(const std::string& path, const Seal& seal, std::uint64_t checksum) {
   if (checksum != seal.checksum) throw damaged(path, "its bytes do not have the checksum that it was sealed with");
 }
 
 }  // namespace
 
-std::uint64_t checksum_part(const std::string& path, int part, int parts) {
-  constexpr std::size_t block_words = std::size_t{1} << 19;  // 4 MiB
-  constexpr std::size_t block_bytes = block_words * sizeof(std::uint64_t);
-  const std::uint64_t size = size_of(path), bytes = size > seal_bytes ? size - seal_bytes : 0;
-  const Descriptor file(path, O_RDONLY);
-  std::vector<std::uint64_t> words(std::min<std::uint64_t>(block_words, bytes / sizeof(std::uint64_t) + 1));
-  std::uint64_t sum = 0;
-  for (std::uint64_t at = block_bytes * part; at < bytes; at += block_bytes * parts) {
-    const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes - at));
-    const std::size_t used = (count + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
-    words[used - 1] = 0;
-    if (file < 0 || read_at(file, seal_bytes + at, reinterpret_cast<char*>(words.data()), count) != count)
-      throw RunError(path, "the file could not be read to its end", "check its file system");
-    const std::uint64_t first = at / sizeof(std::uint64_t);
-    Activity::goes_on();
-    for (std::size_t i = 0; i < used; ++i) sum += hash_term(words[i], first + i);
+std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t count) {
+  const std::uint64_t skipped = next_word(place) - place;
+  return skipped < count ? sum_words(bytes + skipped, (count - skipped) / word_bytes, place + skipped) : 0;
+}
+
+std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts) {
+  std::sort(parts.begin(), parts.end());
+  FileSum sum(path);
+  std::uint64_t total = 0, at = seal_bytes;
+  for (const auto& [begin, end] : parts) {
+    const std::uint64_t first = next_word(begin), last = next_word(end - (word_bytes - 1));  // of its whole words
+    if (first >= last) continue;
+    total += sum(at, first);
+    at = last;
   }
-  return sum;
+  return total + sum(at, size_of(path));
 }
 
 void write_seal(const std::string& path, std::uint64_t checksum) {
@@ -106,7 +161,7 @@ bool is_sealed(const std::string& path) { return first_bytes(path).rfind(magic, 
 
 void verify_seal(const std::string& path) {
   const Seal seal = read_seal(path);
-  check_checksum(path, seal, checksum_part(path, 0, 1));
+  check_checksum(path, seal, checksum_share(path, seal.size, 0, 1));
 }
 
 void verify_seal(const Communicator& communicator, const std::string& path) {
@@ -114,7 +169,7 @@ void verify_seal(const Communicator& communicator, const std::string& path) {
   std::uint64_t checksum = 0;
   communicator.collectively([&] {
     seal = read_seal(path);
-    checksum = checksum_part(path, communicator.rank(), communicator.size());
+    checksum = checksum_share(path, seal.size, communicator.rank(), communicator.size());
   });
   checksum = communicator.sum(checksum);
   communicator.collectively([&] { check_checksum(path, seal, checksum); });

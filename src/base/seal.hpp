@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/mpi.hpp"
 
@@ -16,9 +18,12 @@ namespace onebit {
 /// Length of the seal, the least that HDF5 allows for a user block.
 inline constexpr std::size_t seal_bytes = 512;
 
-/// Part `part` of `parts` of the checksum of a complete file, which is the sum of all of them: ranks share the reading.
+/// What bytes that are written at `place` add to the checksum of a file: its words that are whole among them.
+std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t count);
+/// What all else adds to the checksum of a complete file. \param parts places [begin, end) of the bytes that `checksum_of`
+/// was told of, each time a whole part
 /// \throws InputError, RunError for a file that cannot be read
-std::uint64_t checksum_part(const std::string& path, int part, int parts);
+std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts);
 
 /// Seals a complete file whose first `seal_bytes` bytes are free for it. It is on the disk at the end, all of it that this
 /// host wrote. \throws RunError

@@ -15,9 +15,9 @@
 
 namespace onebit {
 
-/// One file at a time, in three stages, in each of which a thread of every rank works alone, without MPI: all ranks write
-/// their pieces and bring them to the disk; all add up the checksum; rank 0 seals the file and gives it its name. The
-/// calling threads agree on when all are through with a stage, and on what went wrong in it.
+/// One file at a time, in two stages, in which threads work alone, without MPI: all ranks write their pieces, add up the
+/// checksum and bring them to the disk; rank 0 seals the file and gives it its name. The calling threads agree on when all
+/// are through with a stage, and on what went wrong in it.
 class SealedWriter {
 public:
   /// Bytes of the file that this rank has.
@@ -61,10 +61,11 @@ public:
   void complete();
 
 private:
-  enum class Stage { none, writing, checksum, sealing };
+  enum class Stage { none, writing, sealing };
   class Blocks;
 
   std::size_t most_blocks() const;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> all_places() const;
   void start(std::function<void()> work);
   void wait();
   void drop();
@@ -77,7 +78,7 @@ private:
   std::string m_path, m_partial;
   std::function<void()> m_completed;
   Stage m_stage = Stage::none;
-  std::uint64_t m_checksum = 0;  ///< of this rank's part; written by the task
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> m_places;  ///< [begin, end) of this rank's pieces
   std::future<void> m_task;
 };
 
