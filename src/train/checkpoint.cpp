@@ -112,12 +112,13 @@ public:
   }
 
 private:
+  /// Bytes, because blocks end where words of the file do, and these are not where its floats are.
   struct Copy {
     Exec exec;
     Vector<Exec, float> values;
     void operator()(std::size_t first, std::size_t count, void* to) const {
-      const HostVector<float> host(static_cast<float*>(to), count / sizeof(float));
-      Kokkos::deep_copy(exec, host, block(values, first / sizeof(float), host.extent(0)));
+      const Vector<Exec, char> from(reinterpret_cast<char*>(values.data()) + first, count);
+      Kokkos::deep_copy(exec, HostVector<char>(static_cast<char*>(to), count), from);
       fence(exec, "OneBit::train::checkpoint");
     }
   };
