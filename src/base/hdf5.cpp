@@ -315,6 +315,12 @@ void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vecto
   m_handles->good = m_handles->good && selected && written;
 }
 
+std::uint64_t ArrayWriter::place() const {
+  const haddr_t place = m_handles->data >= 0 ? H5Dget_offset(m_handles->data) : HADDR_UNDEF;
+  m_handles->good = m_handles->good && place != HADDR_UNDEF;
+  return place;
+}
+
 void ArrayWriter::text(const std::string& name, const std::string& text) {
   const bool root = m_communicator.rank() == 0;
   const std::uint64_t length = m_communicator.sum(root ? static_cast<std::uint64_t>(text.size()) : 0);

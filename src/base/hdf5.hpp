@@ -3,6 +3,7 @@
 /// Array files (HDF5): gradients for replay, checkpoints.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,9 @@ public:
   /// Writes the block at `offset` of `extent` elements in each dimension, row-major. Not collective.
   void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const float* values);
   void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const double* values);
+  /// The byte of the file at which the elements of the dataset that was made last begin, row-major: once the file is
+  /// closed they may be written there, whatever thread and rank it is. Not collective.
+  std::uint64_t place() const;
   /// Writes rank 0's text as a dataset.
   void text(const std::string& name, const std::string& text);
   /// Completes the file. \throws AgreedError when anything could not be written

@@ -3,39 +3,22 @@
 
 #include "base/seal.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <vector>
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "base/hash.hpp"
 
 namespace onebit {
 namespace {
 
 constexpr char magic[] = "OneBit sealed file 1\n";
-
-/// A file descriptor.
-class Descriptor {
-public:
-  Descriptor(const std::string& path, int flags) : m_id(::open(path.c_str(), flags | O_CLOEXEC)) {}
-  ~Descriptor() {
-    if (m_id >= 0) ::close(m_id);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  operator int() const { return m_id; }
-
-private:
-  int m_id;
-};
 
 struct Seal {
   std::uint64_t size, checksum;
@@ -51,24 +34,8 @@ std::string text_of(const Seal& seal) {
   return padded + "\n";
 }
 
-RunError unwritable(const std::string& path) {
-  return {path, std::string("the file could not be written: ") + std::strerror(errno),
-          "check the directory, its permissions and the free space"};
-}
 InputError damaged(const std::string& path, const std::string& what) {
   return {path, "this file is damaged: " + what, "use an earlier checkpoint, or write it again"};
-}
-
-/// Reads up to `count` bytes at `offset`; fewer at the end of the file.
-std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::size_t count) {
-  std::size_t done = 0;
-  while (done < count) {
-    const ssize_t got = ::pread(file, bytes + done, count - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  return done;
 }
 
 /// The first bytes of a file; empty where it cannot be read.
@@ -104,26 +71,60 @@ Seal read_seal(const std::string& path) {
   return seal;
 }
 
-/// What rank `rank` of `ranks` adds to the checksum: Σ of hash_term over every ranks-th block of the 64-bit words behind
-/// the seal, the last one filled up with zeros.
-std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int rank, int ranks) {
-  constexpr std::size_t block_words = std::size_t{1} << 19;  // 4 MiB
-  constexpr std::size_t block_bytes = block_words * sizeof(std::uint64_t);
-  const Descriptor file(path, O_RDONLY);
-  const std::uint64_t bytes = size > seal_bytes ? size - seal_bytes : 0;
-  std::vector<std::uint64_t> words(std::min<std::uint64_t>(block_words, bytes / sizeof(std::uint64_t) + 1));
+constexpr std::uint64_t word_bytes = sizeof(std::uint64_t);
+
+/// The first place at or behind `place` where a word begins.
+std::uint64_t next_word(std::uint64_t place) {
+  return seal_bytes + (place - seal_bytes + word_bytes - 1) / word_bytes * word_bytes;
+}
+
+/// Σ hash_term over words that begin at `place` of the file.
+std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t place) {
+  const std::uint64_t first = (place - seal_bytes) / word_bytes;
   std::uint64_t sum = 0;
-  for (std::uint64_t at = block_bytes * rank; at < bytes; at += block_bytes * ranks) {
-    const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, bytes - at));
-    const std::size_t used = (count + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
-    words[used - 1] = 0;
-    if (file < 0 || read_at(file, seal_bytes + at, reinterpret_cast<char*>(words.data()), count) != count)
-      throw RunError(path, "the file could not be read to its end", "check its file system");
-    const std::uint64_t first = at / sizeof(std::uint64_t);
-    Activity::goes_on();
-    for (std::size_t i = 0; i < used; ++i) sum += hash_term(words[i], first + i);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes + i * word_bytes, word_bytes);
+    sum += hash_term(word, first + i);
   }
   return sum;
+}
+
+constexpr std::size_t block_bytes = std::size_t{1} << 22;
+
+/// Checksums of parts of a file that begin with a word and end with one, or with the file: its last word is filled up with
+/// zeros.
+class FileSum {
+public:
+  explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {}
+  std::uint64_t operator()(std::uint64_t begin, std::uint64_t end) {
+    std::uint64_t sum = 0;
+    for (std::uint64_t at = begin; at < end; at += block_bytes) {
+      const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, end - at));
+      const std::size_t words = (count + word_bytes - 1) / word_bytes;
+      m_bytes.resize(std::max(m_bytes.size(), words * word_bytes));
+      std::fill_n(m_bytes.begin() + (words - 1) * word_bytes, word_bytes, '\0');
+      if (m_file < 0 || read_at(m_file, at, m_bytes.data(), count) != count)
+        throw RunError(m_path, "the file could not be read to its end", "check its file system");
+      Activity::goes_on();
+      sum += sum_words(m_bytes.data(), words, at);
+    }
+    return sum;
+  }
+
+private:
+  std::string m_path;
+  Descriptor m_file;
+  std::vector<char> m_bytes;
+};
+
+/// Rank `rank` of `ranks`'s part of the checksum: of every ranks-th block.
+std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int rank, int ranks) {
+  FileSum sum(path);
+  std::uint64_t total = 0;
+  for (std::uint64_t at = seal_bytes + block_bytes * rank; at < size; at += block_bytes * ranks)
+    total += sum(at, std::min(at + block_bytes, size));
+  return total;
 }
 
 void check_checksum(const std::string& path, const Seal& seal, std::uint64_t checksum) {
@@ -132,31 +133,28 @@ void check_checksum(const std::string& path, const Seal& seal, std::uint64_t che
 
 }  // namespace
 
-void sync_to_disk(const std::string& path) {
-  const Descriptor file(path, O_RDONLY);
-  if (file < 0 || ::fsync(file) != 0) throw unwritable(path);
+std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t count) {
+  const std::uint64_t skipped = next_word(place) - place;
+  return skipped < count ? sum_words(bytes + skipped, (count - skipped) / word_bytes, place + skipped) : 0;
 }
 
-void seal(const Communicator& communicator, const std::string& path) {
-  const bool root = communicator.rank() == 0;
-  Seal seal{};
-  // Every host has pages of its own to write.
-  communicator.collectively([&] {
-    sync_to_disk(path);
-    if (root) seal.size = size_of(path);
-  });
-  seal.size = communicator.sum(seal.size);
-  communicator.collectively(
-      [&] { seal.checksum = checksum_share(path, seal.size, communicator.rank(), communicator.size()); });
-  seal.checksum = communicator.sum(seal.checksum);
-  communicator.collectively([&] {
-    if (!root) return;
-    const Descriptor file(path, O_WRONLY);
-    const std::string text = text_of(seal);
-    if (file < 0 || ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-        ::fsync(file) != 0)
-      throw unwritable(path);
-  });
+std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts) {
+  std::sort(parts.begin(), parts.end());
+  FileSum sum(path);
+  std::uint64_t total = 0, at = seal_bytes;
+  for (const auto& [begin, end] : parts) {
+    const std::uint64_t first = next_word(begin), last = next_word(end - (word_bytes - 1));  // of its whole words
+    if (first >= last) continue;
+    total += sum(at, first);
+    at = last;
+  }
+  return total + sum(at, size_of(path));
+}
+
+void write_seal(const std::string& path, std::uint64_t checksum) {
+  const std::string text = text_of({size_of(path), checksum});
+  const Descriptor file(path, O_WRONLY);
+  if (file < 0 || !write_at(file, 0, text.data(), text.size()) || ::fsync(file) != 0) throw unwritable(path, errno);
 }
 
 bool is_sealed(const std::string& path) { return first_bytes(path).rfind(magic, 0) == 0; }

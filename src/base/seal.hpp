@@ -6,7 +6,10 @@
 /// the library. So a sealed file is verified, all of it, before the library opens it.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/mpi.hpp"
 
@@ -15,10 +18,16 @@ namespace onebit {
 /// Length of the seal, the least that HDF5 allows for a user block.
 inline constexpr std::size_t seal_bytes = 512;
 
-/// Seals a complete file whose first `seal_bytes` bytes are free for it: brings what the ranks wrote to the disk, adds up
-/// the checksum, each rank over a share, and writes the seal, which is on the disk too at the end. Collective.
-/// \throws AgreedError
-void seal(const Communicator& communicator, const std::string& path);
+/// What bytes that are written at `place` add to the checksum of a file: its words that are whole among them.
+std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t count);
+/// What all else adds to the checksum of a complete file. \param parts places [begin, end) of the bytes that `checksum_of`
+/// was told of, each time a whole part
+/// \throws InputError, RunError for a file that cannot be read
+std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts);
+
+/// Seals a complete file whose first `seal_bytes` bytes are free for it. It is on the disk at the end, all of it that this
+/// host wrote. \throws RunError
+void write_seal(const std::string& path, std::uint64_t checksum);
 
 /// Whether a file begins as a sealed one does; false for one that cannot be read.
 bool is_sealed(const std::string& path);
@@ -28,8 +37,5 @@ bool is_sealed(const std::string& path);
 /// \throws InputError (AgreedError, where collective) for a file that is damaged, truncated or not sealed
 void verify_seal(const std::string& path);
 void verify_seal(const Communicator& communicator, const std::string& path);
-
-/// Waits until a file, or the entries of a directory, are on the disk. \throws RunError
-void sync_to_disk(const std::string& path);
 
 }  // namespace onebit

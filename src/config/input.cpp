@@ -483,6 +483,10 @@ std::vector<Section> keys(Input& in) {
     key.text("directory", in.checkpoint.directory,
              "Directory for them; a relative name is taken inside `run.output`; made if missing.");
     key.integer("keep", in.checkpoint.keep, 1, unbounded, "How many of the last ones are kept.");
+    key.flag("background", in.checkpoint.background,
+             "Whether training goes on while one is written, from copies that each rank makes in host memory "
+             "(docs/checkpoint.md says how much; where half of what is free is less, the run waits for the rest). "
+             "`false` waits for the disk. The files are the same.");
     key.text(
         "restart", in.checkpoint.restart,
         "`none`: begin at step 1. `auto`: go on from the newest checkpoint in `directory` that is not damaged, and "

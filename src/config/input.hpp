@@ -107,6 +107,7 @@ struct Input {
     int every = 0;
     std::string directory = "checkpoints";
     int keep = 2;
+    bool background = true;
     std::string restart = "none";
     std::string initialize_from;
   } checkpoint;

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
 #include "base/seal.hpp"
+#include "base/sealed_writer.hpp"
 #include "base/timer.hpp"
 #include "train/build_info.hpp"
 
@@ -24,8 +25,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Elements that are handed to HDF5 at once (16 MiB), and of the one host buffer that device memory goes through.
-constexpr std::size_t block_length = std::size_t{1} << 22;
+/// Elements that are read at once, and of the host buffer that they go through.
+constexpr std::size_t block_length = SealedWriter::block_bytes / sizeof(float);
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "vectors are written as they are, and are little-endian in the file");
 
 /// Calls work(first, count) for [0, length) in blocks.
 template <class Work>
@@ -48,7 +52,8 @@ auto staging(std::size_t length) {
       Kokkos::view_alloc("OneBit::train::checkpoint", Kokkos::WithoutInitializing), std::min(length, block_length));
 }
 
-/// Saves: what is the same on every rank is written in shares, and what differs has one row for each rank.
+/// Saves: what is the same on every rank is written in shares, and what differs has one row for each rank. Numbers are
+/// written at once; vectors get their places in the file, and are `pieces` for a SealedWriter.
 template <class Exec>
 class Saver final : public optim::Archive<Exec> {
 public:
@@ -60,9 +65,7 @@ public:
         m_ranks(communicator.size()),
         m_length(length),
         m_path(path),
-        m_file(file) {
-    if (!is_host<Exec>) m_staging = staging<Exec>(length);
-  }
+        m_file(file) {}
 
   bool restores() const override { return false; }
   const std::string& file() const override { return m_path; }
@@ -91,33 +94,48 @@ public:
     const bool is_matrix = part.rows > 1;
     m_file.dataset(name, ArrayWriter::Type::real32,
                    is_matrix ? std::vector<std::size_t>{part.rows, m_length} : std::vector<std::size_t>{m_length});
-    write(block(values, 0, part.end - part.begin), [&](std::size_t first, std::size_t count, const float* host) {
-      if (is_matrix)
-        m_file.write({part.row, part.begin + first}, {1, count}, host);
-      else
-        m_file.write({part.begin + first}, {count}, host);
-    });
+    const std::size_t first = (is_matrix ? part.row * m_length : 0) + part.begin;
+    m_parts.push_back({m_file.place() + first * sizeof(float), block(values, 0, part.end - part.begin)});
+  }
+
+  /// What the rank has to write, once all state is handed over. \param waits the run does, so that vectors do not change
+  std::vector<SealedWriter::Piece> pieces(bool waits) const {
+    std::vector<SealedWriter::Piece> all;
+    for (const auto& [place, values] : m_parts) {
+      // What was made for the archive is nobody else's by now.
+      const bool stays = waits || values.use_count() == 1;
+      SealedWriter::Piece piece = {place, values.extent(0) * sizeof(float), Copy{this->exec(), values}};
+      if (is_host<Exec> && stays) piece.memory = {values.data(), [kept = values](const void*) {}};
+      all.push_back(std::move(piece));
+    }
+    return all;
   }
 
 private:
-  template <class Write>
-  void write(const Vector<Exec, float>& values, const Write& write) {
-    for_each_block(values.extent(0), [&](std::size_t first, std::size_t count) {
-      if constexpr (is_host<Exec>) {
-        write(first, count, values.data() + first);
-      } else {
-        Kokkos::deep_copy(this->exec(), block(m_staging, 0, count), block(values, first, count));
-        fence(this->exec(), "OneBit::train::checkpoint");
-        write(first, count, m_staging.data());
-      }
-    });
-  }
+  /// Bytes, because blocks end where words of the file do, and these are not where its floats are.
+  struct Copy {
+    Exec exec;
+    Vector<Exec, float> values;
+    void operator()(std::size_t first, std::size_t count, void* to) const {
+      const Vector<Exec, char> from(reinterpret_cast<char*>(values.data()) + first, count);
+      Kokkos::deep_copy(exec, HostVector<char>(static_cast<char*>(to), count), from);
+      fence(exec, "OneBit::train::checkpoint");
+    }
+  };
 
   std::size_t m_rank, m_ranks, m_length;
   std::string m_path;
   ArrayWriter& m_file;
-  decltype(staging<Exec>(0)) m_staging;
+  std::vector<std::pair<std::uint64_t, Vector<Exec, float>>> m_parts;  ///< with their places in the file
 };
+
+/// Memory of a block that copies fast from an execution space.
+template <class Exec>
+std::shared_ptr<void> allocate_block(std::size_t bytes) {
+  const Kokkos::View<char*, Kokkos::LayoutRight, StagingSpace<Exec>> memory(
+      Kokkos::view_alloc("OneBit::train::checkpoint", Kokkos::WithoutInitializing), bytes);
+  return {memory.data(), [memory](void*) {}};
+}
 
 /// Restores on rank `rank` of `ranks`, whichever number of ranks saved.
 template <class Exec>
@@ -326,12 +344,12 @@ config::Collective check_input(const std::string& path, const config::Input& inp
   return saved.comm.collective;
 }
 
-}  // namespace
-
+/// Makes the file of a checkpoint, complete but for the seal and the vectors, and begins to write these.
+/// \param completed called on rank 0 when the file has its name, by another thread
 template <class Exec>
-void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run) {
+void begin_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run,
+                      SealedWriter& writer, std::function<void()> completed) {
   const Region region("OneBit::train::checkpoint");
-  const bool root = communicator.rank() == 0;
   const std::string partial = path + ".partial";
   std::string steps_text;
   communicator.collectively([&] { steps_text = run.results.steps_text(); });
@@ -345,25 +363,29 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
     int ranks = communicator.size();
     saver.number("ranks", ranks);
     archive(saver, run);
+    // HDF5 1.10 does not survive a disk that fills up beneath it, so it is through before vectors are written.
     file.close();
-    seal(communicator, partial);
-    communicator.collectively([&] {
-      if (!root) return;
-      if (std::rename(partial.c_str(), path.c_str()) != 0)
-        throw RunError(path, "the complete file could not be renamed", "check the directory");
-      sync_to_disk(fs::absolute(path).parent_path().string());
-    });
+    writer.begin(path, saver.pieces(!writer.is_background()), allocate_block<Exec>, std::move(completed));
   } catch (const AgreedError&) {
-    if (root) std::remove(partial.c_str());
+    if (communicator.rank() == 0) std::remove(partial.c_str());
     throw;
   }
+}
+
+}  // namespace
+
+template <class Exec>
+void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run) {
+  SealedWriter writer(communicator, false);
+  begin_checkpoint(exec, communicator, path, run, writer, {});
 }
 
 Checkpoints::Checkpoints(const config::Input& input, const Communicator& communicator)
     : m_communicator(communicator),
       m_directory(fs::path(input.run.output) / input.checkpoint.directory),
       m_every(input.checkpoint.every),
-      m_keep(static_cast<std::size_t>(input.checkpoint.keep)) {
+      m_keep(static_cast<std::size_t>(input.checkpoint.keep)),
+      m_writer(communicator, input.checkpoint.background) {
   // Refused now rather than after hours of training.
   communicator.collectively([&] {
     std::error_code error;
@@ -420,27 +442,49 @@ void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
 }
 
 template <class Exec>
-std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) const {
+std::string Checkpoints::begin(const Exec& exec, Run<Exec>& run) {
+  complete(run.results);
   const Stopwatch watch;
+  m_since_begin.restart();
   char name[32];
   std::snprintf(name, sizeof name, "step_%08ld.h5", run.step);
   const std::string path = (m_directory / name).string();
   std::error_code ignored;  // where it cannot be made, the file cannot be written
   if (m_communicator.rank() == 0) fs::create_directories(m_directory, ignored);
   run.results.count_checkpoint();
-  write_checkpoint(exec, m_communicator, path, run);
-  if (m_communicator.rank() == 0) {
-    // What a killed run left half-written, then what is too many.
-    for (const auto& entry : fs::directory_iterator(m_directory, ignored)) {
-      const std::string file = entry.path().filename().string();
-      if (file.rfind("step_", 0) == 0 && entry.path().extension() != ".h5") fs::remove(entry.path(), ignored);
-    }
-    std::size_t kept = 0;
-    for (const auto& [step, old] : checkpoints_in(m_directory))
-      if (step > run.step || ++kept > m_keep) fs::remove(old, ignored);
-  }
-  run.results.add_checkpoint_time(watch.seconds());
+  begin_checkpoint(exec, m_communicator, path, run, m_writer, [this, step = run.step] { remove_others(step); });
+  waited(watch.seconds(), run.results);
   return path;
+}
+
+void Checkpoints::advance(Results& results) {
+  const Region region("OneBit::train::checkpoint");
+  const Stopwatch watch;
+  m_writer.advance();
+  waited(watch.seconds(), results);
+}
+
+void Checkpoints::complete(Results& results) {
+  while (m_writer.is_under_way()) advance(results);
+}
+
+void Checkpoints::complete() { m_writer.complete(); }
+
+void Checkpoints::waited(double seconds, Results& results) const {
+  results.add_checkpoint_wait(seconds);
+  if (!m_writer.is_under_way()) results.add_checkpoint_writing(m_since_begin.seconds());
+}
+
+void Checkpoints::remove_others(long step) const {
+  std::error_code ignored;
+  // What a killed run left half-written, then what is too many.
+  for (const auto& entry : fs::directory_iterator(m_directory, ignored)) {
+    const std::string file = entry.path().filename().string();
+    if (file.rfind("step_", 0) == 0 && entry.path().extension() != ".h5") fs::remove(entry.path(), ignored);
+  }
+  std::size_t kept = 0;
+  for (const auto& [other, path] : checkpoints_in(m_directory))
+    if (other > step || ++kept > m_keep) fs::remove(path, ignored);
 }
 
 template <class Exec>
@@ -522,7 +566,7 @@ std::string describe_checkpoint(const std::string& path) {
 #define ONEBIT_INSTANTIATE(Exec)                                                                    \
   template void write_checkpoint(const Exec&, const Communicator&, const std::string&, Run<Exec>&); \
   template void Checkpoints::restore(const Exec&, Run<Exec>&) const;                                \
-  template std::string Checkpoints::write(const Exec&, Run<Exec>&) const;                           \
+  template std::string Checkpoints::begin(const Exec&, Run<Exec>&);                                 \
   template std::string read_parameters(const Exec&, const std::string&, const TensorTable&, const Vector<Exec, float>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

@@ -10,7 +10,9 @@
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/sealed_writer.hpp"
 #include "base/tensor_table.hpp"
+#include "base/timer.hpp"
 #include "comm/transport.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
@@ -55,18 +57,30 @@ public:
 
   /// Whether a checkpoint is due after step `step`.
   bool due(long step) const { return m_every > 0 && step % m_every == 0; }
-  /// Writes one into the directory, and removes those that are more than `checkpoint.keep` or of later steps, which
-  /// another run left. \returns its path
+  /// Begins to write one into the directory, when the one before is complete. `run` may go on at once. When the file is complete, those
+  /// are removed that are more than `checkpoint.keep` or of later steps, which another run left. \returns its path
   template <class Exec>
-  std::string write(const Exec& exec, Run<Exec>& run) const;
+  std::string begin(const Exec& exec, Run<Exec>& run);
+  /// Whether this rank's part of what is to be written before `advance` is. Not collective; false where there is nothing.
+  bool is_ready() const { return m_writer.is_ready(); }
+  /// Goes on with the checkpoint that is under way: at once where all ranks are ready.
+  void advance(Results& results);
+  /// Waits until none is under way. The second form is for a run that failed, on all ranks, and counts nothing.
+  void complete(Results& results);
+  void complete();
 
 private:
+  void waited(double seconds, Results& results) const;
+  void remove_others(long step) const;
+
   const Communicator& m_communicator;
   std::filesystem::path m_directory;
   long m_every;
   std::size_t m_keep;
   config::Collective m_collective = config::Collective::automatic;
   std::string m_restart;  ///< file to go on from; empty to begin at step 1
+  Stopwatch m_since_begin;
+  SealedWriter m_writer;
 };
 
 /// x ← parameters of a checkpoint, tensor by tensor. Components, the first parts of the tensors' names, that one of the

@@ -114,6 +114,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
     visit(m_restarts);
     visit(m_checkpoints);
     visit(m_checkpoint_seconds);
+    visit(m_checkpoint_writing_seconds);
   };
   each([&](const auto& value) { numbers.push_back(static_cast<double>(value)); });
   const std::size_t count = numbers.size();
@@ -169,6 +170,7 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("restarts", m_restarts);
     add("checkpoints", m_checkpoints);
     add("checkpoint_s", m_checkpoint_seconds);
+    add("checkpoint_writing_s", m_checkpoint_writing_seconds);
     columns.insert(columns.end(), trailing.begin(), trailing.end());
     std::vector<std::string> names;
     std::vector<report::Cell> values;

@@ -49,9 +49,11 @@ public:
   void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
               const comm::Traffic& traffic, std::uint64_t within_host);
 
-  /// Counts a checkpoint: its number before it is written, so that it holds itself; its time afterwards.
+  /// Counts a checkpoint: its number before it is written, so that it holds itself; the time that the run waited for it, and the
+  /// time from its step until it was complete, afterwards.
   void count_checkpoint() { ++m_checkpoints; }
-  void add_checkpoint_time(double seconds) { m_checkpoint_seconds += seconds; }
+  void add_checkpoint_wait(double seconds) { m_checkpoint_seconds += seconds; }
+  void add_checkpoint_writing(double seconds) { m_checkpoint_writing_seconds += seconds; }
 
   /// Saves or restores the sums over all steps so far. \param traffic, within_host of this process, so far
   void state(optim::NumberArchive& archive, const comm::Traffic& traffic, std::uint64_t within_host);
@@ -84,7 +86,7 @@ private:
   comm::Traffic m_earlier_traffic;  ///< before the restart
   std::uint64_t m_earlier_within_host = 0;
   long m_restarts = 0, m_checkpoints = 0;
-  double m_checkpoint_seconds = 0;
+  double m_checkpoint_seconds = 0, m_checkpoint_writing_seconds = 0;
 };
 
 }  // namespace onebit::train

@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "comm/allreduce.hpp"
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
 #include "train/averaging.hpp"
@@ -141,14 +142,18 @@ struct Agreement {
   bool finite;
   bool failed;  ///< some rank threw
   bool stops;   ///< a signal asked some rank to stop
+  bool ready;   ///< all ranks are, to go on with the checkpoint that is under way
 };
 
-/// Adds up loss, gradient norms, failures and stop signals over ranks: the one small message of a step beside the algorithm's own.
-Agreement agree(const Communicator& communicator, double loss, double square_norm, bool failed, bool stops) {
-  double sums[4] = {loss, square_norm, failed ? 1.0 : 0.0, stops ? 1.0 : 0.0};
-  communicator.sum(sums, 4);
+/// Adds up loss, gradient norms, failures, stop signals and readiness over ranks: the one small message of a step beside
+/// the algorithm's own.
+Agreement agree(const Communicator& communicator, double loss, double square_norm, bool failed, bool stops,
+                bool ready) {
+  double sums[5] = {loss, square_norm, failed ? 1.0 : 0.0, stops ? 1.0 : 0.0, ready ? 1.0 : 0.0};
+  communicator.sum(sums, 5);
   const double ranks = communicator.size();
-  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[2] > 0, sums[3] > 0};
+  return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]),
+          sums[2] > 0,     sums[3] > 0,     sums[4] == ranks};
 }
 
 /// Ends the run on all ranks with the place of the lowest rank's first non-finite value.
@@ -298,20 +303,12 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"batch", input.train.batch}};
 }
 
-}  // namespace
-
+/// Sets up what trains, and takes the steps.
 template <class Exec>
-ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
-  const StopSignal stop_signal;
+ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communicator& communicator,
+                     Checkpoints& checkpoints, const StopSignal& stop_signal) {
   const ViewMemory view_memory;
   const int rank = communicator.rank(), ranks = communicator.size();
-  communicator.collectively([&] {
-    config::check(input, ranks);
-    if (rank == 0) prepare_output(input);
-  });
-
-  const Checkpoints checkpoints(input, communicator);
-
   // Measured here by every rank, before any of them has taken its share.
   const double available = available_memory<Exec>();
   const int sharing = is_host<Exec> ? communicator.local_size() : ranks_of_a_gpu(communicator);
@@ -399,7 +396,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
       deferred([&] { loss = workload->gradient(exec, x, step, g, record.times, {}); });
       look(0, tensors.size());
     }
-    const Agreement agreement = agree(communicator, loss, local.square_norm(exec), deferred.failed(), stop_signal());
+    const Agreement agreement =
+        agree(communicator, loss, local.square_norm(exec), deferred.failed(), stop_signal(), checkpoints.is_ready());
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
@@ -408,6 +406,11 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
       if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
         abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
       record.skipped = true;
+      // A run ends with the same parameters everywhere, whatever its last step was.
+      if (step == input.train.steps && !state.synchronised) {
+        comm::average(exec, *transport, ranks, x, record.times);
+        state.synchronised = true;
+      }
     }
     record.seconds = watch.seconds();
     record.step = step;
@@ -417,6 +420,8 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     record.state = state;
     record.bytes = traffic().total() - bytes_before;
 
+    if (agreement.ready) checkpoints.advance(*results);
+    if (step == input.train.steps) checkpoints.complete(*results);
     const int every = input.train.validate_every;
     const bool validates = step == input.train.steps || (every > 0 && step % every == 0);
     const Validation validation = validates ? validate(exec, communicator, *workload, x, deferred) : Validation();
@@ -437,8 +442,9 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
     const bool stops = agreement.stops && step < input.train.steps;
     if (!stops && !checkpoints.due(step)) continue;
     communicator.collectively([&] { deferred.rethrow(); });
-    const std::string checkpoint = checkpoints.write(exec, run);
+    const std::string checkpoint = checkpoints.begin(exec, run);
     if (!stops) continue;
+    checkpoints.complete(*results);
     if (rank == 0)
       std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
                   step, checkpoint.c_str());
@@ -447,6 +453,7 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   }
 
   communicator.collectively([&] { deferred.rethrow(); });
+  checkpoints.complete(*results);
   const long overruns = most_overruns(communicator, workload->compute_overruns());
   if (rank == 0 && overruns > 0)
     std::printf(
@@ -470,6 +477,28 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   watchdog.remove_file();
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
   return ExitStatus::success;
+}
+
+}  // namespace
+
+template <class Exec>
+ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  const StopSignal stop_signal;
+  communicator.collectively([&] {
+    config::check(input, communicator.size());
+    if (communicator.rank() == 0) prepare_output(input);
+  });
+  Checkpoints checkpoints(input, communicator);
+  try {
+    return run_steps(exec, input, communicator, checkpoints, stop_signal);
+  } catch (const AgreedError&) {
+    // All ranks are here, so the last checkpoint need not be lost with the run.
+    try {
+      checkpoints.complete();
+    } catch (const AgreedError&) {  // what came first is what is said
+    }
+    throw;
+  }
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template ExitStatus train(const Exec&, const config::Input&, const Communicator&);

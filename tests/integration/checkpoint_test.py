@@ -175,6 +175,31 @@ class Checkpoints(unittest.TestCase):
             newest = last
         print(f"{kills} kills in {runs} runs, {completed} of which came to their end")
 
+    def test_killed_while_a_checkpoint_is_written(self):
+        keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2, "train.validate_every": 0,
+                "checkpoint.every": 4, "checkpoint.restart": "auto"}
+        self.train(keys, "undisturbed")
+        directory = self.directory / "killed/checkpoints"
+        killed = 0
+        for step in (8, 16):
+            run = self.start(keys, "killed")
+            partial = directory / f"step_{step:08}.h5.partial"
+            while not partial.exists() and run.poll() is None:
+                time.sleep(1e-3)
+            for rank in ranks_of(run.pid):
+                os.kill(rank, signal.SIGKILL)
+            run.communicate(timeout=LIMIT_S)
+            killed += partial.exists()
+            newest = sorted(directory.glob("step_*.h5"))[-1]
+            self.assertGreaterEqual(newest.name, f"step_{step - 4:08}.h5")
+            for checkpoint in directory.glob("step_*.h5"):
+                seen = self.look_at("verify", checkpoint)
+                self.assertEqual(seen.returncode, 0, seen.stderr)
+        self.assertGreater(killed, 0, "no kill came while a checkpoint was written")
+        self.train(keys, "killed")
+        self.assert_same_results("killed", "undisturbed")
+        self.assertEqual(list(directory.glob("*.partial")), [])
+
     def test_info_and_verify(self):
         self.train({**QUADRATIC, "checkpoint.every": 20}, "out")
         path = self.directory / "out/checkpoints/step_00000020.h5"

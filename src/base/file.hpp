@@ -1,0 +1,89 @@
+#pragma once
+/// \file file.hpp
+/// Bytes of files by place, for several threads and ranks at once.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace onebit {
+
+/// An open file; negative where it could not be opened, and `errno` says why.
+class Descriptor {
+public:
+  Descriptor(const std::string& path, int flags) : m_id(::open(path.c_str(), flags | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (m_id >= 0) ::close(m_id);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return m_id; }
+
+private:
+  int m_id;
+};
+
+/// While one lives, no other process holds one of the same number on the same file: for processes that would else wait for
+/// each other in the kernel, which they do at full speed. Where the file system has no locks, it does nothing.
+class FileTurn {
+public:
+  FileTurn(int file, int number) : m_file(file), m_number(number) { set(F_WRLCK); }
+  ~FileTurn() { set(F_UNLCK); }
+  FileTurn(const FileTurn&) = delete;
+  FileTurn& operator=(const FileTurn&) = delete;
+
+private:
+  void set(short type) const {
+    struct flock lock {};
+    lock.l_type = type;
+    lock.l_start = (off_t{1} << 60) + m_number;  // a byte that no file has
+    lock.l_len = 1;
+    while (::fcntl(m_file, F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
+    }
+  }
+  int m_file, m_number;
+};
+
+/// Reads up to `count` bytes at `offset`; fewer at the end of the file.
+inline std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::size_t count) {
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t got = ::pread(file, bytes + done, count - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+/// Writes `count` bytes at `offset`. \returns false where not all could be written, and `errno` says why
+inline bool write_at(int file, std::uint64_t offset, const char* bytes, std::size_t count) {
+  std::size_t done = 0;
+  while (done < count) {
+    const ssize_t put = ::pwrite(file, bytes + done, count - done, static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    done += static_cast<std::size_t>(put);
+  }
+  return true;
+}
+
+/// \param error an `errno`
+inline RunError unwritable(const std::string& path, int error) {
+  return {path, std::string("the file could not be written: ") + std::strerror(error),
+          "check the directory, its permissions and the free space"};
+}
+
+/// Waits until a file, or the entries of a directory, are on the disk. \throws RunError
+inline void sync_to_disk(const std::string& path) {
+  const Descriptor file(path, O_RDONLY);
+  if (file < 0 || ::fsync(file) != 0) throw unwritable(path, errno);
+}
+
+}  // namespace onebit

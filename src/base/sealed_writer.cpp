@@ -1,0 +1,282 @@
+/// \file sealed_writer.cpp
+/// See sealed_writer.hpp.
+
+#include "base/sealed_writer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <filesystem>
+#include <mutex>
+#include <queue>
+
+#include "base/activity.hpp"
+#include "base/file.hpp"
+#include "base/memory.hpp"
+#include "base/seal.hpp"
+
+namespace onebit {
+
+/// Blocks of memory on their way into a file: one thread fills them, another one writes them. They are kept for the next
+/// file.
+class SealedWriter::Blocks {
+public:
+  /// Begins a file. \param most blocks that there may be at once
+  void open(std::size_t most) {
+    m_most = most;
+    m_closed = m_abandoned = false;
+  }
+
+  /// Hands over `bytes` for `place`, which `fill` copies into a block. Waits while all blocks that there may be are filled.
+  void write(std::uint64_t place, std::size_t bytes, const Allocate& allocate, const std::function<void(void*)>& fill) {
+    std::unique_lock<std::mutex> lock(m_mutex);
+    m_changed.wait(lock, [&] { return !m_free.empty() || m_count < m_most; });
+    std::shared_ptr<void> memory;
+    if (!m_free.empty()) {
+      memory = std::move(m_free.back());
+      m_free.pop_back();
+    } else {
+      ++m_count;
+    }
+    lock.unlock();
+    if (!memory) memory = allocate(block_bytes);
+    fill(memory.get());
+    push({place, bytes, static_cast<const char*>(memory.get()), memory});
+  }
+  /// The same of bytes that stay where they are until all is written.
+  void write(std::uint64_t place, std::size_t bytes, const void* from) {
+    push({place, bytes, static_cast<const char*>(from), nullptr});
+  }
+
+  /// Nothing follows. \param abandons what is not written yet need not be
+  void close(bool abandons = false) {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_closed = true;
+    m_abandoned = abandons;
+    m_changed.notify_all();
+  }
+
+  /// Writes what comes until nothing follows; the other thread. Ranks of the same `host` take turns.
+  /// \throws RunError at the end for what could not be written
+  void write_to(const std::string& path, int host) {
+    const Descriptor file(path, O_WRONLY);
+    int error = file < 0 ? errno : 0;
+    m_checksum = 0;
+    Cached cached(file);
+    for (std::unique_lock<std::mutex> lock(m_mutex);;) {
+      m_changed.wait(lock, [&] { return !m_filled.empty() || m_closed; });
+      if (m_filled.empty()) break;
+      Filled block = std::move(m_filled.front());
+      m_filled.pop();
+      if (m_abandoned) error = ECANCELED;
+      lock.unlock();
+      // After an error, blocks are taken all the same, as the other thread waits for them.
+      if (error == 0) {
+        m_checksum += checksum_of(block.place, block.from, block.bytes);
+        const FileTurn turn(file, host);
+        if (!write_at(file, block.place, block.from, block.bytes)) error = errno;
+      }
+      if (error == 0 && !cached.add(block.place, block.bytes)) error = errno;
+      ++m_written;
+      lock.lock();
+      if (block.memory) m_free.push_back(std::move(block.memory));
+      m_changed.notify_all();
+    }
+    if (error == 0 && ::fsync(file) != 0) error = errno;
+    if (error != 0) throw unwritable(path, error);
+  }
+
+  /// Of what was written, once all is.
+  std::uint64_t checksum() const { return m_checksum; }
+  std::size_t count() const { return m_count; }
+  /// Blocks of all files.
+  std::uint64_t written() const { return m_written; }
+
+private:
+  struct Filled {
+    std::uint64_t place;
+    std::size_t bytes;
+    const char* from;
+    std::shared_ptr<void> memory;  ///< null where it is not a block's
+  };
+
+  /// What was written and is still in the page cache: a few blocks, so that a checkpoint does not drive out what others
+  /// have there, and takes the same memory again and again.
+  class Cached {
+  public:
+    explicit Cached(int file) : m_file(file) {}
+    /// \returns false where something could not be brought to the disk, and `errno` says why
+    bool add(std::uint64_t place, std::size_t bytes) {
+      constexpr std::size_t most = 8;
+      bool good = sync(place, bytes, SYNC_FILE_RANGE_WRITE);
+      m_blocks.emplace(place, bytes);
+      if (m_blocks.size() <= most || !good) return good;
+      const auto [first, count] = m_blocks.front();
+      m_blocks.pop();
+      good = sync(first, count, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+      ::posix_fadvise(m_file, first, count, POSIX_FADV_DONTNEED);
+      return good;
+    }
+
+  private:
+    /// Not all file systems can; `fsync` comes in any case, but it does not say again what was said here.
+    bool sync(std::uint64_t place, std::size_t bytes, unsigned flags) const {
+      return ::sync_file_range(m_file, static_cast<off_t>(place), static_cast<off_t>(bytes), flags) == 0 ||
+             errno == ENOSYS || errno == EINVAL || errno == ESPIPE || errno == EOPNOTSUPP;
+    }
+
+    int m_file;
+    std::queue<std::pair<std::uint64_t, std::size_t>> m_blocks;
+  };
+
+  void push(Filled block) {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_filled.push(std::move(block));
+    m_changed.notify_all();
+  }
+
+  std::mutex m_mutex;
+  std::condition_variable m_changed;
+  std::size_t m_most = 0, m_count = 0;
+  std::vector<std::shared_ptr<void>> m_free;
+  std::queue<Filled> m_filled;
+  bool m_closed = true, m_abandoned = false;
+  std::uint64_t m_checksum = 0;
+  std::atomic<std::uint64_t> m_written{0};
+};
+
+SealedWriter::SealedWriter(const Communicator& communicator, bool background)
+    : m_communicator(communicator),
+      m_background(background),
+      m_host(communicator.hosts()[communicator.rank()]),
+      m_ranks_of_host(communicator.local_size()),
+      m_blocks(std::make_unique<Blocks>()) {}
+
+SealedWriter::~SealedWriter() {
+  m_blocks->close(true);
+  if (m_task.valid()) m_task.wait();
+}
+
+void SealedWriter::begin(const std::string& path, const std::vector<Piece>& pieces, const Allocate& allocate,
+                         std::function<void()> completed) {
+  m_path = path;
+  m_partial = path + ".partial";
+  m_completed = std::move(completed);
+  m_stage = Stage::writing;
+  m_places.clear();
+  for (const Piece& piece : pieces) {
+    m_places.emplace_back(piece.place, piece.place + piece.bytes);
+    if (piece.memory) m_in_place.push_back(piece.memory);
+  }
+  try {
+    m_communicator.collectively([&] {
+      m_blocks->open(most_blocks());
+      start([this] { m_blocks->write_to(m_partial, m_host); });
+      for (const Piece& piece : pieces)
+        for (std::size_t first = 0, count; first < piece.bytes; first += count) {
+          // Up to where a word of the checksum ends.
+          count = std::min(block_bytes - (piece.place + first) % sizeof(std::uint64_t), piece.bytes - first);
+          if (piece.memory)
+            m_blocks->write(piece.place + first, count, static_cast<const char*>(piece.memory.get()) + first);
+          else
+            m_blocks->write(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
+          Activity::goes_on();
+        }
+      m_blocks->close();
+    });
+  } catch (const AgreedError&) {
+    drop();
+    throw;
+  }
+  if (!m_background) complete();
+}
+
+bool SealedWriter::is_ready() const {
+  return is_under_way() && (!m_task.valid() || m_task.wait_for(std::chrono::seconds(0)) == std::future_status::ready);
+}
+
+void SealedWriter::advance() {
+  try {
+    m_communicator.collectively([&] { wait(); });
+    if (m_stage == Stage::writing) {
+      m_stage = Stage::sealing;
+      m_in_place.clear();
+      const std::uint64_t checksum = m_communicator.sum(m_blocks->checksum());
+      const auto places = all_places();
+      m_communicator.collectively([&] {
+        if (m_communicator.rank() > 0) return;
+        start([this, checksum, places] {
+          write_seal(m_partial, checksum + checksum_rest(m_partial, places));
+          if (std::rename(m_partial.c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
+          sync_to_disk(std::filesystem::absolute(m_path).parent_path().string());
+          if (m_completed) m_completed();
+        });
+      });
+    } else {
+      m_stage = Stage::none;
+    }
+  } catch (const AgreedError&) {
+    drop();
+    throw;
+  }
+}
+
+void SealedWriter::complete() {
+  while (is_under_way()) advance();
+}
+
+/// Blocks that may be taken, with those that there are already.
+std::size_t SealedWriter::most_blocks() const {
+  constexpr std::size_t least = 4;  // one is filled while others are written
+  if (!m_background) return least;
+  const double share = available_host_memory() / 2 / m_ranks_of_host;
+  return std::max(least, m_blocks->count() + static_cast<std::size_t>(share / block_bytes));
+}
+
+/// Places of the pieces of all ranks.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> SealedWriter::all_places() const {
+  const double count = static_cast<double>(m_places.size());
+  const std::vector<double> counts = m_communicator.gather(&count, 1);
+  std::vector<double> mine;  // whole numbers below 2⁵³
+  for (const auto& [begin, end] : m_places) {
+    mine.push_back(static_cast<double>(begin));
+    mine.push_back(static_cast<double>(end));
+  }
+  mine.resize(2 * static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())));
+  const std::vector<double> all = m_communicator.gather(mine.data(), static_cast<int>(mine.size()));
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+  for (std::size_t i = 0; i < all.size(); i += 2)
+    if (all[i] < all[i + 1]) places.emplace_back(all[i], all[i + 1]);
+  return places;
+}
+
+void SealedWriter::start(std::function<void()> work) { m_task = std::async(std::launch::async, std::move(work)); }
+
+/// Waits for this rank's thread, and throws what it threw.
+void SealedWriter::wait() {
+  if (!m_task.valid()) return;
+  const Activity activity("OneBit::base::written");
+  // What is written counts as progress for whoever watches this thread.
+  for (std::uint64_t before = m_blocks->written();
+       m_task.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready;) {
+    const std::uint64_t now = m_blocks->written();
+    if (now != before) Activity::goes_on();
+    before = now;
+  }
+  m_task.get();
+}
+
+/// Gives up the file after all ranks agreed that it failed.
+void SealedWriter::drop() {
+  m_blocks->close(true);
+  if (m_task.valid()) m_task.wait();
+  m_task = {};
+  m_in_place.clear();
+  m_communicator.barrier();  // no thread writes any more
+  if (m_communicator.rank() == 0) std::remove(m_partial.c_str());
+  m_stage = Stage::none;
+}
+
+}  // namespace onebit
