@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/activity.hpp"
 
@@ -49,6 +50,15 @@ using StagingSpace = typename StagingSpaceOf<Exec>::type;
 template <class Exec, class T>
 Vector<Exec, T> make_uninitialized(const std::string& label, std::size_t length) {
   return Vector<Exec, T>(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
+}
+
+/// Numbers of the host, copied into a new View of the same length.
+template <class Exec, class T>
+Vector<Exec, T> copy_to_device(const std::string& label, const std::vector<T>& values) {
+  const Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, values.size());
+  Kokkos::deep_copy(copy,
+                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  return copy;
 }
 
 /// Names of the backends in the input and in CSV files.
