@@ -15,16 +15,19 @@
 
 namespace onebit {
 
-/// Row-major Views in the memory of an execution space. Flat buffers (parameters, gradients, …) are `Vector`s.
+/// An execution space with its memory.
 template <class Exec>
 using DeviceOf = Kokkos::Device<Exec, typename Exec::memory_space>;
+/// A flat buffer in the memory of an execution space: parameters, gradients, messages, …
 template <class Exec, class T>
 using Vector = Kokkos::View<T*, Kokkos::LayoutRight, DeviceOf<Exec>>;
+/// A row-major matrix in the memory of an execution space.
 template <class Exec, class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>>;
 /// A row-major matrix inside a flat buffer: no ownership, no reference count.
 template <class Exec, class T>
 using MatrixRef = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+/// A flat buffer of the host.
 template <class T>
 using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 

@@ -148,9 +148,6 @@ inline std::vector<std::uint32_t> slots_of_pieces(const Layout& layout) {
   return slots;
 }
 
-template <class Exec>
-using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
-
 /// A codec (compress/codecs.hpp) as a compressor: kernels, messages and residuals of compressor.hpp.
 template <class Exec, class Codec>
 class CodecCompressor final : public Compressor<Exec> {

@@ -10,6 +10,10 @@
 
 namespace onebit::compress {
 
+/// One unit of work for each index.
+template <class Exec>
+using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
+
 /// A word of a chunk: elements [begin, begin + 32) of the whole vector, less what lies behind the chunk's end; the first
 /// is in slot `slot`, which ends at `slot_end`.
 struct Word {
@@ -125,18 +129,22 @@ template <class Codec>
 Codec reading(const Codec& codec) {
   return codec;
 }
+/// Of `sign` with any norm.
 template <class Norm>
 SignCodec<SumOfMagnitudes> reading(const SignCodec<Norm>&) {
   return {};
 }
+/// Of `sign_ternary` with any norm.
 template <class Norm>
 TernaryCodec<SumOfMagnitudes> reading(const TernaryCodec<Norm>&) {
   return {};
 }
+/// Of `column` with the means of both signs.
 inline TwoValues reading(const ColumnMeanCodec&) { return {}; }
+/// Of `column` with the ends of the range.
 inline TwoValues reading(const ColumnRangeCodec&) { return {}; }
 
-/// Of the compressor at hand.
+/// The decoder of the compressor at hand.
 template <class Exec>
 using AnyDecoder = std::variant<Decoder<Exec, SignCodec<SumOfMagnitudes>>, Decoder<Exec, TernaryCodec<SumOfMagnitudes>>,
                                 Decoder<Exec, TwoValues>, Decoder<Exec, NBitCodec>>;
@@ -148,22 +156,18 @@ void for_each_decoded(const Exec& exec, const char* label, const Decoder<Exec, C
   const WordTable<Exec> table = decoder.table;
   const std::size_t units = table.units({0, table.words});
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(
-        label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, decoder.chunks * units),
-        [=](std::size_t unit) {
-          Word word = table.unit_begin(unit / units, unit % units);
-          for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
-            float values[bits_per_word];
-            decoder.decode(word, values);
-            const std::size_t begin = word.begin, count = table.length(word);
-            f(begin, count, values);
-          }
-        });
+    Kokkos::parallel_for(label, UnitPolicy<Exec>(exec, 0, decoder.chunks * units), [=](std::size_t unit) {
+      Word word = table.unit_begin(unit / units, unit % units);
+      for (const std::size_t end = table.unit_end(word); word.in_chunk < end; table.advance(word)) {
+        float values[bits_per_word];
+        decoder.decode(word, values);
+        const std::size_t begin = word.begin, count = table.length(word);
+        f(begin, count, values);
+      }
+    });
   } else {
     Kokkos::parallel_for(
-        label,
-        Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, decoder.chunks * units * bits_per_word),
-        KOKKOS_LAMBDA(std::size_t element) {
+        label, UnitPolicy<Exec>(exec, 0, decoder.chunks * units * bits_per_word), KOKKOS_LAMBDA(std::size_t element) {
           const std::size_t unit = element / bits_per_word, j = element % bits_per_word;
           const Word word = table.unit_begin(unit / units, unit % units);
           if (j >= table.length(word)) return;
