@@ -51,7 +51,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache patch # build tools
   libopenmpi-dev openmpi-bin                    # MPI
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
-  libdnnl-dev                                   # oneDNN: products in bf16
+  libdnnl-dev                                   # oneDNN: products with AVX-512, and in bf16
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens

@@ -45,22 +45,26 @@ fi
 cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
-# Not with ccache: it does not know nvcc_wrapper, and would miss changes that
-# only the compilation for the device sees.
-cuda_failed=no
+# Compiled beside the tests, which wait more than they compute, at the lowest
+# priority. Not with ccache: it does not know nvcc_wrapper, and would miss changes
+# that only the compilation for the device sees.
+cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  if cmake --preset cuda && cmake --build build/cuda; then
-    echo "CUDA: everything compiled and linked in build/cuda; nothing of it was run"
-  else
-    cuda_failed=yes # the tests below still say what they have to say
-  fi
-else
-  echo "CUDA: not compiled"
+  (cmake --preset cuda && exec nice -n 19 cmake --build build/cuda --parallel "$(nproc)") >"$cuda_log" 2>&1 &
+  cuda_build=$!
+  trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
-if [[ $cuda_failed == yes ]]; then
-  trap 'echo "CUDA: did not compile, see above" >&2' EXIT
+failed=no
+ctest --preset openmp --output-on-failure --no-tests=error || failed=yes
+
+if [[ $cuda == no ]]; then
+  echo "CUDA: not compiled"
+elif wait "$cuda_build"; then
+  echo "CUDA: everything compiled and linked in build/cuda; nothing of it was run"
+else
+  grep -E -A 12 'error|FAILED' "$cuda_log" | head -n 100
+  echo "CUDA: did not compile, see above and $cuda_log" >&2
+  failed=yes
 fi
-tests_failed=no
-ctest --preset openmp --output-on-failure --no-tests=error || tests_failed=yes
-[[ $tests_failed == no && $cuda_failed == no ]]
+[[ $failed == no ]]

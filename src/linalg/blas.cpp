@@ -6,7 +6,8 @@
 #include <KokkosKernels_config.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "linalg/onednn.hpp"
 
 // OpenBLAS's own functions, looked up weakly: another BLAS does not have them. So are OpenMP's, because a Serial build
 // has them only where the BLAS brings them along.
@@ -21,6 +22,7 @@ void omp_set_num_threads(int) __attribute__((weak));
 namespace onebit::linalg {
 
 BlasInfo blas_info() {
+  if (onednn_is_faster()) return {onednn_version(), "AVX-512", ""};
 #ifndef KOKKOSKERNELS_ENABLE_TPL_BLAS
   return {"Kokkos-fallback", "", "Kokkos Kernels was built without a BLAS: matrix products are slow on the host"};
 #else

@@ -1,6 +1,6 @@
 #pragma once
 /// \file blas.hpp
-/// Which BLAS does the host's matrix products, for run.csv and for a warning where it is held back.
+/// Which library makes the host's matrix products in float, for run.csv and for a warning where it is held back.
 
 #include <string>
 
@@ -8,8 +8,8 @@ namespace onebit::linalg {
 
 /// The BLAS of this run.
 struct BlasInfo {
-  std::string library;  ///< e.g. "OpenBLAS-0.3.21"; "Kokkos-fallback" without a BLAS
-  std::string core;     ///< kernels in use, e.g. "Haswell"; empty where the library does not tell
+  std::string library;  ///< e.g. "oneDNN-2.6.3", "OpenBLAS-0.3.21"; "Kokkos-fallback" without a BLAS
+  std::string core;     ///< kernels in use, e.g. "AVX-512", "Haswell"; empty where the library does not tell
   std::string warning;  ///< one sentence where the kernels are older than the processor, else empty
 };
 

@@ -4,35 +4,25 @@
 #include "linalg/gemm.hpp"
 
 #include <KokkosBlas3_gemm.hpp>
-#include <limits>
+#include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "linalg/blas.hpp"
 #include "linalg/cublas.hpp"
+#include "linalg/onednn.hpp"
+#include "linalg/tiles.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
 #endif
 
 namespace onebit::linalg {
 
-TileGrid::TileGrid(int m, int n) : m_rows(m), m_columns(n) {
-  const auto count = [](int extent, int edge) { return (extent + edge - 1) / edge; };
-  long least = std::numeric_limits<long>::max();
-  for (int height = 512; height >= 64; height -= 64)
-    for (int width = 512; width >= 64; width -= 64) {
-      const long down = count(m, height), across = count(n, width), read = m * across + n * down;
-      if (down * across < 16 || read >= least) continue;
-      least = read;
-      row_edge = height;
-      column_edge = width;
-    }
-  rows = count(m, row_edge);
-  columns = count(n, column_edge);
-}
-
 template <class Real>
 void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                          Rows<const Real> b, Real beta, Rows<Real> c) {
+  if constexpr (std::is_same_v<Real, float>)
+    if (k > 0 && onednn_is_faster()) return onednn_product(op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -55,6 +45,19 @@ void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Re
 }
 
 namespace {
+
+/// The (k, height) tile of Aᵀ, or a copy of it: rows of a whole number of pages fall into the same few sets of a cache, so
+/// that a library that packs some columns of all rows at a time would fetch every line of the tile again and again.
+template <class Real>
+Rows<const Real> beside_each_other(Rows<const Real> tile, int k, int height) {
+  constexpr std::size_t page = 4096, line = 64 / sizeof(Real);
+  if (tile.row_stride * sizeof(Real) % page != 0) return tile;
+  thread_local std::vector<Real> copy;
+  const std::size_t row_stride = height + line;
+  copy.resize(std::max(copy.size(), k * row_stride));
+  for (int l = 0; l < k; ++l) std::copy_n(tile.data + l * tile.row_stride, height, copy.data() + l * row_stride);
+  return {copy.data(), row_stride};
+}
 
 #ifdef KOKKOS_ENABLE_CUDA
 template <class Real>
@@ -99,19 +102,12 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
           Rows<const Real> b, Real beta, Rows<Real> c) {
   if (m == 0 || n == 0) return;
   if constexpr (is_host<Exec>) {
-    const SingleThreadedBlas single_threaded;
-    const TileGrid tiles(m, n);
-    Kokkos::parallel_for(
-        "OneBit::linalg::gemm",
-        Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, tiles.rows * tiles.columns),
-        [=](int tile) {
-          const int row = tile % tiles.rows, column = tile / tiles.rows;
-          const int i = row * tiles.row_edge, j = column * tiles.column_edge;
-          const Rows<const Real> a_tile{a.data + (op_a == Transpose::yes ? i : i * a.row_stride), a.row_stride};
-          const Rows<const Real> b_tile{b.data + (op_b == Transpose::yes ? j * b.row_stride : j), b.row_stride};
-          gemm_on_this_thread<Real>(op_a, op_b, tiles.height(row), tiles.width(column), k, alpha, a_tile, b_tile, beta,
-                                    {c.data + i * c.row_stride + j, c.row_stride});
-        });
+    for_each_tile(exec, "OneBit::linalg::gemm", m, n, [=](int i, int j, int height, int width) {
+      Rows<const Real> a_tile = row_tile(a, op_a, i);
+      if (op_a == Transpose::yes) a_tile = beside_each_other(a_tile, k, height);
+      gemm_on_this_thread<Real>(op_a, op_b, height, width, k, alpha, a_tile, column_tile(b, op_b, j), beta,
+                                {c.data + i * c.row_stride + j, c.row_stride});
+    });
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
     gemm_cuda<Real>(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);

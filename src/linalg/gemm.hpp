@@ -22,20 +22,6 @@ struct Rows {
   std::size_t row_stride;
 };
 
-/// How C (m, n) is cut into tiles, by its shape alone: into 16 or more, so that a product of any shape feeds the cores
-/// of a rank, of edges between 64 and 512, such that the tiles together read the fewest elements of A and B.
-struct TileGrid {
-  int row_edge = 64, column_edge = 64;
-  int rows, columns;  ///< of tiles
-
-  TileGrid(int m, int n);
-  int height(int row) const { return row + 1 < rows ? row_edge : m_rows - row * row_edge; }
-  int width(int column) const { return column + 1 < columns ? column_edge : m_columns - column * column_edge; }
-
-private:
-  int m_rows, m_columns;
-};
-
 /// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C.
 /// With β = 0, C need not be initialised. Instantiated for float and double.
 template <class Exec, class Real>
