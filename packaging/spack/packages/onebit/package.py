@@ -46,11 +46,11 @@ class Onebit(CMakePackage, CudaPackage):
     # CMakeLists.txt takes 5.x as well, which nobody has tried.
     depends_on("kokkos@3.4:4+openmp+serial")
     depends_on("kokkos-kernels+openmp+serial+blas")
-    depends_on("nccl", when="+nccl")
     for arch in CudaPackage.cuda_arch_values:
         with when(f"+cuda cuda_arch={arch}"):
             depends_on(f"kokkos+cuda+cuda_lambda cuda_arch={arch}")
             depends_on(f"kokkos-kernels+cuda+cublas cuda_arch={arch}")
+            depends_on(f"nccl cuda_arch={arch}", when="+nccl")
     # onebit-sweep, report.py and study.py
     depends_on("python@3.9:", type="run")
     depends_on("py-matplotlib", type="run")
