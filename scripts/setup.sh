@@ -78,7 +78,7 @@ setup: this system has no apt, so nothing was installed. Provide:
 Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
 With Spack:
-  spack install kokkos-kernels+openmp+serial+blas ^openblas threads=openmp
+  spack install kokkos-kernels@:4+openmp+serial+blas ^openblas threads=openmp
   spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
   spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp

@@ -35,10 +35,7 @@ struct BackendNames {
 
 template <class Exec, class T>
 Vector<Exec, T> to_device(const std::vector<T>& values) {
-  Vector<Exec, T> copy = make_uninitialized<Exec, T>("OneBit::test::to_device", values.size());
-  using HostView = Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>;
-  Kokkos::deep_copy(copy, HostView(values.data(), values.size()));
-  return copy;
+  return copy_to_device<Exec>("OneBit::test::to_device", values);
 }
 
 template <class View>

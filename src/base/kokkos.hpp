@@ -9,21 +9,25 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/activity.hpp"
 
 namespace onebit {
 
-/// Row-major Views in the memory of an execution space. Flat buffers (parameters, gradients, …) are `Vector`s.
+/// An execution space with its memory.
 template <class Exec>
 using DeviceOf = Kokkos::Device<Exec, typename Exec::memory_space>;
+/// A flat buffer in the memory of an execution space: parameters, gradients, messages, …
 template <class Exec, class T>
 using Vector = Kokkos::View<T*, Kokkos::LayoutRight, DeviceOf<Exec>>;
+/// A row-major matrix in the memory of an execution space.
 template <class Exec, class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>>;
 /// A row-major matrix inside a flat buffer: no ownership, no reference count.
 template <class Exec, class T>
 using MatrixRef = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+/// A flat buffer of the host.
 template <class T>
 using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
@@ -49,6 +53,15 @@ using StagingSpace = typename StagingSpaceOf<Exec>::type;
 template <class Exec, class T>
 Vector<Exec, T> make_uninitialized(const std::string& label, std::size_t length) {
   return Vector<Exec, T>(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
+}
+
+/// Numbers of the host, copied into a new View of the same length.
+template <class Exec, class T>
+Vector<Exec, T> copy_to_device(const std::string& label, const std::vector<T>& values) {
+  const Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, values.size());
+  Kokkos::deep_copy(copy,
+                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
+  return copy;
 }
 
 /// Names of the backends in the input and in CSV files.

@@ -15,6 +15,7 @@ inline constexpr std::size_t piece_length = 1024;
 /// Interleaved partial sums of one piece: element i of a piece is added to lane i % lane_count.
 inline constexpr int lane_count = 32;
 
+/// Pieces of so many elements, the last of which may be shorter.
 inline constexpr std::size_t piece_count(std::size_t length) { return (length + piece_length - 1) / piece_length; }
 
 /// Calls f(i) for i in [0, length).

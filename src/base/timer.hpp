@@ -27,6 +27,7 @@ private:
 /// Phases of a training step, in the order in which they come (the rows of the paper's Table 1, taken apart).
 enum class Phase { forward, backward, allreduce, compress, all_to_all, average, all_gather, update, count };
 
+/// Names of the phases in CSV files.
 inline constexpr std::array<const char*, static_cast<std::size_t>(Phase::count)> phase_names = {
     "forward", "backward", "allreduce", "compress", "all_to_all", "average", "all_gather", "update"};
 

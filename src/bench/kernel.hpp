@@ -29,6 +29,7 @@ struct Kernel {
   std::function<Check()> check;     ///< of what the first run left
   std::function<void()> prepare{};  ///< before each run, not timed; where a run destroys its own input
 };
+/// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
 
 /// Element i of the benchmark's array `number`, uniform in [-1, 1): the same on host and device.
@@ -71,6 +72,7 @@ Check compare(std::size_t length, const Values& values, const Twin& twin) {
     check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= tolerance * greatest);
   return check;
 }
+/// Both together.
 inline Check operator+(const Check& one, const Check& other) {
   return {one.checked + other.checked, one.wrong + other.wrong};
 }

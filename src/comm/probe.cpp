@@ -20,14 +20,6 @@ void keep_first(MPI_Comm*, int* code, ...) {
 }
 
 template <class Exec, class T>
-Vector<Exec, T> to_device(const std::vector<T>& values) {
-  const auto copy = make_uninitialized<Exec, T>("OneBit::comm::probe", values.size());
-  Kokkos::deep_copy(copy,
-                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values.data(), values.size()));
-  return copy;
-}
-
-template <class Exec, class T>
 bool equals(const Vector<Exec, T>& values, const std::vector<T>& expected) {
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
   return std::equal(expected.begin(), expected.end(), host.data());
@@ -78,7 +70,8 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
         exchanged.push_back(word(other, rank, j));
         gathered.push_back(word(other, 0, j));
       }
-    const Words send = to_device<Exec>(sent), received("OneBit::comm::probe_received", sent.size());
+    const Words send = copy_to_device<Exec>("OneBit::comm::probe", sent);
+    const Words received("OneBit::comm::probe_received", sent.size());
     const Words first_block = Kokkos::subview(send, std::make_pair(std::size_t{0}, length));
     transport.all_to_all(exec, send, received);
     expect(equals<Exec>(received, exchanged), "an all-to-all", length);
@@ -93,7 +86,8 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
       ones[j] = place == rank % places ? 1.0f : 0.0f;
       sums[j] = static_cast<float>((ranks + places - 1 - place) / places);
     }
-    const Vector<Exec, float> reduced = to_device<Exec>(ones), scattered = to_device<Exec>(ones);
+    const auto reduced = copy_to_device<Exec>("OneBit::comm::probe", ones);
+    const auto scattered = copy_to_device<Exec>("OneBit::comm::probe", ones);
     transport.allreduce(exec, reduced);
     expect(equals<Exec>(reduced, sums), "an allreduce", length);
     std::vector<std::size_t> begins;
@@ -104,7 +98,7 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
 
     if (!transport.overlaps()) continue;
     std::vector<std::uint32_t> nothing(sent.size(), 0);
-    const Words in_parts = to_device<Exec>(nothing);
+    const Words in_parts = copy_to_device<Exec>("OneBit::comm::probe", nothing);
     const std::vector<BlockPart> parts = {{0, length / 2}, {length / 2, length}};
     const auto transfer = transport.begin_transfer(in_parts, parts, &Traffic::all_to_all);
     const auto block = [&](int number) {

@@ -141,6 +141,7 @@ protected:
   DeviceSupport m_device_support{true, "host memory"};
 };
 
+/// Values of `comm.transport`.
 enum class TransportKind { automatic, host, device, nccl };
 
 /// How ranks exchange: by the library's collectives, one call each, or by messages between all pairs (pairwise.hpp) of

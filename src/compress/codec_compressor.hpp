@@ -17,14 +17,9 @@
 
 namespace onebit::compress {
 
-/// A table of the host, copied; the same length.
-template <class T, class Exec>
-Vector<Exec, T> on_device(const Exec&, const char* label, const std::vector<T>& table) {
-  Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, table.size());
-  Kokkos::deep_copy(copy,
-                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(table.data(), table.size()));
-  return copy;
-}
+/// One unit of work for each index.
+template <class Exec>
+using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
 
 /// What a word's elements are compressed from.
 struct Given {
@@ -147,9 +142,6 @@ inline std::vector<std::uint32_t> slots_of_pieces(const Layout& layout) {
   return slots;
 }
 
-template <class Exec>
-using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
-
 /// A codec (compress/codecs.hpp) as a compressor: kernels, messages and residuals of compressor.hpp.
 template <class Exec, class Codec>
 class CodecCompressor final : public Compressor<Exec> {
@@ -159,12 +151,12 @@ public:
   CodecCompressor(const Layout& layout, const Codec& codec)
       : m_layout(layout),
         m_codec(codec),
-        m_table{layout.words, layout.slots, on_device(Exec(), "OneBit::compress::chunk_begins", layout.chunk_begins),
-                on_device(Exec(), "OneBit::compress::slot_begins", layout.slot_begins),
-                on_device(Exec(), "OneBit::compress::word_slots", layout.word_slots)},
-        m_slot_pieces(on_device(Exec(), "OneBit::compress::slot_pieces", layout.slot_pieces)),
-        m_piece_begins(on_device(Exec(), "OneBit::compress::piece_begins", layout.piece_begins)),
-        m_piece_slots(on_device(Exec(), "OneBit::compress::piece_slots", slots_of_pieces(layout))),
+        m_table{layout.words, layout.slots, copy_to_device<Exec>("OneBit::compress::chunk_begins", layout.chunk_begins),
+                copy_to_device<Exec>("OneBit::compress::slot_begins", layout.slot_begins),
+                copy_to_device<Exec>("OneBit::compress::word_slots", layout.word_slots)},
+        m_slot_pieces(copy_to_device<Exec>("OneBit::compress::slot_pieces", layout.slot_pieces)),
+        m_piece_begins(copy_to_device<Exec>("OneBit::compress::piece_begins", layout.piece_begins)),
+        m_piece_slots(copy_to_device<Exec>("OneBit::compress::piece_slots", slots_of_pieces(layout))),
         m_piece_squares("OneBit::compress::piece_squares", pieces()),
         m_square("OneBit::compress::square", 1),
         m_piece_statistics("OneBit::compress::piece_statistics", statistics * pieces()),

@@ -22,12 +22,13 @@
 
 namespace onebit::compress {
 
-/// Sums of a group for `sign` and `sign_ternary`, and the magnitude that each gives of `count` elements.
+/// Σ |c| of a group, for `sign` and `sign_ternary`, and the magnitude that it gives of `count` elements: their mean.
 struct SumOfMagnitudes {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? -c : c; }
   KOKKOS_FUNCTION static float magnitude(double sum, double count) { return static_cast<float>(sum / count); }
 };
+/// Σ c² of a group, and the root of its mean.
 struct SumOfSquares {
   using Join = Sum;
   /// Squares in double are exact, so the sum is the same whether or not a compiler fuses multiply and add.
@@ -37,18 +38,22 @@ struct SumOfSquares {
   }
 };
 
+/// Σ of the negative elements of a group, for `column`.
 struct SumOfNegatives {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? c : 0.0f; }
 };
+/// Σ of the others.
 struct SumOfOthers {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? 0.0f : c; }
 };
+/// How many are negative.
 struct CountOfNegatives {
   using Join = Sum;
   KOKKOS_FUNCTION double operator()(float c) const { return c < 0 ? 1.0 : 0.0; }
 };
+/// How many are not zero, for `sign_ternary`.
 struct CountOfNonzeros {
   using Join = Sum;
   KOKKOS_FUNCTION double operator()(float c) const { return c != 0 ? 1.0 : 0.0; }
@@ -60,14 +65,17 @@ KOKKOS_INLINE_FUNCTION float term_of_maximum(float c) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   return c == c ? c + 0.0f : infinity;
 }
+/// Maximum of a group, for `column`.
 struct Greatest {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(c); }
 };
+/// Minus its minimum.
 struct MinusLeast {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(-c); }
 };
+/// Its greatest magnitude, for `nbit`.
 struct GreatestMagnitude {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(c < 0 ? -c : c); }

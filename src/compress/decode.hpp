@@ -148,18 +148,22 @@ template <class Codec>
 Codec reading(const Codec& codec) {
   return codec;
 }
+/// Of `sign` with any norm.
 template <class Norm>
 SignCodec<SumOfMagnitudes> reading(const SignCodec<Norm>&) {
   return {};
 }
+/// Of `sign_ternary` with any norm.
 template <class Norm>
 TernaryCodec<SumOfMagnitudes> reading(const TernaryCodec<Norm>&) {
   return {};
 }
+/// Of `column` with the means of both signs.
 inline TwoValues reading(const ColumnMeanCodec&) { return {}; }
+/// Of `column` with the ends of the range.
 inline TwoValues reading(const ColumnRangeCodec&) { return {}; }
 
-/// Of the compressor at hand.
+/// The decoder of the compressor at hand.
 template <class Exec>
 using AnyDecoder = std::variant<Decoder<Exec, SignCodec<SumOfMagnitudes>>, Decoder<Exec, TernaryCodec<SumOfMagnitudes>>,
                                 Decoder<Exec, TwoValues>, Decoder<Exec, NBitCodec>>;

@@ -9,12 +9,13 @@
 
 namespace onebit::compress {
 
-/// The float that has these bits, and the other way round.
+/// The float that has these bits.
 KOKKOS_INLINE_FUNCTION float as_float(std::uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
 }
+/// The bits of a float.
 KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
   std::uint32_t bits;
   memcpy(&bits, &value, sizeof bits);

@@ -15,6 +15,7 @@ inline constexpr std::size_t bits_per_word = 32;
 struct Runs {
   std::size_t begin, end;
 };
+/// Runs between two borders: no unit of parallel work is cut.
 inline constexpr std::size_t run_alignment = 32;
 
 /// What shares the scales of one group.

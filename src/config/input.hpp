@@ -11,6 +11,7 @@
 
 namespace onebit::config {
 
+/// Values of the keys that take a word (docs/input.md), here and below.
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
@@ -264,6 +265,7 @@ const std::vector<std::string>& algorithm_names();
 /// True for algorithms whose variance is frozen at T_w, so that the section `warmup` applies.
 bool has_warmup(const std::string& algorithm);
 
+/// The word of a value in the input.
 std::string to_string(Backend backend);
 std::string to_string(WorkloadKind kind);
 std::string to_string(Collective collective);

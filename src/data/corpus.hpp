@@ -10,6 +10,7 @@
 
 namespace onebit::data {
 
+/// Values of `data.tokenizer`.
 enum class TokenizerKind { bytes, characters, sentencepiece };
 
 /// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
@@ -17,6 +18,7 @@ enum class TokenizerKind { bytes, characters, sentencepiece };
 /// \throws InputError when a file cannot be read, is empty, does not fit into memory with its tokens or is not UTF-8
 std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8);
 
+/// What a corpus is made of: section `data` of the input.
 struct CorpusOptions {
   std::vector<std::string> files;
   TokenizerKind tokenizer = TokenizerKind::bytes;

@@ -6,12 +6,14 @@
 
 namespace onebit::linalg {
 
+/// The BLAS of this run.
 struct BlasInfo {
   std::string library;  ///< e.g. "oneDNN-2.6.3", "OpenBLAS-0.3.21"; "Kokkos-fallback" without a BLAS
   std::string core;     ///< kernels in use, e.g. "AVX-512", "Haswell"; empty where the library does not tell
   std::string warning;  ///< one sentence where the kernels are older than the processor, else empty
 };
 
+/// What the library says of itself.
 BlasInfo blas_info();
 
 /// Keeps the BLAS to one thread for its scope. Inside a parallel region a BLAS with OpenMP does so by itself, but the

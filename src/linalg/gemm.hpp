@@ -12,6 +12,7 @@
 
 namespace onebit::linalg {
 
+/// Whether a factor is taken transposed.
 enum class Transpose { no, yes };
 
 /// A row-major matrix in memory of the execution space: element (i, j) is data[i * row_stride + j].

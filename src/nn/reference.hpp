@@ -111,12 +111,14 @@ Array<Real> bias_tanh_backward_ref(const Array<Real>& bias, const Array<Real>& i
   return d_input;
 }
 
+/// GELU in its tanh form.
 template <class Real>
 Real gelu_ref(Real u) {
   const Real root = Real(0.7978845608028654);  // √(2/π)
   return u / 2 * (1 + std::tanh(root * (u + Real(0.044715) * u * u * u)));
 }
 
+/// Its derivative.
 template <class Real>
 Real gelu_derivative_ref(Real u) {
   const Real root = Real(0.7978845608028654);  // √(2/π)
@@ -124,6 +126,7 @@ Real gelu_derivative_ref(Real u) {
   return (1 + t) / 2 + u / 2 * (1 - t * t) * root * (1 + 3 * Real(0.044715) * u * u);
 }
 
+/// LayerNorm of each row. \param weight, bias (1, columns)
 template <class Real>
 Array<Real> layer_norm_ref(const Array<Real>& input, const Array<Real>& weight, const Array<Real>& bias, Real epsilon) {
   Array<Real> output(input.rows, input.columns);

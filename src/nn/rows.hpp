@@ -182,6 +182,7 @@ void for_each_row(const Exec& exec, const char* label, int rows, const F& f) {
 template <class Exec>
 inline constexpr int rows_per_block = is_host<Exec> ? 32 : 8;
 
+/// Teams of so many rows.
 template <class Exec>
 constexpr int row_block_count(int rows) {
   return (rows + rows_per_block<Exec> - 1) / rows_per_block<Exec>;

@@ -25,8 +25,10 @@
 
 namespace onebit::nn {
 
+/// Values of `model.architecture`.
 enum class Architecture { bert, gpt };
 
+/// The extents of a model.
 struct Shape {
   Architecture architecture;
   int layers;                       ///< L

@@ -9,14 +9,6 @@
 namespace onebit::optim {
 namespace {
 
-template <class Exec, class T>
-Vector<Exec, T> on_device(const char* label, const std::vector<T>& table) {
-  const Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, table.size());
-  Kokkos::deep_copy(copy,
-                    Kokkos::View<const T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(table.data(), table.size()));
-  return copy;
-}
-
 /// The update's direction before the learning rate: m / (√v + η) + λ x, with bias corrections (1 without).
 struct Direction {
   float epsilon, weight_decay, momentum_correction, variance_correction;
@@ -69,8 +61,8 @@ TensorReduction<Exec>::TensorReduction(const TensorTable& tensors) {
   tensor_begins.push_back(piece_begins.size());
   m_pieces = Vector<Exec, double>("OneBit::optim::tensor_pieces", piece_begins.size());
   piece_begins.push_back(tensors.size());
-  m_piece_begins = on_device<Exec>("OneBit::optim::piece_begins", piece_begins);
-  m_tensor_begins = on_device<Exec>("OneBit::optim::tensor_begins", tensor_begins);
+  m_piece_begins = copy_to_device<Exec>("OneBit::optim::piece_begins", piece_begins);
+  m_tensor_begins = copy_to_device<Exec>("OneBit::optim::tensor_begins", tensor_begins);
 }
 
 template <class Exec>
@@ -82,8 +74,8 @@ TensorOf<Exec>::TensorOf(const TensorTable& tensors) {
     while (firsts.size() * piece_length < all_ends.back())
       firsts.push_back(static_cast<std::uint32_t>(all_ends.size() - 1));
   }
-  ends = on_device<Exec>("OneBit::optim::tensor_ends", all_ends);
-  block_first = on_device<Exec>("OneBit::optim::block_first", firsts);
+  ends = copy_to_device<Exec>("OneBit::optim::tensor_ends", all_ends);
+  block_first = copy_to_device<Exec>("OneBit::optim::block_first", firsts);
 }
 
 template <class Exec>

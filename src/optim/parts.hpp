@@ -62,6 +62,7 @@ private:
 template <class Exec>
 Vector<Exec, std::uint32_t> decay_bits(const TensorTable& tensors);
 
+/// Bit i of such words.
 KOKKOS_INLINE_FUNCTION bool bit(const std::uint32_t* words, std::size_t i) { return words[i / 32] >> (i % 32) & 1u; }
 
 /// Calls f(i, decays) for i in [0, length), where `decays` is bit i of `bits` as 0 or 1. On the host 32 elements share one

@@ -32,6 +32,7 @@ struct Machine {
 /// One of the costs of work.
 using Cost = double Machine::*;
 
+/// Hosts with the same number of ranks each.
 struct Cluster {
   int hosts = 1, ranks_per_host = 1;
   int ranks() const { return hosts * ranks_per_host; }
@@ -52,7 +53,9 @@ inline constexpr int form_count = 8;
 
 /// Word of `predict.collectives`.
 const char* name(Form form);
+/// The form of such a word.
 Form form_of(const std::string& name);
+/// Whether a form sends one bit an element.
 inline bool is_compressed(Form form) { return form >= Form::compressed; }
 
 /// Parts of a call, in the order in which they take place.
@@ -93,6 +96,7 @@ std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, 
 
 /// Seconds of each part, indexed by Part. Of messages beneath work it is what is left to wait for.
 std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine& machine);
+/// Their sum.
 double total_seconds(const std::vector<Stage>& stages, const Machine& machine);
 
 /// Blocks of a message of Bruck's all-gather or all-to-all in the round at `distance`.

@@ -10,6 +10,7 @@
 
 namespace onebit::scale {
 
+/// From rank to rank.
 struct Message {
   int from, to;
   double bytes;

@@ -13,6 +13,7 @@
 
 namespace onebit::train {
 
+/// How a run averages over its ranks.
 template <class Exec>
 struct Averaging {
   std::unique_ptr<comm::Transport<Exec>> transport;

@@ -23,17 +23,17 @@ void add_to_first(const Exec& exec, const Vector<Exec, float>& values, float val
 
 template <class Exec>
 Faulty<Exec>::Faulty(std::unique_ptr<Workload<Exec>> workload, config::Fault kind, long step)
-    : m_workload(std::move(workload)), m_kind(kind), m_step(step) {}
+    : Wrapped<Exec>(std::move(workload)), m_kind(kind), m_step(step) {}
 
 template <class Exec>
 double Faulty<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                               PhaseTimes& times, const GradientProgress& final_from) {
-  if (step != m_step) return m_workload->gradient(exec, x, step, g, times, final_from);
+  if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, final_from);
   const Region region("OneBit::workload::fault");
   if (m_kind == config::Fault::desync) add_to_first(exec, x, 0.5f);
   while (m_kind == config::Fault::hang) std::this_thread::sleep_for(std::chrono::seconds(1));
   // What is said to be final may be averaged at once, so nothing is.
-  const double loss = m_workload->gradient(exec, x, step, g, times, {});
+  const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {});
   if (m_kind == config::Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());
   return loss;
 }

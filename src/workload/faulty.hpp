@@ -2,31 +2,23 @@
 /// \file faulty.hpp
 /// A workload that fails on purpose, once, so that what a run says and does then can be rehearsed (section `faults`).
 
-#include "workload/workload.hpp"
+#include "workload/wrapped.hpp"
 
 namespace onebit::workload {
 
 /// The workload, and in one step's gradient the fault: g(0) is NaN, x(0) is another than the other ranks', or it never
 /// returns.
 template <class Exec>
-class Faulty final : public Workload<Exec> {
+class Faulty final : public Wrapped<Exec> {
 public:
   /// \param kind not `none`
   /// \param step in whose gradient it fails
   Faulty(std::unique_ptr<Workload<Exec>> workload, config::Fault kind, long step);
 
-  const TensorTable& tensors() const override { return m_workload->tensors(); }
-  void initialize(const Exec& exec, const Vector<Exec, float>& x) override { m_workload->initialize(exec, x); }
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const GradientProgress& final_from) override;
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override {
-    return m_workload->validation_loss(exec, x);
-  }
-  double tokens_per_step() const override { return m_workload->tokens_per_step(); }
-  long compute_overruns() const override { return m_workload->compute_overruns(); }
 
 private:
-  std::unique_ptr<Workload<Exec>> m_workload;
   config::Fault m_kind;
   long m_step;
 };

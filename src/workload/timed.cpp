@@ -10,7 +10,7 @@ namespace onebit::workload {
 
 template <class Exec>
 Timed<Exec>::Timed(std::unique_ptr<Workload<Exec>> workload, double seconds)
-    : m_workload(std::move(workload)), m_seconds(seconds) {}
+    : Wrapped<Exec>(std::move(workload)), m_seconds(seconds) {}
 
 template <class Exec>
 double Timed<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
@@ -23,12 +23,12 @@ double Timed<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, lon
   if (final_from)
     timed_final_from = [&](std::size_t b) {
       if (b == 0) return;  // all is final when this function returns
-      const double share = 1 - static_cast<double>(b) / static_cast<double>(tensors().size());
+      const double share = 1 - static_cast<double>(b) / static_cast<double>(this->tensors().size());
       sleep_until(m_seconds * (1 + 2 * share) / 3);
       final_from(b);
     };
   PhaseTimes computed;
-  const double loss = m_workload->gradient(exec, x, step, g, computed, timed_final_from);
+  const double loss = Wrapped<Exec>::gradient(exec, x, step, g, computed, timed_final_from);
   if (watch.seconds() > m_seconds)
     ++m_overruns;
   else

@@ -3,7 +3,7 @@
 /// Any workload, with the time that its gradient takes set by the input (`workload.compute_time_ms`): for experiments in
 /// which ranks share cores that each would have for itself, so that only what the network carries is real.
 
-#include "workload/workload.hpp"
+#include "workload/wrapped.hpp"
 
 namespace onebit::workload {
 
@@ -11,23 +11,16 @@ namespace onebit::workload {
 /// thirds as the backward pass, in which the gradient becomes final evenly from its end to its beginning: elements [b, d)
 /// are reported no earlier than T/3 + (1 − b/d) 2T/3 after the begin.
 template <class Exec>
-class Timed : public Workload<Exec> {
+class Timed final : public Wrapped<Exec> {
 public:
   /// \param seconds T
   Timed(std::unique_ptr<Workload<Exec>> workload, double seconds);
 
-  const TensorTable& tensors() const override { return m_workload->tensors(); }
-  void initialize(const Exec& exec, const Vector<Exec, float>& x) override { m_workload->initialize(exec, x); }
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const GradientProgress& final_from) override;
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override {
-    return m_workload->validation_loss(exec, x);
-  }
-  double tokens_per_step() const override { return m_workload->tokens_per_step(); }
   long compute_overruns() const override { return m_overruns; }
 
 private:
-  std::unique_ptr<Workload<Exec>> m_workload;
   double m_seconds;
   long m_overruns = 0;
 };

@@ -35,6 +35,7 @@ struct LossSum {
   double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of the share of a sample's predictions that are right
 };
 
+/// A loss, its gradient and its parameters; see the top of the file.
 template <class Exec>
 class Workload {
 public:
