@@ -17,6 +17,8 @@ namespace onebit {
 /// An open file; negative where it could not be opened, and `errno` says why.
 class Descriptor {
 public:
+  /// Takes over what a call returned that opens files.
+  explicit Descriptor(int id) : m_id(id) {}
   Descriptor(const std::string& path, int flags) : m_id(::open(path.c_str(), flags | O_CLOEXEC)) {}
   ~Descriptor() {
     if (m_id >= 0) ::close(m_id);

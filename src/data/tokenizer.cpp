@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 
 namespace onebit::data {
 namespace {
@@ -210,21 +211,6 @@ std::string system_message(int error) { return std::generic_category().message(e
                    "choose a cache directory that you may write to and that has space");
 }
 
-/// A file descriptor, closed at the end of its scope.
-class File {
-public:
-  explicit File(int descriptor) : m_descriptor(descriptor) {}
-  ~File() {
-    if (m_descriptor >= 0) ::close(m_descriptor);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return m_descriptor; }
-
-private:
-  int m_descriptor;
-};
-
 /// Removes a file at the end of its scope; nothing happens when it was renamed meanwhile.
 struct TemporaryName {
   std::string path;
@@ -253,18 +239,12 @@ std::optional<std::string> load(const std::string& path) {
 /// Writes the model under a temporary name and renames it, so that `path` only ever names a complete file.
 void store(const std::string& path, const std::string& model) {
   TemporaryName temporary{path + ".XXXXXX"};
-  const File file(::mkstemp(temporary.path.data()));
-  if (file.get() < 0) throw_unwritable(path, errno);
+  const Descriptor file(::mkstemp(temporary.path.data()));
+  if (file < 0) throw_unwritable(path, errno);
   const std::string content = header(model) + model;
-  for (std::size_t written = 0; written < content.size();) {
-    const ssize_t count = ::write(file.get(), content.data() + written, content.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_unwritable(path, errno);
-    written += static_cast<std::size_t>(count);
-  }
+  if (!write_at(file, 0, content.data(), content.size())) throw_unwritable(path, errno);
   // mkstemp keeps others out, but a cache may be shared.
-  if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0 ||
-      ::rename(temporary.path.c_str(), path.c_str()) != 0) {
+  if (::fchmod(file, 0644) != 0 || ::fsync(file) != 0 || ::rename(temporary.path.c_str(), path.c_str()) != 0) {
     throw_unwritable(path, errno);
   }
 }
@@ -279,11 +259,11 @@ std::string load_or_train(std::string_view text, const Options& options, const s
   std::filesystem::create_directories(directory, error);
   if (error) throw_unwritable(directory, error.value());
   const std::string lock_path = path + ".lock";
-  const File lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (lock.get() < 0) throw_unwritable(lock_path, errno);
+  const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock < 0) throw_unwritable(lock_path, errno);
   // The lock saves the other processes the work of training. Where the file system has none, each trains the same
   // model and the renames replace it by itself.
-  while (::flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+  while (::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
   }
   if (auto model = load(path)) return *std::move(model);
   std::string model = train(text, options, where);
