@@ -6,7 +6,7 @@
 
 namespace onebit::linalg {
 
-/// The BLAS of this run.
+/// The library of the host's products in float in this run.
 struct BlasInfo {
   std::string library;  ///< e.g. "oneDNN-2.6.3", "OpenBLAS-0.3.21"; "Kokkos-fallback" without a BLAS
   std::string core;     ///< kernels in use, e.g. "AVX-512", "Haswell"; empty where the library does not tell

@@ -76,8 +76,9 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
                     Rows<const float> b, float beta, Rows<float> c) {
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
   const auto stride = [](std::size_t row_stride) { return static_cast<dnnl_dim_t>(row_stride); };
-  dnnl_sgemm(letter(op_a), letter(op_b), m, n, k, alpha, a.data, stride(a.row_stride), b.data, stride(b.row_stride),
-             beta, c.data, stride(c.row_stride));
+  dnnl::error::wrap_c_api(dnnl_sgemm(letter(op_a), letter(op_b), m, n, k, alpha, a.data, stride(a.row_stride), b.data,
+                                     stride(b.row_stride), beta, c.data, stride(c.row_stride)),
+                          "a product in float failed");
 }
 
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
