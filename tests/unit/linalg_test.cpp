@@ -349,7 +349,7 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
     }
 }
 
-#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
+#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
 TEST(Gemm, serial_and_openmp_give_the_same_bits) {
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes)
