@@ -156,7 +156,7 @@ TYPED_TEST(Gemm, equals_plain_loops) {
           }
 }
 
-// On the host C is cut into tiles of 64 to 512: shapes that give each size, with ragged tiles at both ends.
+// On the host C is cut into tiles of (64, 64) to (512, 768): shapes that give each size, with ragged tiles at both ends.
 TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
   constexpr struct { int m, n; } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
   for (const Transpose op_a : transposes)
