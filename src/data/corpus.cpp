@@ -77,7 +77,7 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
       throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
                        "check the permissions of the file");
     }
-    constexpr std::size_t block = std::size_t{1} << 24;
+    constexpr std::size_t block = std::size_t{1} << 20;
     for (std::size_t done = 0; done < sizes[i]; done += block) {
       Activity::goes_on();
       if (stream.read(text.data() + offset + done, static_cast<std::streamsize>(std::min(block, sizes[i] - done))))

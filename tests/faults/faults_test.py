@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks runs while they train, and checks what a user is left with.
+"""Breaks runs, and checks what a user is left with.
 
 Usage: faults_test.py PROGRAM MPIEXEC [PATTERN]
 
