@@ -40,7 +40,10 @@ public:
     if (kernel.prepare) kernel.prepare();
     seconds(kernel);
     Check check;
-    m_communicator.collectively([&] { check = kernel.check(); });
+    m_communicator.collectively([&] {
+      const Region region("OneBit::bench::check");
+      check = kernel.check();
+    });
     m_communicator.sum(&check.checked, 1);
     m_communicator.sum(&check.wrong, 1);
     if (check.wrong > 0)
@@ -86,6 +89,7 @@ public:
 
 private:
   double seconds(const Kernel& kernel) const {
+    const Region region("OneBit::bench::kernel");
     const Stopwatch watch;
     kernel.run();
     fence(m_exec, "OneBit::bench::kernel");
@@ -150,7 +154,6 @@ private:
 template <class Exec>
 void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const int ranks = communicator.size();
-  communicator.collectively([&] { config::check(input, ranks); });
   const linalg::BlasInfo blas = linalg::blas_info();
   if (communicator.rank() == 0) {
     std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d\n", ranks,
