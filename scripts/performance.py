@@ -114,9 +114,13 @@ def measure(arguments):
             name, command = peer.split("=", 1)
             text = output_of(shlex.split(command))
             add("gpt2", name, "fp32", run, ("", text.count("step "), last_median(text)))
-    with tempfile.TemporaryDirectory() as directory:
-        output_of([arguments.onebit, "bench", "kernels", "inputs/bench_kernels.yaml", f"--set=run.output={directory}"])
-        kernels = results.read_csv(f"{directory}/kernels.csv")
+    kernels = []
+    for precision in ("fp32", "bf16"):
+        with tempfile.TemporaryDirectory() as directory:
+            output_of([arguments.onebit, "bench", "kernels", "inputs/bench_kernels.yaml", f"--set=run.output={directory}",
+                       f"--set=model.precision={precision}"])
+            kernels += [row for row in results.read_csv(f"{directory}/kernels.csv")
+                        if precision == "fp32" or row["precision"] == precision]
     results.write_csv(DIRECTORY / "kernels.csv", list(kernels[0]), kernels)
 
 
@@ -240,9 +244,9 @@ def kernels_table():
     lines = []
     for row in results.read_csv(DIRECTORY / "kernels.csv"):
         share = results.number(row["floor_share"])
-        lines.append([row["kernel"], row["shape"], f"{1e3 * float(row['median_s']):.3g}", row["bound"],
+        lines.append([row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}", row["bound"],
                       f"{100 * share:.0f} %" if share == share else ""])
-    return results.table(["kernel", "shape", "ms", "bound by", "of the floor"], lines)
+    return results.table(["kernel", "shape", "factors", "ms", "bound by", "of the floor"], lines)
 
 
 def main():
