@@ -62,7 +62,9 @@ template <class Exec>
 struct FromVector {
   Vector<Exec, const float> x;
 
-  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word&, std::size_t at, float*) const { return {x.data() + at}; }
+  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word&, std::size_t at, float*) const {
+    return Given{x.data() + at};  // nvcc loses the braces of a type that is not named
+  }
 };
 template <class Exec, class Codec>
 struct FromMovingAverage {
@@ -72,7 +74,7 @@ struct FromMovingAverage {
 
   KOKKOS_FORCEINLINE_FUNCTION Averaged operator()(const Word& word, std::size_t at, float* values) const {
     old.decode(word, values);
-    return {x.data() + at, values, old_share, new_share, factor};
+    return Averaged{x.data() + at, values, old_share, new_share, factor};
   }
 };
 template <class Exec, class Codec>
@@ -90,7 +92,7 @@ struct FromMessages {
     for (; sender + 2 <= mean.senders; sender += 2) add<2>(word, sender, sums);
     for (; sender < mean.senders; ++sender) add<1>(word, sender, sums);
     for (std::size_t j = 0; j < share; ++j) values[j] = sums[j] / static_cast<float>(mean.senders);
-    return {values};
+    return Given{values};
   }
 
   /// Adds the values of some senders, of several at a time because the sums would go through memory for each.
