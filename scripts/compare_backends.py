@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 
 BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
-MACHINE = ["triad", "copy", "fma", "gemm"]  # kernels that measure the machine and not the program
+MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]  # kernels that measure the machine and not the program
 # What may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
         "data.cache", "bench.")

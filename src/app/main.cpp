@@ -12,6 +12,8 @@
 #endif
 
 #include "app/identity.hpp"
+#include "app/watchdog.hpp"
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
@@ -96,13 +98,18 @@ void check_backend(const config::Input& input) {
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
 }
 
-/// Starts Kokkos and calls `work` with an instance of the backend that the input names.
-template <class Work>
-void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
+  const Activity activity("OneBit::app::start_kokkos");
   world.collectively([&] { check_backend(input); });
   const int gpus = gpu_count();
   const bool serial = input.run.backend == config::Backend::serial;
-  const KokkosSession kokkos(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
+  return KokkosSession(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
+}
+
+/// Starts Kokkos and calls `work` with an instance of the backend that the input names.
+template <class Work>
+void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+  const KokkosSession kokkos = start_kokkos(world, input);
 #define ONEBIT_DISPATCH(Exec) \
   if (config::to_string(input.run.backend) == BackendName<Exec>::value) return work(Exec());
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
@@ -193,6 +200,9 @@ int main(int argc, char** argv) {
                                                    "\n  remedy: see onebit --help, or --help behind a command");
     if (*train_command || *collective_command || *kernels_command) {
       const config::Input input = read_input(world, path, overrides);
+      // `bench collective` takes neither samples nor a model.
+      if (!*collective_command) world.collectively([&] { config::check(input, world.size()); });
+      const app::Watchdog watchdog(world, input);
       on_backend(world, input, [&](const auto& exec) {
         if (*train_command)
           status = train::train(exec, input, world);
@@ -201,6 +211,7 @@ int main(int argc, char** argv) {
         else
           bench::kernels(exec, input, world);
       });
+      watchdog.remove_file();
     }
     if (*validate_command) {
       const config::Input input = read_input(world, path, overrides);

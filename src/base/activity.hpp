@@ -1,6 +1,6 @@
 #pragma once
 /// \file activity.hpp
-/// What this process is at, for a thread that watches it (train/watchdog.hpp): a few atomic stores where the work
+/// What this process is at, for a thread that watches it (app/watchdog.hpp): a few atomic stores where the work
 /// changes, and nothing where nobody watches.
 
 #include <atomic>

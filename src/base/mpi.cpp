@@ -14,6 +14,7 @@ namespace {
 
 /// What `ask` (rank or size) says of the processes of `all` that share this one's host. Collective.
 int on_host(MPI_Comm all, int (*ask)(MPI_Comm, int*)) {
+  const Activity activity("OneBit::base::hosts", waits_for_ranks);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   int answer = 0;
@@ -34,12 +35,14 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 MpiSession::~MpiSession() { MPI_Finalize(); }
 
 Communicator::Communicator(MPI_Comm parent) {
+  const Activity activity("OneBit::base::communicator", waits_for_ranks);
   MPI_Comm_dup(parent, &m_comm);
   MPI_Comm_rank(m_comm, &m_rank);
   MPI_Comm_size(m_comm, &m_size);
 }
 
 Communicator::Communicator(const Communicator& parent, int group, int order) {
+  const Activity activity("OneBit::base::communicator", waits_for_ranks);
   MPI_Comm_split(parent.get(), group, order, &m_comm);
   MPI_Comm_rank(m_comm, &m_rank);
   MPI_Comm_size(m_comm, &m_size);
@@ -52,6 +55,7 @@ int Communicator::local_rank() const { return on_host(m_comm, MPI_Comm_rank); }
 int Communicator::local_size() const { return on_host(m_comm, MPI_Comm_size); }
 
 std::vector<int> Communicator::hosts() const {
+  const Activity activity("OneBit::base::hosts", waits_for_ranks);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   int lowest = m_rank;

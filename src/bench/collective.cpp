@@ -85,6 +85,7 @@ void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, flo
     places.push_back(static_cast<int>(begins[rank]));
   }
   std::vector<float> own(counts[communicator.rank()]);
+  const Region region("OneBit::bench::mpi_reduce_scatter", waits_for_ranks);
   MPI_Reduce_scatter(host.data(), own.data(), counts.data(), MPI_FLOAT, MPI_SUM, communicator.get());
   for (float& element : own) element /= static_cast<float>(ranks);
   MPI_Allgatherv(own.data(), counts[communicator.rank()], MPI_FLOAT, host.data(), counts.data(), places.data(),
@@ -166,7 +167,9 @@ void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
 
 /// Elements that differ from the oracle, over all ranks.
 template <class Exec>
-double wrong_elements(const Communicator& communicator, const Vector<Exec, float>& x, const std::vector<float>& right) {
+double wrong_elements(const Communicator& communicator, const Vector<Exec, float>& x, const Average<Exec>& average) {
+  const Region region("OneBit::bench::check");
+  const std::vector<float> right = average.oracle();
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
   double wrong = 0;
   for (std::size_t j = 0; j < right.size(); ++j) wrong += host(j) != right[j];
@@ -185,6 +188,7 @@ struct Measurement {
 template <class Exec>
 Measurement measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                     const Average<Exec>& average, const Vector<Exec, float>& x) {
+  const Region region("OneBit::bench::measure");
   const int ranks = communicator.size(), repetitions = input.bench.repetitions;
   std::vector<double> mine;
   PhaseTimes times, unused;
@@ -264,7 +268,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
       PhaseTimes first;
       fill(exec, rank, x);
       average.run(x, first);
-      const double wrong = wrong_elements(communicator, x, average.oracle());
+      const double wrong = wrong_elements(communicator, x, average);
       if (wrong > 0)
         throw AgreedError(ExitStatus::failed_run, name + " of " + std::to_string(d) +
                                                       " parameters: " + std::to_string(static_cast<long>(wrong)) +

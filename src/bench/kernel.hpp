@@ -4,6 +4,7 @@
 /// functions at the end make the kernels and hand them over one after the other, so that few buffers live at a time.
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "config/input.hpp"
+#include "linalg/matrix_product.hpp"
 
 namespace onebit::bench {
 
@@ -28,6 +30,7 @@ struct Kernel {
   std::function<void()> run;
   std::function<Check()> check;     ///< of what the first run left
   std::function<void()> prepare{};  ///< before each run, not timed; where a run destroys its own input
+  linalg::Precision precision = linalg::Precision::fp32;  ///< of the factors in its products
 };
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
@@ -62,14 +65,26 @@ auto on_host(const View& array) {
 /// Single precision against a twin in double: beyond this share of the twin's greatest magnitude an element is wrong.
 inline constexpr double tolerance = 2e-5;
 
-/// Compares values(i) with twin(i) for i in [0, length), within `tolerance`. NaN is wrong.
+/// A number as a product of this precision reads it. How tensor cores round to tf32 is theirs to know: their results are
+/// compared with those of numbers that are not rounded, within `product_tolerance`.
+inline float factor(linalg::Precision precision, float value) {
+  if (precision != linalg::Precision::bf16) return value;
+  const std::uint32_t bits = std::uint32_t{linalg::to_bfloat16(value)} << 16;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline double product_tolerance(linalg::Precision precision) {
+  return precision == linalg::Precision::tf32 ? 1e-3 : tolerance;
+}
+
+/// Compares values(i) with twin(i) for i in [0, length), within `share` of the greatest twin(i). NaN is wrong.
 template <class Values, class Twin>
-Check compare(std::size_t length, const Values& values, const Twin& twin) {
+Check compare(std::size_t length, const Values& values, const Twin& twin, double share = tolerance) {
   double greatest = 0;
   for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(twin(i))));
   Check check{static_cast<double>(length), 0};
   for (std::size_t i = 0; i < length; ++i)
-    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= tolerance * greatest);
+    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= share * greatest);
   return check;
 }
 /// Both together.
@@ -78,9 +93,9 @@ inline Check operator+(const Check& one, const Check& other) {
 }
 
 /// The machine itself: `copy` and `triad` on arrays far larger than the caches, `fma` in registers and `gemm` of a large
-/// square, by the backend's own threads.
+/// square, by the backend's own threads; and that of factors in the precision of the model's products, if it is another.
 template <class Exec>
-void machine_kernels(const Exec& exec, const Measure& measure);
+void machine_kernels(const Exec& exec, const config::Input& input, const Measure& measure);
 
 /// The optimiser's passes over d parameters. Chunks are those of `senders` ranks.
 template <class Exec>

@@ -20,10 +20,10 @@ namespace onebit::bench {
 namespace {
 
 const std::vector<std::string> columns = {
-    "kernel", "shape",    "backend", "ranks",       "threads_per_rank",  "bytes",
-    "flop",   "checked",  "wrong",   "repetitions", "median_s",          "min_s",
-    "max_s",  "bound",    "floor_s", "floor_share", "bandwidth_B_per_s", "peak_FLOP_per_s",
-    "blas",   "blas_core"};
+    "kernel",          "shape", "precision", "backend", "ranks",       "threads_per_rank",
+    "bytes",           "flop",  "checked",   "wrong",   "repetitions", "median_s",
+    "min_s",           "max_s", "bound",     "floor_s", "floor_share", "bandwidth_B_per_s",
+    "peak_FLOP_per_s", "blas",  "blas_core"};
 
 template <class Exec>
 class Bench {
@@ -35,12 +35,15 @@ public:
         m_file(open_csv(input, communicator, "kernels.csv", columns)) {}
 
   /// The machine's kernels are the first: `triad` is what bandwidth is measured with, the faster of `fma` and `gemm` what
-  /// multiply-adds are.
+  /// multiply-adds are, and `gemm_tf32` or `gemm_bf16` what those of rounded factors are.
   void operator()(const Kernel& kernel) {
     if (kernel.prepare) kernel.prepare();
     seconds(kernel);
     Check check;
-    m_communicator.collectively([&] { check = kernel.check(); });
+    m_communicator.collectively([&] {
+      const Region region("OneBit::bench::check");
+      check = kernel.check();
+    });
     m_communicator.sum(&check.checked, 1);
     m_communicator.sum(&check.wrong, 1);
     if (check.wrong > 0)
@@ -51,13 +54,16 @@ public:
                             "backend and this input");
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
+    const bool rounded = kernel.precision != linalg::Precision::fp32;
+    if (rounded && !m_rounded_peak.run) m_rounded_peak = kernel;
+    const Kernel& most = rounded ? m_rounded_peak : m_peak;
 
     const bool warm = m_peak.run && kernel.flop > m_balance * kernel.bytes;
     std::vector<double> times, stream_times, peak_times;
     for (int repetition = -m_input.bench.warmup; repetition < m_input.bench.repetitions; ++repetition) {
       if (kernel.prepare) kernel.prepare();
       m_communicator.barrier();
-      const double peak_time = m_peak.run ? seconds(m_peak) : 0, stream_time = seconds(m_stream);
+      const double peak_time = most.run ? seconds(most) : 0, stream_time = seconds(m_stream);
       if (warm) seconds(kernel);
       m_communicator.barrier();
       const double time = seconds(kernel);
@@ -73,7 +79,7 @@ public:
     };
     times = sorted(times);
     const double bandwidth = m_stream.bytes / quantile(sorted(stream_times), 0.5);
-    const double peak = m_peak.run ? m_peak.flop / quantile(sorted(peak_times), 0.5) : 0;
+    const double peak = most.run ? most.flop / quantile(sorted(peak_times), 0.5) : 0;
     if (m_peak.run && m_balance == 0) m_balance = peak / bandwidth;
     write(kernel, check, times, bandwidth, peak);
   }
@@ -86,6 +92,7 @@ public:
 
 private:
   double seconds(const Kernel& kernel) const {
+    const Region region("OneBit::bench::kernel");
     const Stopwatch watch;
     kernel.run();
     fence(m_exec, "OneBit::bench::kernel");
@@ -117,6 +124,7 @@ private:
     const linalg::BlasInfo blas = linalg::blas_info();
     m_file->row({kernel.name,
                  kernel.shape,
+                 linalg::name(kernel.precision),
                  BackendName<Exec>::value,
                  m_communicator.size(),
                  is_host<Exec> ? concurrency(m_exec) : 1,
@@ -141,7 +149,7 @@ private:
   const config::Input& m_input;
   const Communicator& m_communicator;
   const std::unique_ptr<report::CsvFile> m_file;  ///< on rank 0
-  Kernel m_stream, m_peak;
+  Kernel m_stream, m_peak, m_rounded_peak;
   double m_balance = 0;  ///< FLOP that the machine computes while it moves a byte, measured with the first of m_peak
 };
 
@@ -150,7 +158,6 @@ private:
 template <class Exec>
 void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const int ranks = communicator.size();
-  communicator.collectively([&] { config::check(input, ranks); });
   const linalg::BlasInfo blas = linalg::blas_info();
   if (communicator.rank() == 0) {
     std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d\n", ranks,
@@ -162,7 +169,7 @@ void kernels(const Exec& exec, const config::Input& input, const Communicator& c
   }
   Bench<Exec> bench(exec, input, communicator);
   const Measure measure = [&](const Kernel& kernel) { bench(kernel); };
-  machine_kernels(exec, measure);
+  machine_kernels(exec, input, measure);
   for (std::int64_t d = input.bench.smallest; d <= input.bench.largest; d *= input.bench.factor)
     optimizer_kernels(exec, input, static_cast<std::size_t>(d), measure);
   network_kernels(exec, input, ranks, measure);

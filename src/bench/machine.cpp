@@ -2,9 +2,11 @@
 /// What the machine can do: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "bench/kernel.hpp"
-#include "linalg/gemm.hpp"
+#include "workload/transformer.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -86,7 +88,7 @@ void triad(const Exec& exec, const Vector<Exec, float>& a, const Vector<Exec, fl
 }  // namespace
 
 template <class Exec>
-void machine_kernels(const Exec& exec, const Measure& measure) {
+void machine_kernels(const Exec& exec, const config::Input& input, const Measure& measure) {
   const std::size_t n = stream_length<Exec>;
   const double bytes = sizeof(float) * static_cast<double>(n);
   const std::string length = "n=" + std::to_string(n);
@@ -113,35 +115,49 @@ void machine_kernels(const Exec& exec, const Measure& measure) {
              return compare(shares, host, [](std::size_t) { return chains * fma_term / (1.0 - fma_factor); });
            }});
 
-  // Columns of the result that a plain loop can check.
-  const int edge = is_host<Exec> ? 1024 : 8192;
+  const int edge = is_host<Exec> ? 2048 : 8192;
   const std::size_t size = static_cast<std::size_t>(edge) * edge;
   const auto p = make_array(exec, 0, size), q = make_array(exec, 1, size), product = make_array(exec, 2, size);
-  const auto rows = [=](const auto& matrix) {
-    return linalg::Rows<const float>{matrix.data(), static_cast<std::size_t>(edge)};
+  const auto matrix = [=](const auto& array) { return MatrixRef<Exec, float>(array.data(), edge, edge); };
+  const Exec instance = exec;
+  const auto gemm = [&](const std::string& name, linalg::Precision precision,
+                        linalg::MatrixProduct<Exec, float> product_of_precision) {
+    // The kernel is kept, to measure others against.
+    const auto multiply = std::make_shared<linalg::MatrixProduct<Exec, float>>(std::move(product_of_precision));
+    measure({name,
+             std::to_string(edge) + "x" + std::to_string(edge) + "x" + std::to_string(edge),
+             3.0 * sizeof(float) * static_cast<double>(size),
+             2.0 * edge * static_cast<double>(size),
+             [=] {
+               (*multiply)(instance, linalg::Transpose::no, linalg::Transpose::yes, 1.0f, matrix(p), matrix(q), 0.0f,
+                           matrix(product));
+             },
+             [=] {
+               // Elements that a plain loop can check.
+               const auto host = on_host(product);
+               const auto in_sample = [=](std::size_t k) { return k * (size / 1000); };
+               return compare(
+                   1000, [&](std::size_t k) { return host(in_sample(k)); },
+                   [&](std::size_t k) {
+                     const std::size_t i = in_sample(k) / edge, j = in_sample(k) % edge;
+                     double sum = 0;
+                     for (int l = 0; l < edge; ++l)
+                       sum += static_cast<double>(factor(precision, value_at(0, i * edge + l))) *
+                              factor(precision, value_at(1, j * edge + l));
+                     return sum;
+                   },
+                   product_tolerance(precision));
+             },
+             {},
+             precision});
   };
-  measure({"gemm", std::to_string(edge) + "x" + std::to_string(edge) + "x" + std::to_string(edge),
-           3.0 * sizeof(float) * static_cast<double>(size), 2.0 * edge * static_cast<double>(size),
-           [=] {
-             linalg::gemm<Exec, float>(exec, linalg::Transpose::no, linalg::Transpose::yes, edge, edge, edge, 1.0f,
-                                       rows(p), rows(q), 0.0f, {product.data(), static_cast<std::size_t>(edge)});
-           },
-           [=] {
-             const auto host = on_host(product);
-             const auto in_sample = [=](std::size_t k) { return k * (size / 1000); };
-             return compare(
-                 1000, [&](std::size_t k) { return host(in_sample(k)); },
-                 [&](std::size_t k) {
-                   const std::size_t i = in_sample(k) / edge, j = in_sample(k) % edge;
-                   double sum = 0;
-                   for (int l = 0; l < edge; ++l)
-                     sum += static_cast<double>(value_at(0, i * edge + l)) * value_at(1, j * edge + l);
-                   return sum;
-                 });
-           }});
+  gemm("gemm", linalg::Precision::fp32, linalg::MatrixProduct<Exec, float>());
+  const linalg::Precision precision = workload::product_precision(input);
+  if (precision != linalg::Precision::fp32)
+    gemm(std::string("gemm_") + linalg::name(precision), precision, workload::make_product<Exec>(input));
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template void machine_kernels(const Exec&, const Measure&);
+#define ONEBIT_INSTANTIATE(Exec) template void machine_kernels(const Exec&, const config::Input&, const Measure&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::bench

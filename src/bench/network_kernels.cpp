@@ -10,6 +10,7 @@
 #include "nn/attention.hpp"
 #include "nn/layers.hpp"
 #include "nn/reference.hpp"
+#include "workload/transformer.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -50,10 +51,15 @@ Doubles columns_of(const Doubles& matrix, const std::vector<int>& columns) {
   return copy;
 }
 
-Check compare(const Doubles& values, const Doubles& twin) {
+Check compare(const Doubles& values, const Doubles& twin, double share = tolerance) {
   return bench::compare(
       values.values.size(), [&](std::size_t i) { return values.values[i]; },
-      [&](std::size_t i) { return twin.values[i]; });
+      [&](std::size_t i) { return twin.values[i]; }, share);
+}
+/// A matrix as a product of this precision reads it.
+Doubles factors(linalg::Precision precision, Doubles matrix) {
+  for (double& value : matrix.values) value = factor(precision, static_cast<float>(value));
+  return matrix;
 }
 
 std::string extents(std::initializer_list<int> numbers) {
@@ -74,6 +80,7 @@ struct Network {
   using Buffer = Vector<Exec, float>;
 
   const Exec& exec;
+  linalg::Precision precision;
   linalg::MatrixProduct<Exec, float>& product;
   const Measure& measure;
 
@@ -90,28 +97,45 @@ struct Network {
     const Buffer input = array(0, input_size), weight = array(1, weight_size), output = zeros(output_size);
     const auto rows = some(N), outs = some(out);
     const Exec instance = exec;
+    const linalg::Precision rounding = precision;
     linalg::MatrixProduct<Exec, float>& multiply = product;
-    measure({name + "_forward", extents({N, out, in}), floats(input_size + weight_size + output_size), flop,
+    measure({name + "_forward",
+             extents({N, out, in}),
+             floats(input_size + weight_size + output_size),
+             flop,
              [=, &multiply] {
                Layers::dense(instance, multiply, matrix(input, in), matrix(weight, in), matrix(output, out));
              },
              [=] {
-               return compare(rows_of(output, out, rows), nn::dense_ref(rows_of(input, in, rows), whole(weight, in)));
-             }});
+               return compare(
+                   rows_of(output, out, rows),
+                   nn::dense_ref(factors(rounding, rows_of(input, in, rows)), factors(rounding, whole(weight, in))),
+                   product_tolerance(rounding));
+             },
+             {},
+             rounding});
     fill(exec, 2, output);  // is the gradient now
     const Buffer d_input = zeros(input_size), d_weight = zeros(weight_size);
-    measure({name + "_d_input", extents({N, in, out}), floats(input_size + weight_size + output_size), flop,
+    measure({name + "_d_input",
+             extents({N, in, out}),
+             floats(input_size + weight_size + output_size),
+             flop,
              [=, &multiply] {
                Layers::dense_backward_input(instance, multiply, matrix(output, out), matrix(weight, in), false,
                                             matrix(d_input, in));
              },
              [=] {
                Doubles right, unused(out, in);
-               nn::dense_backward_ref(Doubles(static_cast<int>(rows.size()), in), whole(weight, in),
-                                      rows_of(output, out, rows), right, unused);
-               return compare(rows_of(d_input, in, rows), right);
-             }});
-    measure({name + "_d_weight", extents({out, in, N}), floats(input_size + 2 * weight_size + output_size), flop,
+               nn::dense_backward_ref(Doubles(static_cast<int>(rows.size()), in), factors(rounding, whole(weight, in)),
+                                      factors(rounding, rows_of(output, out, rows)), right, unused);
+               return compare(rows_of(d_input, in, rows), right, product_tolerance(rounding));
+             },
+             {},
+             rounding});
+    measure({name + "_d_weight",
+             extents({out, in, N}),
+             floats(input_size + 2 * weight_size + output_size),
+             flop,
              [=, &multiply] {
                Layers::dense_backward_weight(instance, multiply, matrix(output, out), matrix(input, in),
                                              matrix(d_weight, in));
@@ -119,10 +143,12 @@ struct Network {
              [=] {
                const int count = static_cast<int>(outs.size());
                Doubles unused, right(count, in);
-               nn::dense_backward_ref(whole(input, in), Doubles(count, in), columns_of(whole(output, out), outs),
-                                      unused, right);
-               return compare(rows_of(d_weight, in, outs), right);
-             }});
+               nn::dense_backward_ref(factors(rounding, whole(input, in)), Doubles(count, in),
+                                      factors(rounding, columns_of(whole(output, out), outs)), unused, right);
+               return compare(rows_of(d_weight, in, outs), right, product_tolerance(rounding));
+             },
+             {},
+             rounding});
   }
 
   /// Both passes on B samples of T positions, H = A · D channels. Minimal FLOP are those of the products without what
@@ -273,8 +299,8 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
   const bool causal = model.architecture == config::Architecture::gpt;
   const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
-  linalg::MatrixProduct<Exec, float> product;
-  const Network<Exec> network{exec, product, measure};
+  linalg::MatrixProduct<Exec, float> product = workload::make_product<Exec>(input);
+  const Network<Exec> network{exec, workload::product_precision(input), product, measure};
   network.dense("qkv", N, H, 3 * H);
   network.attention(B, model.heads, T, H, causal);
   network.dense("attention_output", N, H, H);

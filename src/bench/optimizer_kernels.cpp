@@ -194,19 +194,12 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
     // A server's chunk: what the senders' bits stand for is averaged, compensated and compressed again.
     const std::size_t length = layout.chunk_begins[1];
     const double of_chunk = static_cast<double>(length);
-    const Vector<Exec, float> mean("OneBit::bench::mean", layout.chunk_length());
     const Words recompressed("OneBit::bench::recompressed", message);
     fill_messages(exec, message, messages);
-    const compress::Compression<Exec> server{0, 1, mean, earlier_feedback(exec, *compressor, 1), recompressed};
+    const compress::Compression<Exec> server{
+        0, 1, {}, earlier_feedback(exec, *compressor, 1), recompressed, {}, {senders, messages}};
     measure({"average_recompress", std::to_string(senders) + "x" + std::to_string(length),
-             8 * of_chunk + (senders + 1) * of_chunk / 8, 0,
-             [=] {
-               for (const compress::Runs& part : compress::parts<Exec>(layout.words)) {
-                 compressor->average(exec, 0, part, senders, messages, mean);
-                 compressor->encode(exec, server, 0, part);
-               }
-               compressor->finish(exec, server);
-             },
+             8 * of_chunk + (senders + 1) * of_chunk / 8, 0, [=] { compressor->compress(exec, server); },
              [=] {
                const auto c = on_host(server.feedback.c);
                const auto mean_ref = compress::average_ref(layout_ref, compress::Options(), 0, senders,

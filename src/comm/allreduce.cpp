@@ -61,7 +61,6 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
   const std::size_t message = own().message_words();
   m_worker = own().no_feedback(0, chunks);
   m_server = own().no_feedback(across.rank(), 1);
-  m_mean = Vector<Exec, float>("OneBit::comm::mean", own().layout().chunk_length());
   m_send = Words("OneBit::comm::send", chunks * message);
   m_received = Words("OneBit::comm::received", chunks * message);
   m_gathered = Words("OneBit::comm::gathered", chunks * message);
@@ -123,7 +122,8 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
     }
 
   const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send, average};
-  const compress::Compression<Exec> server{m_across.rank(), 1, m_mean, m_server, m_recompressed};
+  const compress::Compression<Exec> server{
+      m_across.rank(), 1, {}, m_server, m_recompressed, {}, {m_across.ranks(), m_received}};
   if (m_across.overlaps() && m_across.ranks() > 1)
     exchange_in_parts(exec, worker, server, shard, decompresses, times);
   else
@@ -137,7 +137,7 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
                                                  const compress::Compression<Exec>& server,
                                                  const Vector<Exec, float>& shard, bool decompresses,
                                                  PhaseTimes& times) {
-  const int ranks = m_across.ranks(), rank = m_across.rank();
+  const int ranks = m_across.ranks();
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
     fence(exec, "OneBit::comm::end_of_phase");
@@ -150,12 +150,7 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
   else
     Kokkos::deep_copy(exec, m_received, m_send);
   end_of(Phase::all_to_all);
-  // In parts, whose mean stays in the cache.
-  for (const compress::Runs& part : compress::parts<Exec>(own().layout().words)) {
-    own().average(exec, rank, part, ranks, m_received, m_mean);
-    own().encode(exec, server, rank, part);
-  }
-  own().finish(exec, server);
+  own().compress(exec, server);
   end_of(Phase::average);
   if (ranks > 1)
     m_across.all_gather(exec, m_recompressed, m_gathered);
@@ -210,7 +205,6 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
   times.add(Phase::all_to_all, watch.restart());
 
   for (const compress::Runs& part : parts) {
-    own().average(exec, rank, part, ranks, m_received, m_mean);
     own().encode(exec, server, rank, part);
     for (int distance = 1; early && distance < ranks; ++distance)
       all_gather->send(exec, other(distance), m_recompressed);

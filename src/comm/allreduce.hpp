@@ -105,7 +105,6 @@ private:
   std::vector<std::unique_ptr<const compress::Compressor<Exec>>> m_compressors;  ///< of each shard
   std::vector<std::size_t> m_shard_begins;                                       ///< (shards + 1)
   compress::Feedback<Exec> m_worker, m_server;
-  Vector<Exec, float> m_mean;              ///< (chunk length) of this rank's chunk
   Words m_send, m_received, m_gathered;    ///< (chunks * message) C(c_i) by destination, C(c_i)_k by sender, C(a)
   Words m_last;                            ///< (chunks * message) the last call's C(a); flat only
   Words m_recompressed;                    ///< (message) C(a) of this rank's chunk

@@ -56,33 +56,87 @@ struct Compensate {
   }
 };
 
+/// What the words of a chunk are compressed from: each is called with a word, with its first element counted from the
+/// begin of the compression's vectors, and with room for the values of a share.
+template <class Exec>
+struct FromVector {
+  Vector<Exec, const float> x;
+
+  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word&, std::size_t at, float*) const {
+    return Given{x.data() + at};  // nvcc loses the braces of a type that is not named
+  }
+};
+template <class Exec, class Codec>
+struct FromMovingAverage {
+  Decoder<Exec, Codec> old;
+  Vector<Exec, const float> x;
+  float old_share, new_share, factor;
+
+  KOKKOS_FORCEINLINE_FUNCTION Averaged operator()(const Word& word, std::size_t at, float* values) const {
+    old.decode(word, values);
+    return Averaged{x.data() + at, values, old_share, new_share, factor};
+  }
+};
+template <class Exec, class Codec>
+struct FromMessages {
+  Codec codec;
+  WordTable<Exec> table;
+  std::size_t message_words;
+  MeanOfMessages<Exec> mean;
+
+  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word& word, std::size_t, float* values) const {
+    constexpr std::size_t share = WordTable<Exec>::share;
+    float sums[share] = {};
+    int sender = 0;
+    for (; sender + 4 <= mean.senders; sender += 4) add<4>(word, sender, sums);
+    for (; sender + 2 <= mean.senders; sender += 2) add<2>(word, sender, sums);
+    for (; sender < mean.senders; ++sender) add<1>(word, sender, sums);
+    for (std::size_t j = 0; j < share; ++j) values[j] = sums[j] / static_cast<float>(mean.senders);
+    return Given{values};
+  }
+
+  /// Adds the values of some senders, of several at a time because the sums would go through memory for each.
+  template <int senders>
+  KOKKOS_FORCEINLINE_FUNCTION void add(const Word& word, int first_sender, float* sums) const {
+    const std::uint32_t* messages[senders];
+    Codes<Exec, Codec> codes[senders];
+    for (int i = 0; i < senders; ++i) {
+      messages[i] = mean.messages.data() + (first_sender + i) * message_words;
+      codes[i] = Codes<Exec, Codec>(codec, table, word, messages[i]);
+    }
+    table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
+      typename Codec::Values group[senders];
+      for (int i = 0; i < senders; ++i) group[i] = codec.values(messages[i] + slot * Codec::scales);
+      for (std::size_t j = first; j < last; ++j) {
+        float sum = sums[j];
+        for (int i = 0; i < senders; ++i) sum += codec.decode(group[i], codes[i](j));
+        sums[j] = sum;
+      }
+    });
+  }
+};
+
 /// Compensates and encodes words of one chunk.
-template <class Exec, class Codec, bool averages>
+template <class Exec, class Codec, class From>
 struct EncodeWord {
   Codec codec;
-  Decoder<Exec, Codec> old;  ///< of the moving average; its table is the compression's
+  WordTable<Exec> table;
   Compression<Exec> own;
+  std::size_t message_words;
   std::size_t relative, base;  ///< the chunk, among those of `own`, and the first element of its vectors
+  From from;
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(const Word& word) const {
-    const WordTable<Exec>& table = old.table;
     const std::size_t scales = table.slots * Codec::scales, at = word.begin - base;
     std::uint32_t codes[WordTable<Exec>::share] = {};
-    float old_values[WordTable<Exec>::share];
-    if constexpr (averages) old.decode(word, old_values);
-    const auto source = [&] {
-      if constexpr (averages)
-        return Averaged{own.x.data() + at, old_values, own.average.old_share, own.average.new_share,
-                        own.average.factor};
-      else
-        return Given{own.x.data() + at};
-    }();
+    float values[WordTable<Exec>::share] = {};
+    const auto source = from(word, at, values);
     table.for_each_slot(
         word, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
                                                                 source, own.feedback.c.data() + at, codes});
     if (Codec::codes_before_scales)
       pack<Exec>(word, codes, codec.planes,
-                 own.messages.data() + relative * old.message_words + scales + word.in_chunk * codec.planes);
+                 own.messages.data() + relative * message_words + scales + word.in_chunk * codec.planes);
   }
 };
 
@@ -111,26 +165,6 @@ struct Subtract {
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
     const auto values = codec.values(scales + slot * Codec::scales);
     for (std::size_t j = first; j < last; ++j) residual[j] = c[j] - codec.decode(values, codec.encode(values, c[j]));
-  }
-};
-
-/// result ← the values of a word's codes, or result plus them.
-template <class Codec, bool adds>
-struct Decode {
-  const Codec& codec;
-  const std::uint32_t* scales;
-  const std::uint32_t* codes;
-  float* result;
-
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
-    const auto values = codec.values(scales + slot * Codec::scales);
-    for (std::size_t j = first; j < last; ++j) {
-      const float value = codec.decode(values, codes[j]);
-      if constexpr (adds)
-        result[j] += value;
-      else
-        result[j] = value;
-    }
   }
 };
 
@@ -173,10 +207,20 @@ public:
   void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const override {
     const Region region("OneBit::compress::encode");
     const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
-    if (compression.average.old.extent(0) > 0)
-      encode_words<true>(exec, compression, chunk, runs);
+    const MovingAverage<Exec>& average = compression.average;
+    if (compression.mean.senders > 0)
+      encode_words(exec, compression, chunk, runs,
+                   FromMessages<Exec, Codec>{m_codec, m_table, message_words(), compression.mean});
+    else if (average.old.extent(0) > 0)
+      encode_words(exec, compression, chunk, runs,
+                   FromMovingAverage<Exec, Codec>{
+                       {m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(), average.old},
+                       compression.x,
+                       average.old_share,
+                       average.new_share,
+                       average.factor});
     else
-      encode_words<false>(exec, compression, chunk, runs);
+      encode_words(exec, compression, chunk, runs, FromVector<Exec>{compression.x});
 
     // Pieces that end in these runs. One that began in runs before them is complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
@@ -199,6 +243,7 @@ public:
   void residual(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback,
                 const Vector<Exec, float>& residual) const override {
     const Region region("OneBit::compress::residual");
+    // Local names here and below, because a lambda on the device may not hold `this`.
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
     const Feedback<Exec> own = feedback;
@@ -243,28 +288,6 @@ public:
     return std::sqrt(square);
   }
 
-  void average(const Exec& exec, int chunk, Runs runs, int senders, const Words& messages,
-               const Vector<Exec, float>& mean) const override {
-    const Region region("OneBit::compress::average");
-    // Local names here and below, because a lambda on the device may not hold `this`.
-    const WordTable<Exec> table = m_table;
-    const Codec codec = m_codec;
-    const std::size_t length = message_words(), base = m_layout.chunk_begins[chunk];
-    for_each_word(
-        exec, "OneBit::compress::average", table, chunk, 1, runs, KOKKOS_LAMBDA(const Word& word) {
-          std::uint32_t codes[WordTable<Exec>::share];
-          float sums[WordTable<Exec>::share] = {};
-          for (int sender = 0; sender < senders; ++sender) {
-            const std::uint32_t* const message = messages.data() + sender * length;
-            unpack<Exec>(word, message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes,
-                         codes);
-            table.for_each_slot(word, Decode<Codec, true>{codec, message, codes, sums});
-          }
-          const std::size_t count = table.length(word), at = word.begin - base;
-          for (std::size_t j = 0; j < count; ++j) mean(at + j) = sums[j] / static_cast<float>(senders);
-        });
-  }
-
   void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
                   const Vector<Exec, float>& x) const override {
     const Region region("OneBit::compress::decompress");
@@ -275,9 +298,7 @@ public:
         exec, "OneBit::compress::decompress", table, first_chunk, chunks, {0, m_layout.words},
         KOKKOS_LAMBDA(const Word& word) {
           const std::uint32_t* const message = messages.data() + (word.chunk - first_chunk) * length;
-          std::uint32_t codes[WordTable<Exec>::share];
-          unpack<Exec>(word, message + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
-          table.for_each_slot(word, Decode<Codec, false>{codec, message, codes, x.data() + (word.begin - base)});
+          decode(codec, table, word, message, x.data() + (word.begin - base));
         });
   }
 
@@ -292,14 +313,13 @@ public:
 
   // The steps of `encode` and `finish`, public because they hold lambdas for the device.
 
-  template <bool averages>
-  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const {
-    const Decoder<Exec, Codec> old{m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(),
-                                   compression.average.old};
+  template <class From>
+  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs,
+                    const From& from) const {
     for_each_word(exec, "OneBit::compress::compensate", m_table, chunk, 1, runs,
-                  EncodeWord<Exec, Codec, averages>{m_codec, old, compression,
-                                                    static_cast<std::size_t>(chunk - compression.first_chunk),
-                                                    m_layout.chunk_begins[compression.first_chunk]});
+                  EncodeWord<Exec, Codec, From>{m_codec, m_table, compression, message_words(),
+                                                static_cast<std::size_t>(chunk - compression.first_chunk),
+                                                m_layout.chunk_begins[compression.first_chunk], from});
   }
 
   template <std::size_t... K>

@@ -54,6 +54,13 @@ struct MovingAverage {
   Vector<Exec, const std::uint32_t> old{};  ///< (chunks * message_words), of all chunks
 };
 
+/// The mean of what the senders of a chunk's messages compressed, (1/n) Σ_i C(c_i), added in their order.
+template <class Exec>
+struct MeanOfMessages {
+  int senders = 0;
+  Vector<Exec, const std::uint32_t> messages{};  ///< (senders * message_words)
+};
+
 /// A compression: what a worker does with all chunks (with Grouping::vector they share the scales of the whole vector),
 /// and a server with one.
 template <class Exec>
@@ -63,6 +70,7 @@ struct Compression {
   Feedback<Exec> feedback;               ///< of the same elements
   Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
   MovingAverage<Exec> average{};         ///< is compressed instead of x, where it has an old value
+  MeanOfMessages<Exec> mean{};           ///< is compressed instead of x, where it has senders; of one chunk
 };
 
 /// A chunk of so many runs, cut for work on one part after the other: 32 KiB of signs where caches count, and enough to
@@ -108,11 +116,6 @@ public:
                         const Vector<Exec, float>& residual) const = 0;
   /// ‖δ‖₂; fences.
   virtual double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const = 0;
-
-  /// mean_j = (1/senders) Σ_i C(c_i)_j for some runs of one chunk, added in the order of the senders.
-  /// \param messages (senders * message_words) \param mean (chunk_length) from the chunk's begin; padding is not written
-  virtual void average(const Exec& exec, int chunk, Runs runs, int senders, const Words& messages,
-                       const Vector<Exec, float>& mean) const = 0;
 
   /// x ← the values that the messages of some chunks stand for.
   /// \param messages (chunks * message_words) \param x elements of these chunks, from the first one's begin

@@ -3,6 +3,7 @@
 /// Messages read element by element, for kernels that need the values that they stand for and no vector of them: the
 /// averaged momentum of a step is one bit an element and never written as floats.
 
+#include <type_traits>
 #include <variant>
 
 #include "base/warps.hpp"
@@ -112,15 +113,60 @@ KOKKOS_FORCEINLINE_FUNCTION void pack(const Word& word, const std::uint32_t* cod
     }
   }
 }
-/// The bits of a share in a word of each plane into its codes.
-template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION void unpack(const Word& word, const std::uint32_t* words, int planes,
-                                        std::uint32_t* codes) {
-  constexpr std::size_t share = WordTable<Exec>::share;
-  const std::size_t first = share == bits_per_word ? 0 : word.lane;
-  for (std::size_t j = 0; j < share; ++j) codes[j] = 0;
-  for (int plane = 0; plane < planes; ++plane)
-    for (std::size_t j = 0; j < share; ++j) codes[j] |= (words[plane] >> (first + j) & 1u) << plane;
+/// Bits of an element where a codec fixes them, and 0 where they are known at run time only.
+template <class Codec>
+constexpr int known_planes() {
+  if constexpr (std::is_member_object_pointer_v<decltype(&Codec::planes)>)
+    return 0;
+  else
+    return Codec::planes;
+}
+
+/// The codes of a share, from its bits in a word of each plane: taken out where they are read, or, where the number of
+/// planes is known at run time only, at first.
+template <class Exec, class Codec>
+class Codes {
+public:
+  Codes() = default;
+  /// \param message of the word's chunk
+  KOKKOS_FORCEINLINE_FUNCTION Codes(const Codec& codec, const WordTable<Exec>& table, const Word& word,
+                                    const std::uint32_t* message) {
+    const std::uint32_t* const words = message + table.slots * Codec::scales + word.in_chunk * codec.planes;
+    const std::size_t first = share == bits_per_word ? 0 : word.lane;
+    if constexpr (planes > 0) {
+      for (int plane = 0; plane < planes; ++plane) m_data[plane] = words[plane] >> first;
+    } else {
+      for (std::size_t j = 0; j < share; ++j) m_data[j] = 0;
+      for (int plane = 0; plane < codec.planes; ++plane)
+        for (std::size_t j = 0; j < share; ++j) m_data[j] |= (words[plane] >> (first + j) & 1u) << plane;
+    }
+  }
+  /// Of element j of the share.
+  KOKKOS_FORCEINLINE_FUNCTION std::uint32_t operator()(std::size_t j) const {
+    if constexpr (planes > 0) {
+      std::uint32_t code = 0;
+      for (int plane = 0; plane < planes; ++plane) code |= (m_data[plane] >> j & 1u) << plane;
+      return code;
+    } else {
+      return m_data[j];
+    }
+  }
+
+private:
+  static constexpr std::size_t share = WordTable<Exec>::share;
+  static constexpr int planes = known_planes<Codec>();
+  std::uint32_t m_data[planes > 0 ? planes : share];
+};
+
+/// values(j) ← what the codes of a share stand for; padding is left out. \param message of the word's chunk
+template <class Exec, class Codec>
+KOKKOS_FORCEINLINE_FUNCTION void decode(const Codec& codec, const WordTable<Exec>& table, const Word& word,
+                                        const std::uint32_t* message, float* values) {
+  const Codes<Exec, Codec> codes(codec, table, word, message);
+  table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
+    const auto group = codec.values(message + slot * Codec::scales);
+    for (std::size_t j = first; j < last; ++j) values[j] = codec.decode(group, codes(j));
+  });
 }
 
 /// The messages of all chunks of a layout.
@@ -131,15 +177,8 @@ struct Decoder {
   std::size_t chunks, message_words;
   Vector<Exec, const std::uint32_t> messages;  ///< (chunks * message_words)
 
-  /// values(j) ← what the codes of a share stand for; padding is left out.
   KOKKOS_FORCEINLINE_FUNCTION void decode(const Word& word, float* values) const {
-    const std::uint32_t* const scales = messages.data() + word.chunk * message_words;
-    std::uint32_t codes[WordTable<Exec>::share];
-    unpack<Exec>(word, scales + table.slots * Codec::scales + word.in_chunk * codec.planes, codec.planes, codes);
-    table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
-      const auto group = codec.values(scales + slot * Codec::scales);
-      for (std::size_t j = first; j < last; ++j) values[j] = codec.decode(group, codes[j]);
-    });
+    compress::decode(codec, table, word, messages.data() + word.chunk * message_words, values);
   }
 };
 

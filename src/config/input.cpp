@@ -357,7 +357,8 @@ std::vector<Section> keys(Input& in) {
         "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
     key.real("watchdog_seconds", in.run.watchdog_seconds, 0, infinity,
              "When no rank has gone on for so long, the run is ended with a message that says where each rank was last "
-             "seen (docs/faults.md). Longer than the longest kernel, message or flush to disk; 0 waits for ever.");
+             "seen (docs/faults.md). Longer than the longest kernel, message, flush to disk or making of a vocabulary; "
+             "0 waits for ever.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -677,7 +678,8 @@ std::vector<Section> keys(Input& in) {
         "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank is another than on the "
         "others; `hang`: the rank's gradient never ends.");
     key.integer("rank", in.faults.rank, 0, unbounded, "The rank that fails.");
-    key.integer("step", in.faults.step, 1, unbounded, "The step in which it does.");
+    key.integer("step", in.faults.step, 0, unbounded,
+                "The step in which it does. 0, for `hang` alone: while the run is set up.");
   }
   return sections;
 }
@@ -743,6 +745,9 @@ void check(const Input& in, int ranks) {
   if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
     refuse("faults.rank", "the run has no rank " + std::to_string(in.faults.rank) + " that could fail",
            "give one below " + std::to_string(ranks));
+  if (in.faults.step == 0 && (in.faults.kind == Fault::nan || in.faults.kind == Fault::desync))
+    refuse("faults.step", "there is no step 0 whose gradient or parameters could be wrong",
+           "give 1 or more, or kind hang");
   if (in.checkpoint.directory.empty())
     refuse("checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())

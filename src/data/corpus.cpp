@@ -14,6 +14,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 
 namespace onebit::data {
@@ -51,6 +52,7 @@ std::uintmax_t checked_size(const std::string& file) {
 }  // namespace
 
 std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8) {
+  const Activity activity("OneBit::data::read");
   const std::uintmax_t most = most_text();
   std::vector<std::size_t> sizes;
   std::size_t total = 0;
@@ -75,11 +77,16 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
       throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
                        "check the permissions of the file");
     }
-    if (!stream.read(text.data() + offset, static_cast<std::streamsize>(sizes[i]))) {
-      throw InputError(
-          files[i],
-          "could be read only up to byte " + std::to_string(stream.gcount()) + " of " + std::to_string(sizes[i]),
-          "check that nothing writes to the file and that its file system works");
+    constexpr std::size_t block = std::size_t{1} << 20;
+    for (std::size_t done = 0; done < sizes[i]; done += block) {
+      Activity::goes_on();
+      if (stream.read(text.data() + offset + done, static_cast<std::streamsize>(std::min(block, sizes[i] - done))))
+        continue;
+      throw InputError(files[i],
+                       "could be read only up to byte " +
+                           std::to_string(done + static_cast<std::size_t>(stream.gcount())) + " of " +
+                           std::to_string(sizes[i]),
+                       "check that nothing writes to the file and that its file system works");
     }
     if (must_be_utf8) {
       const std::size_t valid = utf8_prefix(std::string_view(text).substr(offset, sizes[i]));
@@ -126,6 +133,7 @@ Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files))
       m_tokenizer = make_sentencepiece_tokenizer(train, options.vocabulary, options.cache_directory, m_name);
       break;
   }
+  const Activity activity("OneBit::data::encode");
   m_train = m_tokenizer->encode(train);
   m_validation = m_tokenizer->encode(validation);
 }

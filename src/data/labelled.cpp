@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "data/corpus.hpp"
@@ -86,7 +87,9 @@ LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokeni
   if (is_training) m_classes = labels_of(file, lines);
   Set set;
   set.begins.push_back(0);
+  const Activity activity("OneBit::data::encode");
   for (std::size_t line = 0; line < lines.size(); ++line) {
+    Activity::goes_on();
     const std::string label(lines[line].label);
     const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
     if (found == m_classes.end() || *found != label)

@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/file.hpp"
 
@@ -175,6 +176,7 @@ std::string reason(const sentencepiece::util::Status& status) {
 
 /// The serialised model.
 std::string train(std::string_view text, const Options& options, const std::string& where) {
+  const Activity activity("OneBit::data::train_tokenizer");
   std::unordered_map<std::string, std::string> arguments(options.begin(), options.end());
   arguments["minloglevel"] = "3";  // fatal only: errors come back as a status
   Sentences sentences(text);
@@ -263,7 +265,10 @@ std::string load_or_train(std::string_view text, const Options& options, const s
   if (lock < 0) throw_unwritable(lock_path, errno);
   // The lock saves the other processes the work of training. Where the file system has none, each trains the same
   // model and the renames replace it by itself.
-  while (::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
+  {
+    const Activity activity("OneBit::data::tokenizer_lock", waits_for_ranks);
+    while (::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
+    }
   }
   if (auto model = load(path)) return *std::move(model);
   std::string model = train(text, options, where);
@@ -296,6 +301,7 @@ public:
     std::vector<int> tokens;
     std::vector<int> word_tokens;
     for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      Activity::goes_on();
       end = word_end(text, begin);
       const std::string_view word = text.substr(begin, end - begin);
       const auto known = known_words.find(word);

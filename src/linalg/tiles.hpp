@@ -12,8 +12,9 @@
 namespace onebit::linalg {
 
 /// How C (m, n) is cut into tiles, by its shape alone, so that results do not depend on the thread count: into at least
-/// eight, of edges between 64 and 512, such that four threads would end soonest. A library packs what it reads of A and
-/// B; an element of these costs it about as much as 32 and 48 terms of the product.
+/// eight, of at most (512, 768), such that four threads would end soonest, or of (64, 64) where there are fewer. Widths
+/// are multiples of 96, because oneDNN's kernel with AVX-512 works on 48 columns. A library packs what it reads of A and
+/// B; an element of these costs it about as much as 32 and 24 terms of the product.
 struct TileGrid {
   int row_edge = 64, column_edge = 64;
   int rows, columns;  ///< of tiles
@@ -22,10 +23,10 @@ struct TileGrid {
     const auto count = [](int extent, int edge) { return (extent + edge - 1) / edge; };
     double least = std::numeric_limits<double>::max();
     for (int height = 512; height >= 64; height -= 64)
-      for (int width = 512; width >= 64; width -= 64) {
+      for (int width = 768; width >= 96; width -= 96) {
         const int tiles = count(m, height) * count(n, width);
         const double h = std::min(height, m), w = std::min(width, n);
-        const double time = count(tiles, 4) * (h * w + 48 * w + 32 * h);
+        const double time = count(tiles, 4) * (h * w + 24 * w + 32 * h);
         if (tiles < 8 || time >= least) continue;
         least = time;
         row_edge = height;

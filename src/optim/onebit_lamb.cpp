@@ -295,7 +295,10 @@ void OnebitLamb<Exec>::state(Archive<Exec>& archive) {
   archive.vector("fresh_variance", m_fresh_variance);
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template class OnebitLamb<Exec>;
+#define ONEBIT_INSTANTIATE(Exec)        \
+  template struct TensorOf<Exec>;       \
+  template class TensorReduction<Exec>; \
+  template class OnebitLamb<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::optim

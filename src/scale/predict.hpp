@@ -34,6 +34,7 @@ class Model {
 public:
   /// Reads and fits the measurements. \throws InputError
   explicit Model(const config::Input& input);
+  explicit Model(config::Input&&) = delete;
 
   const std::vector<Fit>& fits() const { return m_fits; }
   const std::vector<Candidate>& candidates() const { return m_candidates; }

@@ -78,6 +78,7 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
 template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
                                const TensorTable& tensors) {
+  const Region region("OneBit::train::make_averaging");
   if (input.comm.collective != Collective::automatic)
     return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective,
             "comm.collective of the input"};

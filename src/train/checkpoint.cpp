@@ -397,6 +397,7 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
   });
   const std::string& wanted = input.checkpoint.restart;
   if (wanted == "none") return;
+  const Region region("OneBit::train::verify");
   const bool root = communicator.rank() == 0, is_auto = wanted == "auto";
 
   // One path a line: the input holds no control characters.
@@ -434,6 +435,7 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
 
 template <class Exec>
 void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
+  const Region region("OneBit::train::restore");
   m_communicator.collectively([&] {
     Restorer<Exec> restorer(exec, m_restart, m_communicator.rank(), m_communicator.size());
     archive(restorer, run);
@@ -490,6 +492,7 @@ void Checkpoints::remove_others(long step) const {
 template <class Exec>
 std::string read_parameters(const Exec& exec, const std::string& path, const TensorTable& tensors,
                             const Vector<Exec, float>& x) {
+  const Region region("OneBit::train::read_parameters");
   if (is_sealed(path)) verify_seal(path);
   Restorer<Exec> restorer(exec, path, 0, 1);
   if (!restorer.reader().has("tensors")) {  // nothing is known of them

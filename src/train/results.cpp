@@ -140,6 +140,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
 
 void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
                      const comm::Traffic& traffic, std::uint64_t within_host) {
+  const Region region("OneBit::train::results");
   const double dense = dense_bytes(parameters, m_communicator.size());
   const auto reduction = [&](double steps, std::uint64_t bytes) {
     return bytes > 0 ? steps * dense / static_cast<double>(bytes) : nothing;

@@ -11,9 +11,9 @@ namespace onebit::train {
 class StopSignal {
 public:
   StopSignal() {
-    received() = 0;
+    flag() = 0;
     struct sigaction action {};
-    action.sa_handler = [](int) { received() = 1; };
+    action.sa_handler = [](int) { flag() = 1; };
     action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGTERM, &action, &m_terminate);
@@ -26,14 +26,14 @@ public:
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// Whether this process has received one of them. Any thread may ask.
-  bool operator()() const { return received() != 0; }
+  /// Whether this process has received one of them while one lived. Any thread may ask.
+  static bool received() { return flag() != 0; }
 
 private:
   /// Lock-free, so that a handler may write it; atomic, because any thread may be the one that is interrupted.
-  static std::atomic<int>& received() {
-    static std::atomic<int> flag{0};
-    return flag;
+  static std::atomic<int>& flag() {
+    static std::atomic<int> of_process{0};
+    return of_process;
   }
 
   struct sigaction m_terminate {

@@ -25,7 +25,6 @@
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
-#include "train/watchdog.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -306,7 +305,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
 /// Sets up what trains, and takes the steps.
 template <class Exec>
 ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communicator& communicator,
-                     Checkpoints& checkpoints, const StopSignal& stop_signal) {
+                     Checkpoints& checkpoints) {
   const ViewMemory view_memory;
   const int rank = communicator.rank(), ranks = communicator.size();
   // Measured here by every rank, before any of them has taken its share.
@@ -332,6 +331,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
   communicator.collectively([&] {
+    const Region region("OneBit::train::set_up");
     x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors.size());
     g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors.size());
     workload->initialize(exec, x);
@@ -369,8 +369,6 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
 
   Run<Exec> run{resolved, tensors, x, *algorithm, *results};
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
-  const Watchdog watchdog(communicator, input.run.output, input.where("run.output"), input.run.watchdog_seconds,
-                          stop_signal);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
   optim::StepState& state = run.last;
@@ -396,8 +394,8 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
       deferred([&] { loss = workload->gradient(exec, x, step, g, record.times, {}); });
       look(0, tensors.size());
     }
-    const Agreement agreement =
-        agree(communicator, loss, local.square_norm(exec), deferred.failed(), stop_signal(), checkpoints.is_ready());
+    const Agreement agreement = agree(communicator, loss, local.square_norm(exec), deferred.failed(),
+                                      StopSignal::received(), checkpoints.is_ready());
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
@@ -448,7 +446,6 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
     if (rank == 0)
       std::printf("stopped by a signal after step %ld; checkpoint: %s\n  to go on: --set checkpoint.restart=auto\n",
                   step, checkpoint.c_str());
-    watchdog.remove_file();
     return ExitStatus::stopped;
   }
 
@@ -474,7 +471,6 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
   });
-  watchdog.remove_file();
   if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
   return ExitStatus::success;
 }
@@ -485,12 +481,11 @@ template <class Exec>
 ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
   communicator.collectively([&] {
-    config::check(input, communicator.size());
     if (communicator.rank() == 0) prepare_output(input);
   });
   Checkpoints checkpoints(input, communicator);
   try {
-    return run_steps(exec, input, communicator, checkpoints, stop_signal);
+    return run_steps(exec, input, communicator, checkpoints);
   } catch (const AgreedError&) {
     // All ranks are here, so the last checkpoint need not be lost with the run.
     try {

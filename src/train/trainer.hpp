@@ -11,6 +11,7 @@ namespace onebit::train {
 
 /// Trains as `input` says and writes input.resolved.yaml, steps.csv, profile.csv, run.csv and, where asked for, the
 /// final state into `run.output`; writes checkpoints and goes on from one as section `checkpoint` says. Collective.
+/// `config::check` must have accepted the input.
 /// Rank 0 prints progress to standard output.
 /// \returns `success`, or `stopped` where SIGTERM or SIGUSR1 reached a rank: all ranks have then agreed on it, and a
 ///          checkpoint is written

@@ -19,6 +19,11 @@ void add_to_first(const Exec& exec, const Vector<Exec, float>& values, float val
   fence(exec, "OneBit::workload::fault");
 }
 
+[[noreturn]] void hang() {
+  const Region region("OneBit::workload::fault");
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 }  // namespace
 
 template <class Exec>
@@ -26,12 +31,18 @@ Faulty<Exec>::Faulty(std::unique_ptr<Workload<Exec>> workload, config::Fault kin
     : Wrapped<Exec>(std::move(workload)), m_kind(kind), m_step(step) {}
 
 template <class Exec>
+void Faulty<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
+  if (m_step == 0) hang();
+  Wrapped<Exec>::initialize(exec, x);
+}
+
+template <class Exec>
 double Faulty<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                               PhaseTimes& times, const GradientProgress& final_from) {
   if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, final_from);
   const Region region("OneBit::workload::fault");
   if (m_kind == config::Fault::desync) add_to_first(exec, x, 0.5f);
-  while (m_kind == config::Fault::hang) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (m_kind == config::Fault::hang) hang();
   // What is said to be final may be averaged at once, so nothing is.
   const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {});
   if (m_kind == config::Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());

@@ -57,18 +57,6 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert};
 }
 
-linalg::Precision precision(const config::Input& input) {
-  switch (input.model.precision) {
-    case config::Precision::tf32:
-      return linalg::Precision::tf32;
-    case config::Precision::bf16:
-      return linalg::Precision::bf16;
-    case config::Precision::fp32:
-      break;
-  }
-  return linalg::Precision::fp32;
-}
-
 bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }
 
 /// What the workload draws from.
@@ -122,6 +110,24 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
 
 }  // namespace
 
+linalg::Precision product_precision(const config::Input& input) {
+  switch (input.model.precision) {
+    case config::Precision::tf32:
+      return linalg::Precision::tf32;
+    case config::Precision::bf16:
+      return linalg::Precision::bf16;
+    case config::Precision::fp32:
+      break;
+  }
+  return linalg::Precision::fp32;
+}
+
+template <class Exec>
+linalg::MatrixProduct<Exec, float> make_product(const config::Input& input) {
+  return located(input.where("model.precision"),
+                 [&] { return linalg::MatrixProduct<Exec, float>(product_precision(input)); });
+}
+
 template <class Exec>
 Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Share share)
     : m_share(share),
@@ -135,8 +141,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
       m_samples(make_samples(input, m_corpus, std::int64_t{m_validation_rounds} * share.ranks * m_batch, m_shape)),
       m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
       m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout),
-              located(input.where("model.precision"),
-                      [&] { return linalg::MatrixProduct<Exec, float>(precision(input)); })) {
+              make_product<Exec>(input)) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
   const std::size_t predicted = predictions(input, m_batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);
@@ -200,7 +205,9 @@ void Transformer<Exec>::to_device(const Exec& exec) {
   copy(m_tokens.target, m_batch_on_host.target);
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template class Transformer<Exec>;
+#define ONEBIT_INSTANTIATE(Exec)                                                  \
+  template linalg::MatrixProduct<Exec, float> make_product(const config::Input&); \
+  template class Transformer<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::workload

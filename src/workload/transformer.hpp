@@ -10,6 +10,12 @@
 
 namespace onebit::workload {
 
+/// Of the factors in the model's products with weights: model.precision.
+linalg::Precision product_precision(const config::Input& input);
+/// \throws InputError where such products are missing
+template <class Exec>
+linalg::MatrixProduct<Exec, float> make_product(const config::Input& input);
+
 /// Sample s of step t is the same whichever rank draws it: rank r takes the samples [r B/n, (r+1) B/n) of the global
 /// batch of B, in `accumulation` rounds.
 template <class Exec>

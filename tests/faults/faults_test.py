@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Breaks runs while they train, and checks what a user is left with.
+"""Breaks runs, and checks what a user is left with.
 
 Usage: faults_test.py PROGRAM MPIEXEC [PATTERN]
 
@@ -81,21 +81,29 @@ class Faults(unittest.TestCase):
         self.assertFalse((self.out / "watchdog.txt").exists())
         return out
 
-    def started(self, keys, ranks=3):
-        """An endless run that has written its first checkpoint."""
-        run = self.start((ranks, self.one({**ENDLESS, **keys})))
+    def wait_for(self, run, has_come):
         deadline = time.monotonic() + LIMIT_S
-        while not list(self.out.glob("checkpoints/step_*.h5")):
+        while not has_come():
             self.assertIsNone(run.poll(), "it ended")
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
+
+    def started(self, keys, ranks=3):
+        """An endless run that has written its first checkpoint, and the ranks that they are past set-up."""
+        run = self.start((ranks, self.one({**ENDLESS, **keys})))
+        self.wait_for(run, lambda: list(self.out.glob("checkpoints/step_*.h5")) and
+                      all(re.search(" step [1-9]", self.line_of(rank)) for rank in range(ranks)))
         return run
+
+    def line_of(self, rank):
+        """Of watchdog.txt."""
+        lines = (self.out / "watchdog.txt").read_text().splitlines() if (self.out / "watchdog.txt").exists() else []
+        return lines[rank] if len(lines) > rank else ""
 
     def process_of(self, rank):
         """As watchdog.txt says."""
-        line = (self.out / "watchdog.txt").read_text().splitlines()[rank]
-        self.assertRegex(line, f"^rank {rank} step ")
-        return int(re.search(r" process (\d+) ", line)[1])
+        self.assertRegex(self.line_of(rank), f"^rank {rank} step ")
+        return int(re.search(r" process (\d+) ", self.line_of(rank))[1])
 
     # --- what a user is left with -------------------------------------------------------------------------------------
 
@@ -159,6 +167,16 @@ class Faults(unittest.TestCase):
         self.assertEqual(re.findall(r"rank (\d+) \(", waiting), ["1", "2"])
         self.assert_results_are_whole()
 
+    def test_stopped_rank_of_a_benchmark(self):
+        keys = {"run.watchdog_seconds": WATCHDOG_S, "bench.repetitions": 2**31 - 1}
+        run = self.start((3, self.one(keys, command=("bench", "collective"))))
+        self.wait_for(run, lambda: "OneBit::comm" in self.line_of(1))
+        os.kill(self.process_of(1), signal.SIGSTOP)
+        err = self.assert_failed(run, 1, f"watchdog: no rank has gone on for {WATCHDOG_S} s")
+        silent, waiting = re.search("(?s)  silent:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
+        self.assertRegex(silent, r"^    rank 1 \(process \d+ on \S+\), OneBit::\S+: not heard of since 20\S+Z\n$")
+        self.assertEqual(re.findall(r"rank (\d+) \(.*, OneBit::(?:comm|base)::", waiting), ["0", "2"])
+
     def test_hanging_rank(self):
         keys = {**KEYS, "run.watchdog_seconds": WATCHDOG_S, "faults.kind": "hang", "faults.rank": 1, "faults.step": 20}
         err = self.assert_failed(self.start((3, self.one(keys))), 1, "watchdog: no rank has gone on for", "gdb -p",
@@ -168,6 +186,13 @@ class Faults(unittest.TestCase):
         self.assertEqual(re.findall(r"rank (\d+) \(.*, step 20, ", waiting), ["0", "2"])
         # Whoever hangs leaves unfinished what was written beside the steps.
         self.assertIn(self.assert_results_are_whole(), ([8], [8, 16]))
+
+    def test_rank_that_hangs_in_set_up(self):
+        keys = {**KEYS, "run.watchdog_seconds": WATCHDOG_S, "faults.kind": "hang", "faults.rank": 0, "faults.step": 0}
+        err = self.assert_failed(self.start((3, self.one(keys))), 1, "watchdog: no rank has gone on for", "gdb -p")
+        busy, waiting = re.search("(?s)  busy:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
+        self.assertRegex(busy, r"^    rank 0 \(process \d+ on \S+\), OneBit::workload::fault: for [\d.]+ s\n$")
+        self.assertEqual(re.findall(r"rank (\d+) \(.*, OneBit::base::agree: ", waiting), ["1", "2"])
 
     # --- numbers ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 import csv
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,12 +63,15 @@ class Kernels(unittest.TestCase):
         self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
         return done.stderr
 
-    def check(self, rows, backend, ranks):
-        self.assertEqual(sorted(row["kernel"] for row in rows),
-                         sorted(["triad", "copy", "fma", "gemm", *OPTIMIZER, *NETWORK]))
+    def check(self, rows, backend, ranks, precision="fp32"):
+        machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
+        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK]))
+        for row in rows:
+            rounded = row["kernel"] in LINEAR or row["kernel"].startswith("gemm_")
+            self.assertEqual(row["precision"], precision if rounded else "fp32")
         for row in rows:
             value = {name: float(row[name] or "nan") for name in row
-                     if name not in ("kernel", "shape", "backend", "bound", "blas", "blas_core")}
+                     if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core")}
             self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
             self.assertEqual(value["wrong"], 0)
             self.assertGreaterEqual(value["checked"], ranks)
@@ -91,6 +95,14 @@ class Kernels(unittest.TestCase):
 
     def test_gpt_on_two_threads(self):
         self.check(self.kernels("openmp", "--set", "model.architecture=gpt"), "openmp", 1)
+
+    def test_rounded_factors(self):
+        listing = subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+        command = ["openmp", "--set", "model.precision=bf16"]
+        if "bf16" in re.search("^precisions of openmp: (.*)$", listing, re.MULTILINE)[1].split():
+            self.check(self.kernels(*command), "openmp", 1, "bf16")
+        else:
+            self.assertIn("model.precision", self.run_it(["bench", "kernels"], *command, expected=2))
 
     def test_input_without_a_vocabulary(self):
         self.assertIn("model.vocabulary", self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))

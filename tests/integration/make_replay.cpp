@@ -121,12 +121,12 @@ int main(int argc, char** argv) {
 
   const hid_t file = checked(H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
   std::vector<float> gradients = values(seed, 0, steps * ranks * parameters);
+  const std::vector<long long> rounded(gradients.begin(), gradients.end());
   if (variant == "nan")
     gradients.at((2 * ranks - 1) * parameters + parameters - 1) = std::numeric_limits<float>::quiet_NaN();
   const std::vector<hsize_t> extents = {steps, ranks, parameters}, chunk = {1, 1, parameters};
   const hid_t chunks = checked(H5Pcreate(H5P_DATASET_CREATE));
   checked(H5Pset_chunk(chunks, 3, chunk.data()));
-  const std::vector<long long> rounded(gradients.begin(), gradients.end());
 
   if (variant == "other_name") {
     write_reals(file, "gradient", extents, gradients);

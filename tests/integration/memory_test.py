@@ -36,7 +36,7 @@ class Memory(unittest.TestCase):
         # Of the optimiser at the end, and of the whole process at its peak: what it takes beside its vectors does not
         # grow with them.
         n, bit = 2, 1 / 8
-        compressed = 4 + 8 / n + (4 + 1 / n) * bit + bit  # c of the worker; c and mean of the server's chunk; messages; tables
+        compressed = 4 + 4 / n + (4 + 1 / n) * bit + bit  # c of the worker; c of the server's chunk; messages; tables
         expected = {
             # algorithm: (at the end, at the peak, inside MPI at the peak: the block of a ring's dense average)
             "adam": (8 + bit, 8 + bit, 4 / n),

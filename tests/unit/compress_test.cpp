@@ -204,14 +204,12 @@ std::vector<float> average_on(const Compressor<Exec>& compressor, int chunk, int
                               const std::vector<std::uint32_t>& messages) {
   const Exec exec;
   const Layout& layout = compressor.layout();
-  const std::size_t length = layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk];
-  const auto mean = test::to_device<Exec>(std::vector<float>(layout.chunk_length() + 64, not_a_number));
-  compressor.average(exec, chunk, {0, layout.words}, senders, test::to_device<Exec>(messages), mean);
+  const auto feedback = compressor.no_feedback(chunk, 1);
+  const auto recompressed = Vector<Exec, std::uint32_t>("OneBit::test::recompressed", compressor.message_words());
+  compressor.encode(exec, {chunk, 1, {}, feedback, recompressed, {}, {senders, test::to_device<Exec>(messages)}}, chunk,
+                    {0, layout.words});
   fence(exec, "OneBit::test::average");
-  std::vector<float> result = test::to_host(mean);
-  for (std::size_t j = length; j < result.size(); ++j) EXPECT_TRUE(std::isnan(result[j])) << "padding " << j - length;
-  result.resize(length);
-  return result;
+  return test::to_host(feedback.c);
 }
 
 template <class Exec>

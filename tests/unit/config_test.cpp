@@ -472,6 +472,7 @@ TEST(Check, refuses_combinations) {
       {"predict:\n  ranks: [4, 12]\n", 1, "a.yaml:2:3", {"12", "hosts of 8"}},
       {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
       {"faults:\n  kind: nan\n  rank: 2\n", 2, "a.yaml:3:3", {"no rank 2", "below 2"}},
+      {"faults:\n  kind: nan\n  step: 0\n", 2, "a.yaml:3:3", {"no step 0", "kind hang"}},
       {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
   };
   for (const auto& one : cases) {

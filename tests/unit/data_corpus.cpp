@@ -40,6 +40,16 @@ TEST_F(DataCorpus, bytes_round_trip_over_all_byte_values) {
   EXPECT_EQ(corpus.decode({'a', 256, 'b'}), "a[MASK]b");
 }
 
+TEST_F(DataCorpus, files_of_several_blocks_are_read_whole) {
+  constexpr std::size_t block = std::size_t{1} << 20;
+  for (const std::size_t size : {block - 1, block, 2 * block, 2 * block + 3}) {
+    std::string text(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 7 + i / 1000);
+    EXPECT_TRUE(read_text_files({write("1", "abc"), write("2", text), write("3", "d")}, false) == "abc" + text + "d")
+        << size;
+  }
+}
+
 TEST_F(DataCorpus, characters_have_a_token_for_each_byte_that_occurs_and_no_other) {
   const std::string file =
       write("text", std::string("b\xff") + "a b\xff" + "c");  // 'c' only in the part that validates

@@ -37,9 +37,9 @@ struct DeviceArray {
 template <class Real = double>
 nn::Array<Real> random_array(int rows, int columns, unsigned seed, double deviation = 1, double mean = 0) {
   std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(static_cast<float>(mean), static_cast<float>(deviation));
+  std::normal_distribution<float> normal;
   nn::Array<Real> array(rows, columns);
-  for (Real& value : array.values) value = normal(generator);
+  for (Real& value : array.values) value = normal(generator) * static_cast<float>(deviation) + static_cast<float>(mean);
   return array;
 }
 

@@ -376,7 +376,7 @@ constexpr Shape large_bert{Architecture::bert, 2, 132, 3, 300, 700, 80, true};
 constexpr Shape large_gpt{Architecture::gpt, 2, 132, 3, 300, 700, 80};
 constexpr Shape large_classes{Architecture::bert, 2, 132, 3, 300, 700, 80, false, 40};
 
-#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
+#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
 TEST(Transformer, host_backends_give_the_same_bits) {
   for (const Shape& shape : {large_bert, large_gpt, large_classes}) {
     const Batch batch(shape, 5, 77, 11);

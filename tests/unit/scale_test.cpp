@@ -391,7 +391,8 @@ TEST(Model, crossovers_agree_with_direct_evaluation) {
 
 TEST(Model, overlap_hides_no_more_than_the_backward_pass) {
   const std::string common = "ranks_per_host: 1, backward_ms: 100, collectives: [ring, compressed]";
-  const Model behind_it(parsed("predict: {" + common + "}"));
+  const config::Input without = parsed("predict: {" + common + "}");
+  const Model behind_it(without);
   const config::Input with = parsed("predict: {overlap_buckets: 10, " + common + "}");
   const Model overlapped(with);
   for (const double gbit : {0.1, 10.0, 100.0, 1000.0}) {

@@ -11,25 +11,22 @@
 
 #include "base/activity.hpp"
 #include "base/mpi.hpp"
-#include "train/stop_signal.hpp"
+#include "config/input.hpp"
 
-namespace onebit::train {
+namespace onebit::app {
 
 /// While one lives, a thread of each rank writes about once a second what its main thread is at (base/activity.hpp) into
 /// a line of its own of `watchdog.txt`, by a file because a run that hangs exchanges no messages any more.
 ///
-/// When no main thread that is heard of has changed its activity for `seconds`, the lowest of these ranks reads the
-/// lines of all, prints who keeps the others waiting, and ends the run on all ranks with status 1. A signal that asks the
-/// run to end while the main thread waits for a process that is gone makes it say which one: so do mpirun's survivors
-/// before they are ended too.
+/// When no main thread that is heard of has changed its activity for `run.watchdog_seconds`, the lowest of these ranks reads the
+/// lines of all, prints who keeps the others waiting, and ends the run on all ranks with status 1. A signal that asks a
+/// training to end (train/stop_signal.hpp) while the main thread waits for a process that is gone makes it say which one:
+/// so do mpirun's survivors before they are ended too.
 class Watchdog {
 public:
-  /// Watches the calling thread. Collective. \param seconds 0 watches nothing
-  /// \param directory for `watchdog.txt`
-  /// \param where     of the input, for messages
-  /// \throws AgreedError where the file cannot be written
-  Watchdog(const Communicator& communicator, const std::string& directory, const std::string& where, double seconds,
-           const StopSignal& stop_signal);
+  /// Watches the calling thread; nothing where `run.watchdog_seconds` is 0. Makes `run.output` for its file where that is
+  /// missing. Collective. \throws AgreedError where the file cannot be written
+  Watchdog(const Communicator& communicator, const config::Input& input);
   /// Writes that this rank has left. The file stays, for those who ask why the run ended.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -52,7 +49,6 @@ private:
   std::string m_path, m_host;
   double m_seconds;
   double m_beat;  ///< seconds between two writes
-  const StopSignal& m_stop_signal;
   std::mutex m_mutex;
   std::condition_variable m_changed;
   bool m_ends = false;
@@ -60,4 +56,4 @@ private:
   std::thread m_thread;       ///< last, so that it begins when all else is there
 };
 
-}  // namespace onebit::train
+}  // namespace onebit::app

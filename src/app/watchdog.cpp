@@ -2,7 +2,7 @@
 /// See watchdog.hpp. The thread makes no call of MPI but MPI_Abort, which ends the process in any case: an alarm does so
 /// where the library would wait for the main thread.
 
-#include "train/watchdog.hpp"
+#include "app/watchdog.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -13,12 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "train/stop_signal.hpp"
 
-namespace onebit::train {
+namespace onebit::app {
 namespace {
 
 constexpr std::size_t line_bytes = 256;
@@ -71,31 +73,31 @@ struct Watchdog::Line {
   unsigned long beats = 0;  ///< how often it was
   bool is_silent = false;   ///< not written between two readings
 
-  /// "rank 1 (process 4711 on node7), step 12, OneBit::comm::allreduce"
+  /// "rank 1 (process 4711 on node7), step 12, OneBit::comm::allreduce", without a step before the first one
   std::string last_seen() const {
-    return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + host + "), step " +
-           std::to_string(step) + ", " + activity;
+    return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + host + "), " +
+           (step > 0 ? "step " + std::to_string(step) + ", " : "") + activity;
   }
 };
 
-Watchdog::Watchdog(const Communicator& communicator, const std::string& directory, const std::string& where,
-                   double seconds, const StopSignal& stop_signal)
+Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
     : m_communicator(communicator),
-      m_path(directory + "/watchdog.txt"),
+      m_path(input.run.output + "/watchdog.txt"),
       m_host(host_name()),
-      m_seconds(seconds),
-      m_beat(std::min(1.0, seconds / 4)),
-      m_stop_signal(stop_signal) {
-  if (seconds <= 0) return;
+      m_seconds(input.run.watchdog_seconds),
+      m_beat(std::min(1.0, m_seconds / 4)) {
+  if (m_seconds <= 0) return;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
+    std::error_code error;  // shows where the file is written
+    std::filesystem::create_directories(input.run.output, error);
     // All of it now, so that a disk that fills up later has room for what ranks write.
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
     file.close();
     if (!file)
-      throw InputError(where, "file '" + m_path + "' cannot be written",
-                       "name a directory that you may write, with free space, or set run.watchdog_seconds to 0");
+      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
+                       "name a directory that you may write, with free space");
   });
   Activity::watch(true);
   m_thread = std::thread([this] { run(); });
@@ -138,7 +140,7 @@ void Watchdog::run() {
       write();
       since_beat = 0;
     }
-    if (!said && m_stop_signal() && still >= look_seconds) {
+    if (!said && train::StopSignal::received() && still >= look_seconds) {
       say_who_is_gone();
       said = true;
     }
@@ -233,7 +235,8 @@ std::string Watchdog::describe(const std::vector<Line>& lines) const {
     text += "see what the busy processes do (gdb -p); if it only takes long, raise run.watchdog_seconds";
   else
     text += "check the network between the ranks' hosts";
-  return text + "; checkpoint.restart=auto goes on from the last checkpoint";
+  const bool trains = std::any_of(lines.begin(), lines.end(), [](const Line& line) { return line.step > 0; });
+  return text + (trains ? "; checkpoint.restart=auto goes on from the last checkpoint" : "");
 }
 
 void Watchdog::say_who_is_gone() const {
@@ -264,4 +267,4 @@ void Watchdog::end_run(const std::string& message) const {
   std::_Exit(static_cast<int>(ExitStatus::failed_run));
 }
 
-}  // namespace onebit::train
+}  // namespace onebit::app
