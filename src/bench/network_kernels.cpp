@@ -134,10 +134,10 @@ struct Network {
              rounding});
     measure({name + "_d_weight",
              extents({out, in, N}),
-             floats(input_size + 2 * weight_size + output_size),
+             floats(input_size + weight_size + output_size),
              flop,
              [=, &multiply] {
-               Layers::dense_backward_weight(instance, multiply, matrix(output, out), matrix(input, in),
+               Layers::dense_backward_weight(instance, multiply, matrix(output, out), matrix(input, in), false,
                                              matrix(d_weight, in));
              },
              [=] {

@@ -23,8 +23,8 @@ void Layers<Exec, Real>::dense_backward_input(const Exec& exec, Product& product
 
 template <class Exec, class Real>
 void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
-                                               ConstMatrix input, Matrix d_weight, Real scale) {
-  product(exec, Transpose::yes, Transpose::no, scale, d_output, input, Real(1), d_weight);
+                                               ConstMatrix input, bool add, Matrix d_weight, Real scale) {
+  product(exec, Transpose::yes, Transpose::no, scale, d_output, input, Real(add ? 1 : 0), d_weight);
 }
 
 template <class Exec, class Real>

@@ -5,7 +5,7 @@
 ///
 /// Shapes: B samples of T positions make N = B*T rows; P rows are predicted; C channels, V words. Names: d_x is the
 /// gradient of the loss with respect to x. Backward functions write the gradients of activations and add to the
-/// gradients of parameters.
+/// gradients of parameters, which products can also write.
 ///
 /// Every function has a plain twin in reference.hpp that is its definition.
 
@@ -58,9 +58,9 @@ struct Layers {
   static void dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix weight,
                                    bool add, Matrix d_input, Real scale = 1);
 
-  /// d_weight (out, in) += scale · d_outputᵀ · input.
+  /// d_weight (out, in) ← scale · d_outputᵀ · input, or += that.
   static void dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix input,
-                                    Matrix d_weight, Real scale = 1);
+                                    bool add, Matrix d_weight, Real scale = 1);
 
   /// matrix (N, C) += bias (C) in each row.
   static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);

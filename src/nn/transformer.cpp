@@ -51,7 +51,12 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   const bool bert = shape.architecture == Architecture::bert;
   const auto dense = [this](const std::string& name, std::size_t out, std::size_t in) {
     const std::size_t weight = table.add(name + ".weight", Extents{out, in}, true);
+    multiplied.push_back(weight);
     return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
+  };
+  const auto unused_dense = [this](const std::string& name, std::size_t out, std::size_t in) {
+    table.add(name + ".weight", Extents{out, in}, true);
+    table.add(name + ".bias", Extents{out}, false);
   };
   const auto norm = [this, H](const std::string& name) {
     const std::size_t weight = table.add(name + ".weight", Extents{H}, false);
@@ -84,10 +89,11 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     return;
   }
   output.weight = word;
+  multiplied.push_back(word);
   if (bert) {
     if (shape.next_sentence_head) {
-      dense("pooler", H, H);
-      dense("next_sentence", 2, H);
+      unused_dense("pooler", H, H);
+      unused_dense("next_sentence", 2, H);
     }
     head_dense = dense("head.dense", H, H);
     head_norm = norm("head.norm");
@@ -129,6 +135,30 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   };
   for (const ParameterOffsets::WeightAndBias& norm : offsets.norms) ones(norm.weight);
   if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
+}
+
+/// The tensors whose gradient is not a product, in ranges of at most piece_length elements.
+std::vector<Range> summed_ranges(const ParameterOffsets& offsets) {
+  std::vector<Range> ranges;
+  for (const Tensor& tensor : offsets.table.tensors()) {
+    const auto& products = offsets.multiplied;
+    if (std::find(products.begin(), products.end(), tensor.offset) != products.end()) continue;
+    const std::size_t end = tensor.offset + tensor.size();
+    for (std::size_t begin = tensor.offset; begin < end; begin += piece_length)
+      ranges.push_back({begin, std::min(begin + piece_length, end)});
+  }
+  return ranges;
+}
+
+/// g ← 0 in each of the ranges.
+template <class Exec, class Real>
+void set_zero(const Exec& exec, const Vector<Exec, Range>& ranges, const Vector<Exec, Real>& g) {
+  for_each_row(
+      exec, "OneBit::nn::set_zero", static_cast<int>(ranges.extent(0)),
+      KOKKOS_LAMBDA(const RowTeam<Exec>& team, int k) {
+        const Range range = ranges(k);
+        team.for_each(static_cast<int>(range.end - range.begin), [&](int i) { g(range.begin + i) = 0; });
+      });
 }
 
 template <class Exec, class Real>
@@ -196,6 +226,7 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
   m_sums = buffer("sums", std::max({row_blocks * 3 * H, row_blocks * F, head_blocks * 3 * H, head_blocks * V}));
   m_losses = buffer("losses", P);
   m_links = make_uninitialized<Exec, int>("OneBit::nn::Transformer::links", 2 * N);
+  m_summed = copy_to_device<Exec>("OneBit::nn::Transformer::summed", summed_ranges(m_offsets));
 }
 
 template <class Exec, class Real>
@@ -291,7 +322,7 @@ void Transformer<Exec, Real>::classify(const Exec& exec, const Vector<Exec, cons
 }
 
 template <class Exec, class Real>
-void Transformer<Exec, Real>::classify_backward(const Exec& exec, const Vector<Exec, const Real>& x,
+void Transformer<Exec, Real>::classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add,
                                                 const Vector<Exec, Real>& g) {
   const int P = m_predictions, H = m_shape.hidden;
   const std::size_t dense = m_offsets.head_dense.weight;
@@ -301,7 +332,7 @@ void Transformer<Exec, Real>::classify_backward(const Exec& exec, const Vector<E
   Kokkos::deep_copy(exec, d_pooled, d_head);
   Kernels::drop_out(exec, classifier_dropout(), d_pooled);
   Kernels::bias_tanh_backward(exec, pooled, d_pooled, m_sums, vector_at<Exec>(g, m_offsets.head_dense.bias, H));
-  Kernels::dense_backward_weight(exec, m_product, d_pooled, predicted, matrix_at<Exec>(g, dense, H, H));
+  Kernels::dense_backward_weight(exec, m_product, d_pooled, predicted, add, matrix_at<Exec>(g, dense, H, H));
   Kernels::dense_backward_input(exec, m_product, d_pooled, matrix_at<Exec>(x, dense, H, H), false, d_head);
 }
 
@@ -371,8 +402,10 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
 
 template <class Exec, class Real>
 void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                       Real scale, const Vector<Exec, Real>& g, const GradientProgress& final_from) {
+                                       Real scale, bool add, const Vector<Exec, Real>& g,
+                                       const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
+  if (!add) set_zero(exec, m_summed, g);
   const int P = m_predictions, T = m_attention.sequence, H = m_shape.hidden, F = m_shape.feed_forward,
             V = m_shape.vocabulary;
   const bool bert = m_shape.architecture == Architecture::bert;
@@ -398,11 +431,11 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
   const std::size_t output = m_offsets.output.weight;
   Kernels::dense_backward_input(exec, m_product, d_logits, weight(output, outputs, H), false, d_head, scale / P);
-  Kernels::dense_backward_weight(exec, m_product, d_logits, head_output, d_weight(output, outputs, H), scale / P);
+  Kernels::dense_backward_weight(exec, m_product, d_logits, head_output, add, d_weight(output, outputs, H), scale / P);
   if (bert || classes)
     Kernels::add_bias_backward(exec, d_logits, sums, d_bias(m_offsets.output.bias, outputs), scale / P);
   if (classes) {
-    classify_backward(exec, x, g);
+    classify_backward(exec, x, add, g);
   } else if (bert) {
     const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
     const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
@@ -410,7 +443,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
                                  d_norm_of(m_offsets.head_norm, 0, 0));
     Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(dense.bias, H));
-    Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, d_weight(dense.weight, H, H));
+    Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, add, d_weight(dense.weight, H, H));
     Kernels::dense_backward_input(exec, m_product, d_gelu, weight(dense.weight, H, H), false, d_head);
   }
   Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
@@ -418,9 +451,9 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   // From d_norm to d_residual and d_branch. In BERT the residual is n_k and its gradient is in d_norm already; in GPT
   // it is z_k, and its gradient waits in d_residual, but for the last k, which no residual follows.
   const auto norm_backward = [&](int k, std::size_t branch_bias) {
-    const bool add = !bert && k < 2 * m_shape.layers;
-    Kernels::layer_norm_backward(exec, norm(x, k), d_norm, add, d_residual, residual_dropout(k), d_branch(), sums,
-                                 d_norm_of(m_offsets.norms[k], branch_bias, H));
+    const bool has_residual = !bert && k < 2 * m_shape.layers;
+    Kernels::layer_norm_backward(exec, norm(x, k), d_norm, has_residual, d_residual, residual_dropout(k), d_branch(),
+                                 sums, d_norm_of(m_offsets.norms[k], branch_bias, H));
   };
   // From the gradient at the output of a half's first dense layer to d_norm at its input, which in BERT includes the
   // residual's.
@@ -439,9 +472,9 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false,
                                   d_inner);
     Kernels::bias_gelu_backward(exec, inner, d_inner, sums, d_bias(offsets.feed_forward_input.bias, F));
-    Kernels::dense_backward_weight(exec, m_product, d_branch(), inner,
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), inner, add,
                                    d_weight(offsets.feed_forward_output.weight, H, F));
-    Kernels::dense_backward_weight(exec, m_product, d_inner, feed_forward_input,
+    Kernels::dense_backward_weight(exec, m_product, d_inner, feed_forward_input, add,
                                    d_weight(offsets.feed_forward_input.weight, F, H));
     if (final_from) final_from(offsets.feed_forward_input.weight);
     first_dense_backward(d_inner, offsets.feed_forward_input.weight);
@@ -452,12 +485,13 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     const auto d_context = d_norm;  // whose values have been used
     Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.attention_output.weight, H, H), false,
                                   d_context);
-    Kernels::dense_backward_weight(exec, m_product, d_branch(), context,
+    Kernels::dense_backward_weight(exec, m_product, d_branch(), context, add,
                                    d_weight(offsets.attention_output.weight, H, H));
     m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
                          m_attention_scratch, d_qkv);
     Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
-    Kernels::dense_backward_weight(exec, m_product, d_qkv, attention_input, d_weight(offsets.qkv.weight, 3 * H, H));
+    Kernels::dense_backward_weight(exec, m_product, d_qkv, attention_input, add,
+                                   d_weight(offsets.qkv.weight, 3 * H, H));
     // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head
     // multiplies by them and the first layer reads them.
     if (final_from) final_from(offsets.qkv.weight);

@@ -76,8 +76,14 @@ struct ParameterOffsets {
   std::vector<Layer> layers;            ///< (L)
   WeightAndBias head_dense, head_norm;  ///< the second of BERT's language model only
   WeightAndBias output;                 ///< the weight is `word` but for classes; GPT's language model has no bias
+  std::vector<std::size_t> multiplied;  ///< the weights of dense layers, whose whole gradient is a product
 
   explicit ParameterOffsets(const Shape& shape);
+};
+
+/// Elements [begin, end) of a flat buffer.
+struct Range {
+  std::size_t begin, end;
 };
 
 /// A model at work on batches of one size. All memory of a step is allocated here, once.
@@ -103,10 +109,10 @@ public:
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
                  const DropoutKey& key);
 
-  /// g += scale · gradient of the loss of the last `forward`, which was called with the same x and tokens. Once for
-  /// each `forward`: it uses up the activations.
+  /// g ← scale · gradient of the loss of the last `forward`, which was called with the same x and tokens, or += that.
+  /// Once for each `forward`: it uses up the activations.
   /// \param final_from told which end of g is final: the layers from the last to the first, each in two halves
-  void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale,
+  void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale, bool add,
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
   /// (P, V), for classes (P, classes), of the last `loss`; `forward` leaves their gradient in their place.
@@ -119,7 +125,7 @@ private:
 
   // The head of classes, from n_{2 L} to the logits, and back to the gradients of all but the last dense layer.
   void classify(const Exec& exec, const Vector<Exec, const Real>& x, const RealMatrix& predicted);
-  void classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, const Vector<Exec, Real>& g);
+  void classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Vector<Exec, Real>& g);
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
              const DropoutKey& key, CrossEntropyOutput output);
   LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
@@ -165,6 +171,7 @@ private:
   Buffer m_sums;                   ///< sums over blocks of rows
   Buffer m_losses;                 ///< (P); or which predictions are right
   Vector<Exec, int> m_links;       ///< (2 N)
+  Vector<Exec, Range> m_summed;    ///< what of g sums are added to, and no product writes; at most piece_length each
   OrderedSum<Exec> m_loss_sum;
 };
 

@@ -160,7 +160,6 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
                                    const GradientProgress& final_from) {
   const Region region("OneBit::workload::transformer");
   Stopwatch watch;
-  Kokkos::deep_copy(exec, g, 0.0f);
   double loss = 0;
   for (int round = 0; round < m_rounds; ++round) {
     const std::uint64_t first = (static_cast<std::uint64_t>(m_share.rank) * m_rounds + round) * m_batch;
@@ -169,7 +168,8 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds;
-    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), g, last ? final_from : GradientProgress());
+    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), round > 0, g,
+                     last ? final_from : GradientProgress());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }

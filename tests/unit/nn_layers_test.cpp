@@ -170,9 +170,11 @@ TYPED_TEST(Layer, dense_equals_reference) {
     Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), true, dx.matrix(), Real(0.5));
     for (double& value : d_input.values) value *= 2;
     EXPECT_LE(relative_error(dx.array(), d_input), rounding<Real>);
-    Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix(), Real(2));
-    for (std::size_t i = 0; i < d_weight.values.size(); ++i)
-      d_weight.values[i] = 2 * d_weight.values[i] + d_weight_before.values[i];
+    Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), true, dw.matrix(), Real(2));
+    Array<double> sum = d_weight;
+    for (std::size_t i = 0; i < sum.values.size(); ++i) sum.values[i] = 2 * sum.values[i] + d_weight_before.values[i];
+    EXPECT_LE(relative_error(dw.array(), sum), rounding<Real>);
+    Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), false, dw.matrix());
     EXPECT_LE(relative_error(dw.array(), d_weight), rounding<Real>);
   });
 }
@@ -190,7 +192,7 @@ TYPED_TEST(Layer, dense_gradient) {
   };
   const DeviceArray<TypeParam, double> x(input), w(weight), dy(weights), dx(12, 9), dw(7, 9);
   Kernels::dense_backward_input(this->exec, product, dy.matrix(), w.matrix(), false, dx.matrix());
-  Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), dw.matrix());
+  Kernels::dense_backward_weight(this->exec, product, dy.matrix(), x.matrix(), false, dw.matrix());
   EXPECT_LE(gradient_error(f, input.values, dx.array().values), gradient_tolerance);
   EXPECT_LE(gradient_error(f, weight.values, dw.array().values), gradient_tolerance);
 }

@@ -64,7 +64,7 @@ protected:
     const auto gradient_at_x = [&](double& loss) {
       const Vector<Exec, float> device = test::to_device<Exec>(x), g("OneBit::test::gradient", table.size());
       loss = model.forward(exec, device, tokens, DropoutKey());
-      model.backward(exec, device, tokens, 1.0f, g);
+      model.backward(exec, device, tokens, 1.0f, false, g);
       return test::to_host(g);
     };
     double loss = 0;
