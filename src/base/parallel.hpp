@@ -8,6 +8,13 @@
 
 #include "base/kokkos.hpp"
 
+/// Before a loop: what one iteration writes, no other reads or writes.
+#ifdef __clang__
+#define ONEBIT_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define ONEBIT_IVDEP _Pragma("GCC ivdep")
+#endif
+
 namespace onebit {
 
 /// Elements of one piece: the unit of work of `for_each` on the host and the leaf of the tree of `OrderedSum`.
@@ -30,7 +37,7 @@ void for_each(const Exec& exec, const char* label, std::size_t length, const F& 
                          [=](std::size_t piece) {
                            const std::size_t begin = piece * piece_length;
                            const std::size_t end = begin + piece_length < length ? begin + piece_length : length;
-#pragma GCC ivdep
+                           ONEBIT_IVDEP
                            for (std::size_t i = begin; i < end; ++i) f(i);
                          });
   } else {
@@ -97,7 +104,7 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
       for (int lane = 0; lane < lane_count; ++lane) lanes[lane] = Join::template identity<Term>();
       std::size_t i = begin;
       for (; i + lane_count <= end; i += lane_count) {
-#pragma GCC ivdep
+        ONEBIT_IVDEP
         for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], call(f, piece, i + lane));
       }
       for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], call(f, piece, i));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/parallel.hpp"
 #include "base/random.hpp"
 
 namespace onebit::nn {
@@ -49,12 +50,12 @@ struct DropoutRow {
   KOKKOS_FORCEINLINE_FUNCTION void block_factors(int block, Real (&factors)[dropout_block]) const {
     constexpr int words = 4 * dropout_calls;
     std::uint32_t random[words];
-#pragma GCC ivdep
+    ONEBIT_IVDEP
     for (int call = 0; call < dropout_calls; ++call) {
       const Philox4 numbers = philox(key, counter_low + block * dropout_calls + call, counter_high);
       for (int w = 0; w < 4; ++w) random[w * dropout_calls + call] = numbers.word[w];
     }
-#pragma GCC ivdep
+    ONEBIT_IVDEP
     for (int i = 0; i < words; ++i) {
       factors[i] = factor(random[i] & 0xFFFFu);
       factors[i + words] = factor(random[i] >> 16);

@@ -29,7 +29,7 @@ public:
   /// f(j) for the columns j in [0, columns), in any order.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void for_each(int columns, const F& f) const {
-#pragma GCC ivdep
+    ONEBIT_IVDEP
     for (int j = 0; j < columns; ++j) f(j);
   }
 
@@ -37,7 +37,7 @@ public:
   template <class Real, class F>
   KOKKOS_FORCEINLINE_FUNCTION void for_each(int columns, const DropoutRow<Real>& dropout, const F& f) const {
     if (!dropout.active()) {
-#pragma GCC ivdep
+      ONEBIT_IVDEP
       for (int j = 0; j < columns; ++j) f(j, Real(1));
       return;
     }
@@ -45,7 +45,7 @@ public:
       Real factors[dropout_block];
       dropout.block_factors(begin / dropout_block, factors);
       const int length = columns - begin < dropout_block ? columns - begin : dropout_block;
-#pragma GCC ivdep
+      ONEBIT_IVDEP
       for (int i = 0; i < length; ++i) f(begin + i, factors[i]);
     }
   }
@@ -58,7 +58,7 @@ public:
     Term lanes[lane_count] = {};
     int j = 0;
     for (; j + lane_count <= columns; j += lane_count) {
-#pragma GCC ivdep
+      ONEBIT_IVDEP
       for (int lane = 0; lane < lane_count; ++lane) lanes[lane] += f(j + lane);
     }
     for (int lane = 0; j < columns; ++j, ++lane) lanes[lane] += f(j);
@@ -75,7 +75,7 @@ public:
     for (int lane = 0; lane < lane_count; ++lane) lanes[lane] = f(0);
     int j = 0;
     for (; j + lane_count <= columns; j += lane_count) {
-#pragma GCC ivdep
+      ONEBIT_IVDEP
       for (int lane = 0; lane < lane_count; ++lane) {
         const Term term = f(j + lane);
         lanes[lane] = lanes[lane] < term ? term : lanes[lane];

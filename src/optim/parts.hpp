@@ -75,7 +75,7 @@ void for_each_with_decay(const Exec& exec, const char* label, std::size_t length
       const std::uint32_t decays = bits(word);
       const std::size_t begin = word * 32;
       if (begin + 32 <= length) {
-#pragma GCC ivdep
+        ONEBIT_IVDEP
         for (std::uint32_t j = 0; j < 32; ++j) f(begin + j, static_cast<float>(decays >> j & 1u));
       } else {
         for (std::uint32_t j = 0; begin + j < length; ++j) f(begin + j, static_cast<float>(decays >> j & 1u));
@@ -97,7 +97,7 @@ struct RunsWithDecay {
     if (count == 32 && begin % 32 == 0) {
       const std::uint32_t decays = bits(begin / 32);
 #if !defined(__CUDA_ARCH__)
-#pragma GCC ivdep
+      ONEBIT_IVDEP
 #endif
       for (std::uint32_t j = 0; j < 32; ++j) f(begin + j, values[j], static_cast<float>(decays >> j & 1u));
     } else {
