@@ -7,7 +7,6 @@ are Adam's, the others 1-bit Adam's compression stage. The first step of either 
 
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -15,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import results  # noqa: E402
+from netlab import run_while_here  # noqa: E402
 from results import read_csv  # noqa: E402
 
 # BERT-Large, sequence 128, 64 GPUs on Ethernet, batch 16 a GPU, no accumulation (Table 1 of the 1-bit Adam paper):
@@ -40,7 +40,7 @@ def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings):
                    str(ranks_per_host), "--rate", rate, "--links", links, "--", onebit, "bench", "collective", source]
         for setting in [f"run.output={output}", *settings]:
             command += ["--set", setting]
-        if subprocess.run(command, cwd=ROOT).returncode != 0:
+        if run_while_here(command, cwd=ROOT) != 0:
             sys.exit(f"{os.path.basename(sys.argv[0])}: the measurement of {hosts} hosts at {rate} failed, see above")
         return read_csv(os.path.join(output, "collective.csv")), slowest_link(links)
 
@@ -72,7 +72,7 @@ class Run:
             command = [*laboratory, arguments.onebit, "train", source, "--set", f"run.output={output}"]
             for setting in [*(f"{key}={value}" for key, value in settings.items()), *arguments.set]:
                 command += ["--set", setting]
-            if subprocess.run(command, cwd=ROOT, env=environment).returncode != 0:
+            if run_while_here(command, cwd=ROOT, env=environment) != 0:
                 sys.exit(f"{os.path.basename(sys.argv[0])}: the run on {hosts} host(s) at {rate} failed, see above")
             self.steps = read_csv(os.path.join(output, "steps.csv"))
             self.row = read_csv(os.path.join(output, "run.csv"))[0]

@@ -18,6 +18,7 @@ Exit status: COMMAND's; 2 for bad usage; 1 where the laboratory cannot be built 
 
 import argparse
 import csv
+import ctypes
 import os
 import re
 import shutil
@@ -189,7 +190,13 @@ exec ip netns exec {self.prefix}-host$host unshare --uts bash -c "hostname host$
         # Namespaces make the ranks run as root, which Open MPI asks to be told twice.
         environment = {**environment, "TMPDIR": os.path.join(self.scratch, "host0"),
                        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return subprocess.run(full, env=environment).returncode
+        return run_while_here(full, env=environment)
+
+
+def run_while_here(command, **options):
+    """The exit status of a command, which gets SIGTERM if this process ends before it does, even by SIGKILL."""
+    set_option, parent_death_signal = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG of linux/prctl.h
+    return subprocess.run(command, preexec_fn=lambda: set_option(parent_death_signal, signal.SIGTERM), **options).returncode
 
 
 def main():

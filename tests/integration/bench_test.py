@@ -205,6 +205,23 @@ class Bench(unittest.TestCase):
         self.assertEqual(ranks_of(f"run.output={output}"), [])
         self.assertEqual(namespaces(), before)
 
+    @unittest.skipUnless(may_make_namespaces(), "network namespaces cannot be made here (needs root and iproute2)")
+    def test_killed_experiment_leaves_nothing(self):
+        before, word = namespaces(), "workload.parameters=20011"
+        process = subprocess.Popen([sys.executable, pathlib.Path(NETLAB).parent / "figure5.py", "--onebit", PROGRAM, "--hosts",
+                                    "2", "--parameters", "20011", "--dense-steps", "1000000", "--set", "warmup.steps=1000000"],
+                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_until(lambda: len(ranks_of(word)) == 2)
+        process.kill()
+        process.wait()
+        self.wait_until(lambda: not ranks_of(word) and namespaces() == before)
+
+    def wait_until(self, holds, seconds=60):
+        end = time.monotonic() + seconds
+        while not holds():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.2)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
