@@ -47,10 +47,11 @@ cmake --build build/openmp
 
 # Compiled beside the tests, which wait more than they compute, at the lowest
 # priority. Not with ccache: it does not know nvcc_wrapper, and would miss changes
-# that only the compilation for the device sees.
+# that only the compilation for the device sees. The flag is the host compiler's:
+# code for the device is optimised all the same, that for the host was built above.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda && exec nice -n 19 cmake --build build/cuda --parallel "$(nproc)") >"$cuda_log" 2>&1 &
+  (cmake --preset cuda -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda --parallel "$(nproc)") >"$cuda_log" 2>&1 &
   cuda_build=$!
   trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi
