@@ -303,6 +303,7 @@ class Faults(unittest.TestCase):
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
+    @unittest.skipIf(os.environ.get("ONEBIT_SANITIZE"), "a sanitizer takes terabytes of addresses")
     def test_out_of_memory_on_a_rank(self):
         # Models that cannot fit are refused before: bad_input_test.py, memory_*.
         keys = {**KEYS, "quadratic.dimension": 100000000}  # 400 MB a vector
