@@ -13,7 +13,6 @@
 /// into one rounding where the receiver, who has only the product, has two.
 
 #include <cmath>
-#include <limits>
 #include <tuple>
 
 #include "base/kokkos.hpp"
@@ -61,10 +60,7 @@ struct CountOfNonzeros {
 
 /// A term of `Maximum`, which passes over NaN: NaN enters as infinity, and spoils its group as it does with sums. −0
 /// enters as +0, because neither is greater and the order would tell.
-KOKKOS_INLINE_FUNCTION float term_of_maximum(float c) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  return c == c ? c + 0.0f : infinity;
-}
+KOKKOS_INLINE_FUNCTION float term_of_maximum(float c) { return c == c ? c + 0.0f : INFINITY; }
 /// Maximum of a group, for `column`.
 struct Greatest {
   using Join = Maximum;
