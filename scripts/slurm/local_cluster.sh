@@ -56,9 +56,10 @@ free_port() {
 }
 
 write_configuration() {
-  local host memory
+  local host memory cores
   host=$(hostname -s)
   memory=$(awk '/^MemTotal:/ { print int($2 / 1024) }' /proc/meminfo)
+  cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which nproc would take for the machine's
   mkdir -p "$dir"/{munge,state,spool,run}
   head -c 1024 /dev/urandom >"$dir/munge/key"
   chmod 700 "$dir/munge"
@@ -93,7 +94,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) RealMemory=$memory
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$cores RealMemory=$memory
 PartitionName=local Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
 TEXT
