@@ -59,7 +59,7 @@ write_configuration() {
   local host memory cores
   host=$(hostname -s)
   memory=$(awk '/^MemTotal:/ { print int($2 / 1024) }' /proc/meminfo)
-  cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which nproc would take for the machine's
+  cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
   mkdir -p "$dir"/{munge,state,spool,run}
   head -c 1024 /dev/urandom >"$dir/munge/key"
   chmod 700 "$dir/munge"

@@ -76,7 +76,7 @@ struct ParameterOffsets {
   std::vector<Layer> layers;            ///< (L)
   WeightAndBias head_dense, head_norm;  ///< the second of BERT's language model only
   WeightAndBias output;                 ///< the weight is `word` but for classes; GPT's language model has no bias
-  std::vector<std::size_t> multiplied;  ///< the weights of dense layers, whose whole gradient is a product
+  std::vector<std::size_t> multiplied;  ///< weights of dense layers: first a product writes their gradient
 
   explicit ParameterOffsets(const Shape& shape);
 };
