@@ -7,7 +7,7 @@ usage() {
 Usage: scripts/test.sh [--no-cuda]
 
 Sets up, builds with the preset 'openmp' and runs every test. Where nvcc is
-found, it also compiles and links everything for CUDA in build/cuda, which runs
+found, it also compiles and links everything for CUDA in build/cuda-check, which runs
 nothing and needs no GPU. Fails if any of it fails.
 
   --no-cuda  leave CUDA out
@@ -29,9 +29,6 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
-# The tests use more threads than there are cores: those that wait must sleep.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-
 if [[ $cuda == yes ]]; then
   scripts/setup.sh --fuzz --cuda
 else
@@ -49,20 +46,23 @@ cmake --build build/openmp
 # priority. Not with ccache: it does not know nvcc_wrapper, and would miss changes
 # that only the compilation for the device sees. The flag is the host compiler's:
 # code for the device is optimised all the same, that for the host was built above.
+# So it has a directory of its own: build/cuda is for those who run it.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda --parallel "$(nproc)") >"$cuda_log" 2>&1 &
+  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda-check --parallel "$(nproc)") >"$cuda_log" 2>&1 &
   cuda_build=$!
   trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
+# The tests use more threads than there are cores: those that wait must sleep.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 failed=no
 ctest --preset openmp --output-on-failure --no-tests=error || failed=yes
 
 if [[ $cuda == no ]]; then
   echo "CUDA: not compiled"
 elif wait "$cuda_build"; then
-  echo "CUDA: everything compiled and linked in build/cuda; nothing of it was run"
+  echo "CUDA: everything compiled and linked in build/cuda-check; nothing of it was run"
 else
   grep -E -A 12 'error|FAILED' "$cuda_log" | head -n 100
   echo "CUDA: did not compile, see above and $cuda_log" >&2
