@@ -262,9 +262,9 @@ TYPED_TEST(TransformerTest, gradient_is_scaled_and_added) {
     Transformer<TypeParam, double> model(exec, shape, 2, 9, static_cast<int>(batch.predicted.size()), 0.1);
     const auto tokens = batch.tokens<TypeParam>();
     const Vector<TypeParam, double> device = test::to_device<TypeParam>(x), g("OneBit::test::g", x.size());
-    for (const double scale : {0.25, 0.75}) {
+    for (const bool add : {false, true}) {
       model.forward(exec, device, tokens, key);
-      model.backward(exec, device, tokens, scale, scale != 0.25, g);
+      model.backward(exec, device, tokens, add ? 0.75 : 0.25, add, g);
     }
     const std::vector<double> once = Model<TypeParam, double>(shape, batch, 0.1).gradient(x).gradient;
     EXPECT_LE(test::relative_error(test::to_host(g), once), 1e-14);
