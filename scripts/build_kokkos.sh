@@ -157,7 +157,7 @@ build() {
     cmake -G Ninja -S "$source" -B "$deps/build/$flavour/$name" \
       -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_PREFIX_PATH="$prefix" \
       "${common_options[@]}" "$@" &&
-      cmake --build "$deps/build/$flavour/$name" --parallel "$(nproc)" &&
+      cmake --build "$deps/build/$flavour/$name" --parallel "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" &&
       cmake --install "$deps/build/$flavour/$name"
   } >>"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building $name for $flavour failed: see $log"; }
 }

@@ -69,7 +69,7 @@ say "building Open MPI with CUDA, which takes some minutes"
 {
   cd "$work/build" &&
     "$work/source/configure" --prefix="$prefix" "${options[@]}" &&
-    make -j "$(env -u OMP_NUM_THREADS nproc)" &&
+    make -j "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" &&
     make install
 } >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building Open MPI failed: see $log"; }
 

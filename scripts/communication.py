@@ -4,8 +4,8 @@
 Usage: communication.py [DIRECTORY]
 
 DIRECTORY (docs/results/communication by default) holds what the commands of scripts/netlab/ wrote there:
-figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, table1.csv, figure5.csv, figure4b.csv,
-and machine.txt, a line in words. Nothing is measured here.
+figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, table1.csv, figure5.csv and
+figure4b.csv. Their rows say which commit was measured, on which machine and how often. Nothing is measured here.
 """
 
 import collections
@@ -15,7 +15,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/netlab")]
 import experiments  # noqa: E402
-import study  # noqa: E402  (it looks for a Python with matplotlib)
+import results  # noqa: E402
+from experiments import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s  # noqa: E402
+
+results.require("communication", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
+from study_page import pyplot  # noqa: E402
 
 
 def mbit(text):
@@ -27,12 +31,12 @@ def numbers(row, *names):
     return [float(row[name]) for name in names]
 
 
-def percent(share):
-    return f"{100 * float(share):.0f} %"
+def percent(share, digits=0):
+    return f"{100 * float(share):.{digits}f} %"
 
 
 def table(header, rows):
-    return study.table(header, rows) + "\n"
+    return results.table(header, rows) + "\n"
 
 
 def by_rate(rows):
@@ -42,12 +46,28 @@ def by_rate(rows):
     return groups
 
 
-def fastest(rows, compressed):
-    return min((row for row in rows if ("compressed" in row["collective"]) == compressed), key=lambda r: float(r["mean_s"]))
+def seconds(row):
+    """The median of a row of collective.csv, with the range where it comes from more than one repetition."""
+    median, low, high = numbers(row, "p50_s", "min_s", "max_s")
+    return f"{median:.4g}" + (f" ({low:.4g} – {high:.4g})" if int(row["runs"]) > 1 else "")
+
+
+def reduction_vs_16bit(dense, compressed):
+    """How many times fewer bytes leave a host than in an average of 2 bytes an element; `dense` has 4."""
+    return bytes_that_leave_a_host(dense) / 2 / bytes_that_leave_a_host(compressed)
+
+
+def origin(read):
+    """Which commits and machines the rows of each file name, and what a file's note says it lacks."""
+    lines = []
+    for name, rows in read.items():
+        words = {column: " and ".join(sorted({row.get(column, "") for row in rows})) for column in ("git", "machine", "note")}
+        lines.append([f"{name}.csv", words["git"], words["machine"], words["note"]])
+    return table(["file", "commit", "machine", "note"], lines)
 
 
 def axes(x_label, y_label):
-    figure, one = study.pyplot.subplots(figsize=(7, 4), constrained_layout=True)
+    figure, one = pyplot.subplots(figsize=(7, 4), constrained_layout=True)
     one.set_xlabel(x_label)
     one.set_ylabel(y_label)
     one.grid(alpha=0.3)
@@ -61,31 +81,35 @@ def figure9(rows, directory):
     lines, points = [], []
     for (_, rate), group in by_rate(rows).items():
         dense, sign = fastest(group, False), fastest(group, True)
-        speedup = float(dense["mean_s"]) / float(sign["mean_s"])
-        points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, speedup * float(dense["share_of_line_rate"])))
-        lines.append([rate, f"{float(dense['link_bit_per_s']) / 1e6:.1f}", dense["collective"],
-                      f"{float(dense['mean_s']):.3f}", percent(dense["share_of_line_rate"]), sign["collective"],
-                      f"{float(sign['mean_s']):.4f}", percent(sign["share_of_line_rate"]), f"**{speedup:.1f} ×**",
-                      f"{speedup * float(dense['share_of_line_rate']):.1f} ×"])
+        speedup, reduction = steady_s(dense) / steady_s(sign), reduction_vs_16bit(dense, sign)
+        ideal = speedup * share_of_line_rate(dense)
+        points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, ideal))
+        lines.append([rate, f"{float(dense['link_bit_per_s']) / 1e6:.1f}",
+                      dense["collective"], f"{float(dense['p50_s']):.3f}", percent(share_of_line_rate(dense)),
+                      sign["collective"], f"{float(sign['p50_s']):.4f}", percent(share_of_line_rate(sign)),
+                      f"**{speedup:.1f} ×**", f"{ideal:.1f} ×", f"{2 * reduction:.1f} ×", f"{reduction:.1f} ×",
+                      percent(sign["burst_share"], 1)])
     figure, one = axes("measured bandwidth of a link, Mbit/s", "compressed average: times faster")
     links, measured, ideal = zip(*points)
-    one.semilogx(links, measured, marker="o", label="than the fastest dense average", **study.style(0))
-    one.semilogx(links, ideal, marker="o", label="than a dense average at line rate", **study.style(1))
-    one.axhline(32, color="#888888", linewidth=1)
-    one.annotate("32 times fewer bytes", (links[-1], 32), xytext=(0, 4), textcoords="offset points", ha="right")
+    one.semilogx(links, measured, marker="o", label="than the fastest 32-bit dense average", **results.style(0))
+    one.semilogx(links, ideal, marker="o", label="than a 32-bit dense average at line rate", **results.style(1))
+    for factor, bits in ((32, 32), (16, 16)):
+        one.axhline(factor, color="#888888", linewidth=1)
+        one.annotate(f"{factor} times fewer bytes than {bits}-bit", (links[-1], factor), xytext=(0, 4),
+                     textcoords="offset points", ha="right")
     one.set_ylim(0, 38)
     one.legend(frameon=False, loc="lower left")
     figure.savefig(directory / "figure9.png", dpi=150)
-    return table(["rate", "link Mbit/s", "fastest dense", "s", "line rate", "fastest compressed", "s", "line rate",
-                        "faster", "than a dense average at line rate"], lines)
+    return table(["rate", "link Mbit/s", "fastest dense", "median s", "line rate", "fastest compressed", "median s",
+                  "line rate", "faster", "than a dense average at line rate", "fewer bytes than 32-bit",
+                  "fewer bytes than 16-bit", "bursts in the compressed bytes"], lines)
 
 
 def all_collectives(rows):
     return table(
-        ["rate", "average", "mean s", "p99 s", "line rate", "compress", "all-to-all", "average", "all-gather",
-         "decompress"],
-        [[row["rate"], f"`{row['collective']}`", f"{float(row['mean_s']):.4g}", f"{float(row['p99_s']):.4g}",
-          percent(row["share_of_line_rate"]),
+        ["rate", "average", "repetitions", "median s (range)", "line rate", "compress", "all-to-all", "average",
+         "all-gather", "decompress"],
+        [[row["rate"], f"`{row['collective']}`", row["runs"], seconds(row), percent(share_of_line_rate(row)),
           *(f"{1e3 * value:.1f}" if "compressed" in row["collective"] else "" for value in
             numbers(row, "compress_s", "all_to_all_s", "average_s", "all_gather_s", "decompress_s"))] for row in rows])
 
@@ -93,22 +117,24 @@ def all_collectives(rows):
 def hierarchical(rows):
     lines = []
     for (_, rate), group in by_rate(rows).items():
-        of = {row["collective"]: float(row["mean_s"]) for row in group}
+        of = {row["collective"]: row for row in group}
+        dense = min((of["pairwise_allreduce"], of["hierarchical_allreduce"]), key=steady_s)
         flat, host = of["pairwise_compressed"], of["hierarchical_compressed"]
-        dense = min(of["pairwise_allreduce"], of["hierarchical_allreduce"])
-        lines.append([rate, f"{of['pairwise_allreduce']:.3f}", f"{of['hierarchical_allreduce']:.3f}", f"{flat:.4f}",
-                      f"{host:.4f}", f"{flat / host:.1f} ×", f"{dense / host:.1f} ×"])
+        lines.append([rate, *(seconds(of[name]) for name in ("pairwise_allreduce", "hierarchical_allreduce")),
+                      seconds(flat), seconds(host), f"{steady_s(flat) / steady_s(host):.1f} ×",
+                      f"{steady_s(dense) / steady_s(host):.1f} ×", f"{reduction_vs_16bit(dense, host):.1f} ×"])
     return table(["rate", "dense, flat s", "dense, by host s", "compressed, flat s", "compressed, by host s",
-                        "by host over flat", "compressed over dense, both by host"], lines)
+                  "by host over flat", "compressed by host over the fastest dense", "fewer bytes than 16-bit"], lines)
 
 
 def whole_step(rows):
     return table(
-        ["rate", "link Mbit/s", "Adam s", "of it allreduce", "1-bit Adam s", "of it waiting for messages", "faster",
-         "paper (256 GPUs)"],
+        ["rate", "link Mbit/s", "Adam s", "of it allreduce", "1-bit Adam s", "of it waiting for messages", "steps",
+         "faster", "paper (256 GPUs, 16-bit)"],
         [[row["rate"], f"{float(row['link_bit_per_s']) / 1e6:.1f}",
           *(f"{value:.3f}" for value in numbers(row, "adam_s", "adam_allreduce_s", "onebit_adam_s",
                                                 "onebit_adam_communication_s")),
+          f"{row['dense_steps']} and {row['compressed_steps']}",
           f"**{float(row['speedup']):.2f} ×**", f"{row['paper_speedup']} ×" if row["paper_speedup"] else ""]
          for row in rows])
 
@@ -127,7 +153,7 @@ def figure5(rows, directory):
     figure, one = axes("hosts", "samples/s")
     hosts = [int(row["hosts"]) for row in rows]
     for place, (column, label) in enumerate((("adam_samples_per_s", "Adam"), ("onebit_adam_samples_per_s", "1-bit Adam"))):
-        one.plot(hosts, [float(row[column]) for row in rows], label=label, marker="o", **study.style(place))
+        one.plot(hosts, [float(row[column]) for row in rows], label=label, marker="o", **results.style(place))
     one.legend(frameon=False)
     figure.savefig(directory / "figure5.png", dpi=150)
     return table(["hosts", "Adam samples/s", "1-bit Adam samples/s", "faster"],
@@ -153,30 +179,44 @@ def main():
         return 0 if directory.name in ("-h", "--help") else 2
     read = {name: experiments.read_csv(directory / f"{name}.csv")
             for name in ("figure9", "hierarchical", "whole_step", "table1", "figure5", "figure4b")}
-    machine = (directory / "machine.txt").read_text().strip()
+    for name, rows in read.items():
+        if missing := {"git", "machine", "runs"} - rows[0].keys():
+            sys.exit(f"communication: {name}.csv has no column '{min(missing)}', because an earlier version wrote it; "
+                     "remedy: measure again")
     loss_table, loss_run = figure4b(read["figure4b"], directory)
     first = {name: rows[0] for name, rows in read.items()}
+    bursts = sorted({int(row["burst_bytes"]) for row in read["figure9"]})
+    burst = " to ".join(f"{bytes:,}" for bytes in (bursts if len(bursts) < 2 else (bursts[0], bursts[-1])))
     compute = float(first["whole_step"]["compute_time_ms"])
     page = f"""# Communication, measured
 
-Made by `scripts/communication.py` from the CSV files in [communication/](communication). Measured on {machine}
+Made by `scripts/communication.py` from the CSV files in [communication/](communication).
 
-Hosts are network namespaces of that machine, with one shaped link each; every link was measured over one TCP stream
-before its run. "Line rate" is (bytes that leave a host / measured bandwidth of its link) / time. docs/network.md says how
-to repeat this, and what the laboratory can and cannot show.
+{origin(read)}
+Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
+before its run. An average is finished when its slowest rank is, so a time here is the median over the repetitions of the
+slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say nothing
+about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that leave a
+host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid at the pace
+of the other bytes. docs/network.md says how to repeat this, and what the laboratory can and cannot show.
+
+**Against 16-bit training.** All speed-ups here are against dense averages of 32-bit numbers, because the program has no
+16-bit average yet. A 16-bit average moves half of their bytes: 1-bit compression saves 16 times the volume against it,
+not 32 times. At the same share of the line rate, half of each ratio is to be expected.
 
 ## The compression stage over dense averages (the paper's Figure 9)
 
 `scripts/netlab/figure9.py`: averages of {int(first['figure9']['parameters']):,} parameters on {first['figure9']['hosts']} hosts of
-one rank, 3 to 20 repetitions, all in one run for each rate. Compression, averaging and decompression are counted in the
-compressed time; every result equals its oracle in every element before it is timed. 32 times fewer bytes can be more than
-32 times faster only because the dense side is farther from the line rate; the last column compares with one that is not.
+one rank, all in one run for each rate. The compressed time counts compression, averaging and decompression.
+Every result equals its oracle in every element before it is timed. The ratio can exceed the saved bytes only where
+the dense average is farther from the line rate than the compressed one; the next column compares with a dense average
+at the line rate.
 
 {figure9(read['figure9'], directory)}
 ![speed-up over bandwidth](communication/figure9.png)
 
-All averages of that run; the parts of the compressed ones in milliseconds. `mpi_compressed` does one after the other. In
-`pairwise_compressed` parts travel while others are computed, and all-to-all and all-gather are what is left to wait for.
+All averages of that run, and the parts of the compressed ones in milliseconds. `mpi_compressed` does one part after the
+other. In `pairwise_compressed` messages travel while others are computed; all-to-all and all-gather are the remaining wait.
 
 {all_collectives(read['figure9'])}
 ## Hosts of several ranks
@@ -188,31 +228,34 @@ host (`comm.collective: hierarchical`).
 {hierarchical(read['hierarchical'])}
 ## Whole steps
 
-`scripts/netlab/whole_step.py`: {int(first['whole_step']['parameters']):,} parameters, {first['whole_step']['hosts']} hosts. Computing a
-gradient is a sleep of {compute:.1f} ms, BERT-Large's of Table 1 in proportion to the parameters; everything else is real. Dense
-gradients are averaged in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, fp16. What
-1-bit Adam's step does not wait for messages is computing, of {first['whole_step']['hosts']} ranks on the cores of one machine: compression and
-optimiser really run, and take longer than the {compute:.1f} ms that already stand for BERT-Large's optimiser too. It bounds the
-speed-up on fast links here, not the network.
+`scripts/netlab/whole_step.py`: {int(first['whole_step']['parameters']):,} parameters, {first['whole_step']['hosts']} hosts, one run for
+each rate; times are means over the steps that the table counts. Computing a gradient is a sleep of {compute:.1f} ms: the
+time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are averaged in
+buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients. What
+1-bit Adam's step does not wait for messages is computation by {first['whole_step']['hosts']} ranks on the cores of one machine:
+compression and the optimiser really run, and they take longer than the {compute:.1f} ms, which already include BERT-Large's
+optimiser. This computation bounds the speed-up on fast links here, not the network.
 
 {whole_step(read['whole_step'])}
 ## Step profile (the paper's Table 1)
 
-`scripts/netlab/table1.py`; milliseconds on rank 0. For 1-bit Adam the exchange is part of "step".
+`scripts/netlab/table1.py`: milliseconds on rank 0, means over the steps of one run ({first['table1']['dense_steps']} of Adam,
+{first['table1']['compressed_steps']} of 1-bit Adam). For 1-bit Adam the exchange is part of "step".
 
 {table1(read['table1'])}
 ## Throughput over hosts (the paper's Figure 5)
 
-`scripts/netlab/figure5.py` at {read['figure5'][-1]['rate']}, {int(first['figure5']['parameters']):,} parameters; all hosts share the
-machine's cores, so optimiser and compression slow down with their number, which a real cluster's do not.
+`scripts/netlab/figure5.py` at {read['figure5'][-1]['rate']}, {int(first['figure5']['parameters']):,} parameters, one run for each number of
+hosts. All hosts share the machine's cores, so the optimiser and the compression slow down with their number. On a real
+cluster they do not.
 
 {figure5(read['figure5'], directory)}
 ![throughput over hosts](communication/figure5.png)
 
 ## Loss over time (the paper's Figure 4b)
 
-`scripts/netlab/figure4b.py`: inputs/figure4b.yaml on {loss_run['hosts']} hosts at {loss_run['rate']}, a gradient takes
-{float(loss_run['compute_time_ms']):g} ms (real computation, padded).
+`scripts/netlab/figure4b.py`: inputs/figure4b.yaml on {loss_run['hosts']} hosts at {loss_run['rate']}, one run of each algorithm. A
+gradient takes {float(loss_run['compute_time_ms']):g} ms: the real computation, and a sleep for the rest.
 
 {loss_table}
 ![loss over time](communication/figure4b.png)

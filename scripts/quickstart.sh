@@ -41,51 +41,7 @@ for algorithm in adam onebit_adam; do
     --set "run.output=$results/$algorithm"
 done
 
-# Columns are found by name; the last row of a file is the latest run.
 echo
-awk '
-  # Commas separate, but not inside double quotes.
-  function split_csv(line, parts,    n, i, c, quoted) {
-    split("", parts)
-    n = 1
-    for (i = 1; i <= length(line); i++) {
-      c = substr(line, i, 1)
-      if (c == "\"") quoted = !quoted
-      else if (c == "," && !quoted) n++
-      else parts[n] = parts[n] c
-    }
-    return n
-  }
-  function bytes(n) {
-    unit = 1
-    while (n >= 1000 && unit < 5) { n /= 1000; unit++ }
-    return sprintf(unit == 1 ? "%.0f %s" : "%.1f %s", n, substr("B  kB MB GB TB", 3 * unit - 2, 3))
-  }
-  function value(name) {
-    if (!(name in column)) {
-      printf "quickstart: %s has no column %s\n", file, name >"/dev/stderr"
-      exit failed = 1
-    }
-    return field[column[name]]
-  }
-  function finish_file() {
-    if (rows++ == 0) {
-      printf "%-12s  %21s  %9s  %10s  %9s  %20s\n", "algorithm", "final validation loss",
-             "tokens/s", "bytes sent", "reduction", "variance frozen at"
-    }
-    step = value("variance_frozen_at_step")
-    printf "%-12s  %21.4f  %9.0f  %10s  %8.1fx  %20s\n", value("algorithm"),
-           value("final_validation_loss"), value("tokens_per_s"), bytes(value("bytes_sent")),
-           value("reduction"), step == "" || step + 0 < 0 ? "never" : "step " step
-  }
-  FNR == 1 {
-    if (NR > 1) finish_file()
-    split("", column)
-    for (i = split_csv($0, names); i > 0; i--) column[names[i]] = i
-    next
-  }
-  { split_csv($0, field); file = FILENAME }
-  END { if (!failed) finish_file() }
-' "$results"/{adam,onebit_adam}/run.csv
+python3 scripts/quickstart_table.py "$results"/{adam,onebit_adam}
 echo
 echo "More in $results/{adam,onebit_adam}/{run,steps,profile}.csv"

@@ -617,7 +617,8 @@ def volume_section(problem, name):
         columns = ("bytes_sent", "bytes_sent_dense_phase", "bytes_sent_compressed_phase", "bytes_sent_allreduce",
                    "bytes_sent_all_to_all", "bytes_sent_all_gather", "bytes_dense_fp32")
         rows.append([label, *(cell_of(whole, column, with_unit) for column in columns),
-                     cell_of(whole, "reduction", ratio_text), cell_of(whole, "reduction_compressed_phase", ratio_text)])
+                     *(cell_of(whole, column, ratio_text)
+                       for column in ("reduction", "reduction_vs_16bit", "reduction_compressed_phase"))])
 
         def average(column):
             return mean(finite(number(run.run.get(column)) for run in whole))
@@ -632,7 +633,7 @@ def volume_section(problem, name):
                "dense fp32 allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank",
                lambda x, _: with_unit(x))
     yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce", "by all-to-all",
-                 "by all-gather", "dense fp32", "reduction", "in compressed phase"], rows)
+                 "by all-gather", "dense fp32", "reduction", "against 16 bits", "in compressed phase"], rows)
 
 
 def twins(problem, without):
@@ -744,22 +745,22 @@ def bench_sections(benches, top, reports):
             yield f"{path.name}: {problem}"
         groups, cells = collections.defaultdict(list), []
         for row in rows:
-            size, seconds = number(row.get("logical_bytes")), number(row.get("mean_s"))
+            size, seconds = number(row.get("logical_bytes")), number(row.get("p50_s"))
             if size > 0 and seconds > 0:
                 groups[row.get("collective", "")].append((size, seconds))
                 cells.append([row.get("collective", ""), *(Link(text, relative, f"{path.name}: {column}") for column, text in (
                     ("ranks", row.get("ranks", "")), ("hosts", row.get("hosts", "")), ("logical_bytes", with_unit(size)),
-                    ("wire_bytes", with_unit(number(row.get("wire_bytes")))), ("mean_s", time_text(seconds)),
+                    ("wire_bytes", with_unit(number(row.get("wire_bytes")))), ("p50_s", time_text(seconds)),
                     ("p99_s", time_text(number(row.get("p99_s")))),
                     ("busbw_B_per_s", f"{with_unit(number(row.get('busbw_B_per_s')))}/s")))])
         if not cells:
             continue
-        axes, finish = lines(groups, f"collective{place}", "Mean time of a call over the vector's length; the slowest rank's.",
+        axes, finish = lines(groups, f"collective{place}", "Median time of a call over the vector's length; the slowest rank's.",
                              xlabel="bytes of the fp32 vector", ylabel="seconds")
         axes.set(xscale="log", yscale="log")
         axes.xaxis.set_major_formatter(lambda x, _: with_unit(x))
         yield finish()
-        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "mean / ms", "p99 / ms", "bus bandwidth"], cells)
+        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "median / ms", "p99 / ms", "bus bandwidth"], cells)
 
 
 def report(runs, benches, top, reports):

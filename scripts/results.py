@@ -1,11 +1,14 @@
-"""What runs leave in their directories, and how it is shown: shared by study.py, onebit-sweep and report.py."""
+"""What runs leave in their directories, where results come from, and how both are shown: shared by all scripts."""
 
 import csv
 import importlib
 import math
 import os
 import pathlib
+import platform
 import re
+import statistics
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -59,6 +62,12 @@ def table(header, rows):
     """A table in Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def with_range(values, digits=4):
+    """The median, and behind it the least and greatest value where they differ as they are printed."""
+    least, middle, most = (f"{value:.{digits}g}" for value in (min(values), statistics.median(values), max(values)))
+    return middle if least == most else f"{middle} ({least} – {most})"
 
 
 def style(place):
@@ -130,6 +139,66 @@ def read_input(path):
                 raise ValueError(f"{section}.{key} is neither a value nor a list of values")
             values[f"{section}.{key}"] = value
     return values
+
+
+# --- where results come from --------------------------------------------------
+
+# Every CSV file under docs/results says in each row which commit was measured, on which machine, and how many runs or
+# repetitions the row's numbers come from, under these names. tests/integration/results_test.py checks them.
+PROVENANCE = ["git", "machine", "runs"]
+
+
+def machine():
+    """This machine in words, for the column `machine`: processor, cores, system. ONEBIT_MACHINE replaces the words."""
+    if os.environ.get("ONEBIT_MACHINE"):
+        return os.environ["ONEBIT_MACHINE"]
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+
+    def field(name):
+        found = re.search(rf"^{name}\s*: (.*)$", text, re.M)
+        return found[1].strip() if found else ""
+
+    flags = field("flags").split()
+    words = [f"{name} {field(key)}" for name, key in (("family", "cpu family"), ("model", "model")) if field(key)]
+    words += [name for flag, name in (("avx512f", "AVX-512"), ("avx512_bf16", "AVX512_BF16"), ("amx_bf16", "AMX"))
+              if flag in flags]
+    if "hypervisor" in flags:
+        words.append("virtual machine")
+    processor = (field("model name") or platform.machine()) + (f" ({', '.join(words)})" if words else "")
+    try:
+        cores = len(os.sched_getaffinity(0))
+        release = pathlib.Path("/etc/os-release").read_text()
+        system = re.search(r'^PRETTY_NAME="?([^"\n]*)', release, re.M)[1]
+    except (AttributeError, OSError, TypeError):  # no Linux, or one that does not say which
+        cores, system = os.cpu_count(), platform.system()
+    return f"{processor}, {cores} cores, {system}"
+
+
+def check_version(version, output):
+    """The commit `version`, for the column `git` of the file `output`; ends the program where it names no commit.
+
+    Under docs/results only a program of committed sources counts: anyone must be able to build it again. Elsewhere
+    every version does.
+    """
+    if (ROOT / "docs/results") in pathlib.Path(output).resolve().parents and (not version or version.endswith("-dirty")):
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {output}: the program is of "
+                 f"{f'changed sources ({version})' if version else 'an unknown commit'}; remedy: commit, build again in "
+                 "a git checkout, and measure again, or write to a directory outside docs/results")
+    return version
+
+
+def program_version(program, output):
+    """The commit that the program `onebit` was built from, as `check_version` allows it for the file `output`."""
+    text = subprocess.run([program, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return check_version(re.search(r"\((.*)\)", text)[1], output)
+
+
+def provenance(version, output, runs=1):
+    """{column: value} of PROVENANCE for a row of the file `output`."""
+    return dict(zip(PROVENANCE, (check_version(version, output), machine(), runs)))
 
 
 class Run:

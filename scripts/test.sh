@@ -10,18 +10,22 @@ Sets up, builds with the preset 'openmp' and runs every test. Where nvcc is
 found, it also compiles and links everything for CUDA in build/cuda-check, which runs
 nothing and needs no GPU. Fails if any of it fails.
 
+Ends with the pieces that were left out, by name and reason. With CI=true in the
+environment it also fails if one of them is not in tests/allowed_skips.txt, which
+lists what a machine of continuous integration cannot have.
+
   --no-cuda  leave CUDA out
   --help     this text
 TEXT
 }
 
-cuda=no
+cuda=no without_cuda="no nvcc here: nothing was compiled for CUDA"
 if command -v nvcc >/dev/null; then
   cuda=yes
 fi
 for argument in "$@"; do
   case $argument in
-    --no-cuda) cuda=no ;;
+    --no-cuda) cuda=no without_cuda="left out by --no-cuda" ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -49,18 +53,22 @@ cmake --build build/openmp
 # So it has a directory of its own: build/cuda is for those who run it.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda-check --parallel "$(nproc)") >"$cuda_log" 2>&1 &
+  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda-check --parallel "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)") >"$cuda_log" 2>&1 &
   cuda_build=$!
   trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
 # The tests use more threads than there are cores: those that wait must sleep.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export ONEBIT_SKIPS=$PWD/build/skips.txt
+: >"$ONEBIT_SKIPS"
 failed=no
 ctest --preset openmp --output-on-failure --no-tests=error || failed=yes
 
+skip() { ONEBIT_TEST=$1 python3 tests/skips.py skip "" "$2" 2>/dev/null || true; }
 if [[ $cuda == no ]]; then
   echo "CUDA: not compiled"
+  skip cuda.compilation "$without_cuda"
 elif wait "$cuda_build"; then
   echo "CUDA: everything compiled and linked in build/cuda-check; nothing of it was run"
 else
@@ -68,4 +76,11 @@ else
   echo "CUDA: did not compile, see above and $cuda_log" >&2
   failed=yes
 fi
+if [[ -e /dev/nvidiactl ]]; then
+  skip cuda.tests "this script runs nothing on the GPU here: build and test with the preset 'cuda'"
+else
+  skip cuda.tests "no GPU here: the tests ran on the host alone"
+fi
+
+python3 tests/skips.py summary "$ONEBIT_SKIPS" || failed=yes
 [[ $failed == no ]]

@@ -10,7 +10,7 @@ other rows of Table 1 and all figures are predicted with them; nothing is fitted
 LABORATORY.csv: rows of scripts/netlab/validation.py or figure9.py. A row is fitted on where its hosts are the fewest or
 most, its rate the lowest or highest, and its vector the shortest or longest; all others are held out and predicted.
 
-Prints Markdown, or writes it.
+Prints Markdown, or writes it; beside PAGE.md, PAGE.csv has the held-out rows.
 """
 
 import argparse
@@ -22,8 +22,14 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import results  # noqa: E402
+
 PAPER = ROOT / "docs/results/paper"
 LIMIT = 0.25  # of the paper's numbers
+# Of PAGE.csv. `git` is of the program that predicted.
+TABLE = ["collective", "hosts", "ranks", "rate", "parameters", "measured_s", "predicted_s", "repetitions", "measured_git",
+         "machine", "git"]
 
 
 class Predict:
@@ -53,8 +59,7 @@ def number(text):
 
 
 def read(path):
-    with open(path) as file:
-        return [{k: number(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    return [{k: v if k in results.PROVENANCE else number(v) for k, v in row.items()} for row in results.read_csv(path)]
 
 
 def one(rows, **wanted):
@@ -187,6 +192,7 @@ def paper(predict, page):
 
 
 def laboratory(predict, page, paths):
+    """Adds to the page. \returns the held-out rows; machine and repetitions are of what was measured"""
     rows = [row for path in paths for row in read(path) if row["ranks"] > 1]
     configuration = ("hosts", "rate", "parameters")
     bits = {row["rate"]: row["link_bit_per_s"] for row in rows}
@@ -197,14 +203,14 @@ def laboratory(predict, page, paths):
     page.text("## The network laboratory")
     if not fit or not held:
         page.text("These rows cannot be split into fitted and held-out ones: measure more hosts, rates or lengths.")
-        return
+        return []
     scratch = pathlib.Path(predict.scratch.name)
     with open(scratch / "fit_rows.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, list(fit[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: (int(v) if isinstance(v, float) and v.is_integer() else v) for k, v in row.items()} for row in fit)
     (scratch / "laboratory.yaml").write_text("predict: {collectives: [ring], simulate_up_to: 0}\n")
-    errors, lines, known = {}, [], {}
+    errors, lines, known, table = {}, [], {}, []
     for row in held:
         setting = dict(parameters=row["parameters"], ranks=f"[{row['ranks']:.0f}]",
                        ranks_per_host=int(row["ranks"] / row["hosts"]),
@@ -219,6 +225,9 @@ def laboratory(predict, page, paths):
         predicted = found[0]["call_s"]
         error = predicted / row["p50_s"] - 1
         errors.setdefault(row["collective"], []).append(error)
+        table.append({**{key: f"{row[key]:.0f}" for key in ("parameters", "ranks", "hosts", "repetitions")},
+                      "collective": row["collective"], "rate": row["rate"], "measured_s": row["p50_s"],
+                      "predicted_s": predicted, "measured_git": row.get("git", ""), "machine": row.get("machine", "")})
         lines.append([row["collective"], f"{row['hosts']:.0f}", f"{row['ranks']:.0f}", row["rate"],
                       f"{row['parameters'] / 1e6:g}", f"{row['p50_s']:.4f}", f"{predicted:.4f}", f"{100 * error:+.0f} %"])
     fits = read(scratch / "fit.csv")
@@ -234,6 +243,7 @@ def laboratory(predict, page, paths):
                [[name, len(some), f"{100 * statistics.median(map(abs, some)):.1f} %", f"{100 * max(map(abs, some)):.0f} %"]
                 for name, some in errors.items()])
     page.table(["collective", "hosts", "ranks", "rate", "million parameters", "measured s", "predicted s", "error"], lines)
+    return table
 
 
 def main():
@@ -245,8 +255,11 @@ def main():
     predict, page = Predict(arguments.onebit), Page()
     page.lines = ["# Predicted and measured", "", "<!-- Made by scripts/validate_model.py. -->", ""]
     paper(predict, page)
-    if arguments.laboratory:
-        laboratory(predict, page, arguments.laboratory)
+    table = laboratory(predict, page, arguments.laboratory) if arguments.laboratory else []
+    if arguments.output and table:
+        path = pathlib.Path(arguments.output).with_suffix(".csv")
+        version = results.program_version(arguments.onebit, path)
+        results.write_csv(path, TABLE, [{**row, "git": version} for row in table])
     text = "\n".join(page.lines)
     if arguments.output:
         pathlib.Path(arguments.output).write_text(text)

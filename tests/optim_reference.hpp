@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -28,6 +29,7 @@ struct SimulatedRanks {
   std::vector<Values> x;             ///< (ranks) of (d)
   Values m, v;                       ///< (d) where all ranks hold the same
   std::vector<Values> own_m, own_v;  ///< (ranks) where each has its own
+  double earlier_steps = 0;          ///< of which v is the average at the start, for its bias correction
   /// Least distance of a decision (a sign, a stochastic rounding) from its border, in units of what single precision may
   /// err: below 1 it may decide otherwise.
   double margin = std::numeric_limits<double>::infinity();
@@ -80,8 +82,10 @@ struct SimulatedRanks {
   }
   /// x ← x − γ (m / (√v + η) + λ x) on one rank. \param t of the bias corrections; 0 corrects nothing
   void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
-    const bool corrects = input.optimizer.bias_correction && t > 0;
-    const double c1 = corrects ? 1 / (1 - std::pow(beta1(), t)) : 1, c2 = corrects ? 1 / (1 - std::pow(beta2(), t)) : 1;
+    const auto correction = [&](double beta, double count) {
+      return input.optimizer.bias_correction && count > 0 ? 1 / (1 - std::pow(beta, count)) : 1;
+    };
+    const double c1 = correction(beta1(), t), c2 = correction(beta2(), t + earlier_steps);
     Values direction(size());
     for (std::size_t i = 0; i < size(); ++i)
       direction[i] = c1 * momentum[i] / (std::sqrt(c2 * variance[i]) + input.optimizer.epsilon);
@@ -109,9 +113,9 @@ struct SimulatedRanks {
   bool averages(int t) const { return t % input.optimizer.local_steps == 0 || t == input.train.steps; }
   void average_on_all_ranks(std::vector<Values>& vectors) const { vectors.assign(ranks, average(vectors)); }
 
-  /// The compressed allreduce with the compressor `sign`.
-  Values compressed_average(std::vector<Values> vectors) {
-    forget_residuals_without_error_feedback();
+  /// The compressed allreduce with the compressor `sign`, in a step with this γ.
+  Values compressed_average(std::vector<Values> vectors, double lr = 0) {
+    carry_residuals(lr);
     const bool whole = input.compression.group.word == "vector";
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
@@ -123,8 +127,8 @@ struct SimulatedRanks {
 
   /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column does
   /// not matter.
-  Values column_average(std::vector<Values> vectors) {
-    forget_residuals_without_error_feedback();
+  Values column_average(std::vector<Values> vectors, double lr) {
+    carry_residuals(lr);
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
       vectors[rank] = take_columns(m_worker[rank]);
@@ -174,10 +178,13 @@ private:
     const double clip = input.optimizer.clip;
     return clip > 0 && norm > clip ? clip / norm : 1;
   }
-  void forget_residuals_without_error_feedback() {
-    if (input.compression.error_feedback) return;
-    m_worker.assign(ranks, Values(size()));
-    m_server.assign(size(), 0);
+  /// What the next average adds of the residuals: all, nothing without error feedback, or γ_{t−1}/γ_t times all.
+  void carry_residuals(double lr) {
+    const bool scales = input.compression.scale_residual_by_lr && m_last_lr > 0 && lr > 0;
+    const double factor = !input.compression.error_feedback ? 0 : scales ? m_last_lr / lr : 1;
+    for (Values& one : m_worker) scale(one, factor);
+    scale(m_server, factor);
+    m_last_lr = lr;
   }
 
   /// \param scale of the numbers that c was made from
@@ -248,6 +255,7 @@ private:
 
   std::vector<Values> m_worker;  ///< residuals δ_i
   Values m_server;               ///< residuals δ̄_k of all chunks
+  double m_last_lr = 0;          ///< γ_{t−1} of the last compression
 };
 
 /// One step of an algorithm on all ranks. \param g (ranks) of (d)
@@ -263,7 +271,7 @@ inline void adam(SimulatedRanks& all, const std::vector<Values>& g, int t, doubl
 inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   const long t_w = all.input.warmup.steps.number;
   if (t <= t_w) return adam(all, g, t, lr);
-  all.m = all.compressed_average(all.local_momenta(all.clipped(g)));
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
 }
 
@@ -314,17 +322,17 @@ inline void momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g, int,
 }
 
 inline void double_squeeze(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
-  const Values mean = all.compressed_average(all.clipped(g));
+  const Values mean = all.compressed_average(all.clipped(g), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
 }
 
 inline void ef_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
-  all.m = all.compressed_average(all.local_momenta(all.clipped(g)));
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, all.m, lr);
 }
 
 inline void onebit_sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
-  all.m = all.next_momentum(all.m, all.column_average(all.clipped(g)));
+  all.m = all.next_momentum(all.m, all.column_average(all.clipped(g), lr));
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, all.m, lr);
 }
 
@@ -390,14 +398,16 @@ inline Values initial_parameters(std::size_t size) {
 /// The input with the first seed, from its own on, with whose random gradients (and, for `adam_nbit_variance`, roundings)
 /// the reference decides nothing within single precision's error of a border.
 /// \param variance that the algorithm starts with; empty for 0
-inline config::Input with_clear_decisions(config::Input input, const TensorTable& tensors, int ranks,
-                                          const Values& variance = {}) {
+/// \param lr of a step, where decisions depend on it
+inline config::Input with_clear_decisions(
+    config::Input input, const TensorTable& tensors, int ranks, const Values& variance = {},
+    const std::function<double(const config::Input&, int)>& lr = [](const config::Input&, int) { return 0.0; }) {
   for (;; ++input.run.seed) {
     SimulatedRanks all(input, tensors, ranks, initial_parameters(tensors.size()));
     if (!variance.empty()) all.v = variance;
     for (int t = 1; t <= input.train.steps && all.margin > 1; ++t)
       references().at(input.optimizer.algorithm)(all, random_gradients(tensors.size(), ranks, t, input.run.seed), t,
-                                                 0);  // no decision depends on γ
+                                                 lr(input, t));
     if (all.margin > 1) return input;
   }
 }

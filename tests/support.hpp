@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -73,6 +74,19 @@ inline std::vector<float> random_values(std::size_t length, std::uint64_t seed) 
     if (words.word[3] % 64 == 1) values[i] = -0.0f;
   }
   return values;
+}
+
+/// a x + b y, where each product and the sum is rounded to float: no compiler fuses what goes through volatile memory.
+inline float rounded_sum_of_products(float a, float x, float b, float y) {
+  const volatile float first = a * x, second = b * y;
+  return first + second;
+}
+
+/// Whether a x + b y has other bits than that when one of the products is fused with the sum.
+inline bool fusing_shows(float a, float x, float b, float y) {
+  const float rounded = rounded_sum_of_products(a, x, b, y);
+  const volatile float first = a * x, second = b * y;
+  return std::fma(a, x, second) != rounded && std::fma(b, y, first) != rounded;
 }
 
 /// Prints a hash (FNV-1a) of the bits of a result; tests/integration/threads_test.py compares the lines of runs with

@@ -5,6 +5,7 @@ compute, and everything else is real: the exchange, its kernels and the optimise
 are Adam's, the others 1-bit Adam's compression stage. The first step of either side warms up and is not counted.
 """
 
+import math
 import os
 import pathlib
 import sys
@@ -27,13 +28,57 @@ def write_csv(path, rows):
     results.write_csv(pathlib.Path(path), list(rows[0]), rows)
 
 
-def slowest_link(links):
-    """Measured bits per second, of the file that netlab.py --links wrote."""
-    return min(float(row["measured_bit_per_s"]) for row in read_csv(links))
+class Links:
+    """What the file says that netlab.py --links wrote: the slowest link's bits per second, and the bytes of a burst."""
+
+    def __init__(self, path):
+        rows = read_csv(path)
+        self.bit_per_s = min(float(row["measured_bit_per_s"]) for row in rows)
+        self.burst_bytes = int(rows[0]["burst_bytes"])
+
+    def columns(self):
+        return {"link_bit_per_s": f"{self.bit_per_s:.0f}", "burst_bytes": self.burst_bytes}
+
+
+def provenance(arguments):
+    """The columns that say where a row comes from: the program's commit and this machine; a row's `runs` come to it.
+
+    Called before the first measurement, because it refuses results of uncommitted sources for docs/results."""
+    return {"git": results.program_version(arguments.onebit, arguments.output), "machine": results.machine()}
+
+
+def bytes_that_leave_a_host(row):
+    """Of all its ranks in one call; hierarchical averages count only those, others what goes to any rank."""
+    ranks, wire = int(row["ranks"]), float(row["wire_bytes"])
+    ranks_per_host = ranks // int(row["hosts"])
+    to_other_hosts = 1 if row["collective"].startswith("hierarchical") else (ranks - ranks_per_host) / (ranks - 1)
+    return ranks_per_host * wire * to_other_hosts
+
+
+def burst_share(row):
+    """The part of these bytes that an idle link passes at once, which says nothing about its rate, at most: a burst for
+    each of a call's two exchanges, because the link may rest between them while ranks average and compress."""
+    return 2 * float(row["burst_bytes"]) / bytes_that_leave_a_host(row)
+
+
+def steady_s(row):
+    """The median time of a call if all its bytes went at the pace of those behind the bursts. A call is done when its
+    slowest rank is. Infinite for messages that are no longer than the bursts."""
+    rest = 1 - burst_share(row)
+    return float(row["p50_s"]) / rest if rest > 0 else math.inf
+
+
+def share_of_line_rate(row):
+    """(bytes that leave a host − bursts) / measured bandwidth of its link / time."""
+    return 8 * bytes_that_leave_a_host(row) / float(row["link_bit_per_s"]) / steady_s(row)
+
+
+def fastest(rows, compressed):
+    return min((row for row in rows if ("compressed" in row["collective"]) == compressed), key=steady_s)
 
 
 def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings):
-    """Rows of collective.csv and the slowest link's measured bits per second; settings are `key=value`."""
+    """Rows of collective.csv with the laboratory's columns; settings are `key=value`."""
     with tempfile.TemporaryDirectory(prefix="onebit-experiment.") as scratch:
         links, output = os.path.join(scratch, "links.csv"), os.path.join(scratch, "out")
         command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(hosts), "--ranks-per-host",
@@ -42,7 +87,9 @@ def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings):
             command += ["--set", setting]
         if run_while_here(command, cwd=ROOT) != 0:
             sys.exit(f"{os.path.basename(sys.argv[0])}: the measurement of {hosts} hosts at {rate} failed, see above")
-        return read_csv(os.path.join(output, "collective.csv")), slowest_link(links)
+        laboratory = {"rate": rate, **Links(links).columns()}
+        rows = read_csv(os.path.join(output, "collective.csv"))
+        return [{**row, **laboratory, "runs": row["repetitions"]} for row in rows]
 
 
 def add_arguments(parser, output, parameters=25000000):
@@ -60,7 +107,7 @@ def add_arguments(parser, output, parameters=25000000):
 
 
 class Run:
-    """What a run left: rows of steps.csv, the row of run.csv, and the slowest link's measured bits per second."""
+    """What a run left: rows of steps.csv, the row of run.csv, and its links."""
 
     def __init__(self, arguments, hosts, rate, source, settings):
         environment = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -76,17 +123,23 @@ class Run:
                 sys.exit(f"{os.path.basename(sys.argv[0])}: the run on {hosts} host(s) at {rate} failed, see above")
             self.steps = read_csv(os.path.join(output, "steps.csv"))
             self.row = read_csv(os.path.join(output, "run.csv"))[0]
-            self.link = slowest_link(links) if hosts > 1 else None
+            self.links = Links(links) if hosts > 1 else None
 
     def mean_s(self, phase, *columns):
         """Seconds of a step of `dense` or `compressed` on rank 0: the sum of some columns of steps.csv."""
-        counted = [row for row in self.steps if row["phase"] == phase][1:]
+        counted = self.counted(phase)
         return sum(float(row[column]) for row in counted for column in columns) / len(counted)
 
+    def counted(self, phase):
+        """The steps of `dense` or `compressed` but the first one, which warms up."""
+        return [row for row in self.steps if row["phase"] == phase][1:]
+
     def columns(self, hosts, rate):
-        """The columns that every row of a synthetic experiment begins with."""
-        return {"rate": rate if hosts > 1 else "", "link_bit_per_s": f"{self.link:.0f}" if self.link else "",
-                "hosts": hosts, "parameters": self.row["parameters"], "compute_time_ms": self.row["compute_time_ms"],
+        """The columns that every row of a synthetic experiment begins with: one run, and the steps in its means."""
+        links = self.links.columns() if self.links else {"link_bit_per_s": "", "burst_bytes": ""}
+        return {"rate": rate if hosts > 1 else "", **links, "hosts": hosts, "runs": 1,
+                "dense_steps": len(self.counted("dense")), "compressed_steps": len(self.counted("compressed")),
+                "parameters": self.row["parameters"], "compute_time_ms": self.row["compute_time_ms"],
                 "compute_overruns": self.row["compute_overruns"], "bucket_bytes": self.row["bucket_bytes"]}
 
 

@@ -17,7 +17,10 @@ import sys
 import experiments
 
 sys.path.insert(0, str(experiments.ROOT / "scripts"))
-import study  # noqa: E402  (it looks for a Python with matplotlib)
+import results  # noqa: E402
+
+results.require("figure4b", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
+from study_page import pyplot  # noqa: E402
 
 LABELS = {"adam": "Adam", "onebit_adam": "1-bit Adam"}
 
@@ -47,11 +50,11 @@ def seconds_to(rows, loss):
 
 
 def draw(rows, path):
-    figure, axes = study.pyplot.subplots(figsize=(7, 4), constrained_layout=True)
+    figure, axes = pyplot.subplots(figsize=(7, 4), constrained_layout=True)
     for place, (algorithm, label) in enumerate(LABELS.items()):
         validated = [row for row in rows if row["algorithm"] == algorithm and row["validation_loss"]]
         axes.plot([float(row["seconds"]) for row in validated], [float(row["validation_loss"]) for row in validated],
-                  label=label, **study.style(place))
+                  label=label, **results.style(place))
     axes.set_xlabel("wall-clock time, s")
     axes.set_ylabel("validation loss, nats")
     axes.grid(alpha=0.3)
@@ -69,14 +72,14 @@ def main():
     parser.add_argument("input", nargs="?", default="inputs/figure4b.yaml")
     arguments = parser.parse_args()
 
-    rows, runs, curves = [], {}, {}
+    provenance, rows, runs, curves = experiments.provenance(arguments), [], {}, {}
     for algorithm in LABELS:
         runs[algorithm] = run = experiments.Run(arguments, arguments.hosts, arguments.rate, arguments.input,
                                                 {"optimizer.algorithm": algorithm})
         curves[algorithm] = list(curve(run))
-        rows += [{"algorithm": algorithm, "rate": arguments.rate, "link_bit_per_s": f"{run.link:.0f}",
-                  "hosts": arguments.hosts, "compute_time_ms": run.row["compute_time_ms"],
-                  "compute_overruns": run.row["compute_overruns"], **row} for row in curves[algorithm]]
+        rows += [{"algorithm": algorithm, "rate": arguments.rate, **run.links.columns(), "hosts": arguments.hosts,
+                  "runs": 1, "compute_time_ms": run.row["compute_time_ms"],
+                  "compute_overruns": run.row["compute_overruns"], **row, **provenance} for row in curves[algorithm]]
         experiments.write_csv(arguments.output, rows)
     draw(rows, pathlib.Path(arguments.output).with_suffix(".png"))
 
@@ -87,7 +90,7 @@ def main():
     baseline = seconds_to(curves["adam"], target)
     for algorithm, part in curves.items():
         seconds = seconds_to(part, target)
-        print(f"{algorithm:>12} {runs[algorithm].link / 1e6:>11.1f} "
+        print(f"{algorithm:>12} {runs[algorithm].links.bit_per_s / 1e6:>11.1f} "
               f"{float(runs[algorithm].row['final_validation_loss'] or math.nan):>10.4f} {float(part[-1]['seconds']):>11.1f} "
               f"{seconds:>14.1f} {baseline / seconds:>7.2f}x")
 

@@ -23,12 +23,12 @@ def main():
     experiments.add_arguments(parser, "results/figure5.csv", parameters=8000000)
     arguments = parser.parse_args()
 
-    rows = []
+    provenance, rows = experiments.provenance(arguments), []
     for hosts in map(int, arguments.hosts.split(",")):
         run = experiments.synthetic(arguments, hosts, arguments.rate)
         adam, onebit = (SAMPLES_PER_RANK * hosts / run.mean_s(phase, "step_s") for phase in ("dense", "compressed"))
         rows.append({**run.columns(hosts, arguments.rate), "adam_samples_per_s": f"{adam:.6g}",
-                     "onebit_adam_samples_per_s": f"{onebit:.6g}", "speedup": f"{onebit / adam:.4g}"})
+                     "onebit_adam_samples_per_s": f"{onebit:.6g}", "speedup": f"{onebit / adam:.4g}", **provenance})
         experiments.write_csv(arguments.output, rows)
 
     print(f"\n{rows[0]['parameters']} parameters, {float(rows[0]['compute_time_ms']):.3g} ms of compute; samples/s")

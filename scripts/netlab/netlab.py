@@ -60,7 +60,11 @@ MEASURE_S = 1.0
 # TCP, IP and Ethernet headers take 5 % of the rate of the shaped packets; a token bucket gives a little more at first.
 ACCEPTED = (0.85, 1.10)
 
-BURST_BYTES = 128 * 1024  # what a link passes at once before its rate holds
+# What a link passes at once after it was idle, before its rate holds. A real link has none, so the results take these bytes
+# off. The size matters beyond its bytes: with a smaller bucket the kernel's timer is late more often, while ranks compute on
+# the same cores, and dense and compressed averages change by different amounts (docs/network.md).
+LEAST_BURST_BYTES = 131072
+TIMER_S = 0.35e-3
 
 
 class Failure(Exception):
@@ -80,6 +84,11 @@ def bits_per_second(rate):
     return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
 
 
+def burst_of(rate):
+    """Bytes of the token bucket of a link with this many bits per second."""
+    return max(LEAST_BURST_BYTES, int(rate / 8 * TIMER_S))
+
+
 class Laboratory:
     """Namespaces `onebit-PID-host0`, … and `onebit-PID-switch`, as long as the `with` block runs."""
 
@@ -87,6 +96,7 @@ class Laboratory:
         # Switches have buffers of so many bytes, not of so much time: at slow rates the time alone would make a queue
         # shorter than a rank's messages, and TCP would lose packets of every exchange.
         self.hosts, self.rate, self.queue_bytes = hosts, rate, max(2**20, int(rate / 8 * queue_ms / 1000))
+        self.burst_bytes = burst_of(rate)
         self.prefix = f"onebit-{os.getpid()}"
         self.made = []
         self.scratch = None
@@ -113,10 +123,12 @@ class Laboratory:
                     "netns", name)
                 run("ip", "-n", switch, "link", "set", f"port{host}", "master", "bridge0", "up")
                 run("ip", "-n", name, "address", "add", f"{self.address(host)}/16", "dev", "eth0")
+                # A packet needs as many tokens as it has bytes; the rest of the bucket is for the timer's delay.
+                run("ip", "-n", name, "link", "set", "eth0", "gso_max_size", str(min(65536, self.burst_bytes // 4)))
                 run("ip", "-n", name, "link", "set", "eth0", "up")
                 for namespace, device in ((name, "eth0"), (switch, f"port{host}")):
                     run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-                        f"{self.rate:.0f}bit", "burst", str(BURST_BYTES), "limit", str(self.queue_bytes))
+                        f"{self.rate:.0f}bit", "burst", str(self.burst_bytes), "limit", str(self.queue_bytes))
                 os.mkdir(os.path.join(self.scratch, f"host{host}"), 0o700)
             return self
         except BaseException:
@@ -233,10 +245,11 @@ def main():
                 partial = arguments.links + ".partial"
                 with open(partial, "w", newline="") as file:
                     rows = csv.writer(file, lineterminator="\n")
-                    rows.writerow(["from_host", "to_host", "nominal_bit_per_s", "measured_bit_per_s", "round_trip_s"])
+                    rows.writerow(["from_host", "to_host", "nominal_bit_per_s", "measured_bit_per_s", "round_trip_s",
+                                   "burst_bytes"])
                     for host, (rate, trip) in enumerate(links):
                         rows.writerow([host, (host + 1) % arguments.hosts, f"{arguments.rate:.0f}", f"{rate:.0f}",
-                                       f"{trip:.6f}"])
+                                       f"{trip:.6f}", laboratory.burst_bytes])
                 os.replace(partial, arguments.links)
             for host, (rate, _) in enumerate(links):
                 share = rate / arguments.rate

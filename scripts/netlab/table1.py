@@ -21,7 +21,7 @@ def main():
     experiments.add_arguments(parser, "results/table1.csv")
     arguments = parser.parse_args()
 
-    rows = []
+    provenance, rows = experiments.provenance(arguments), []
     for rate in arguments.rates.split(","):
         for hosts in map(int, arguments.hosts.split(",")):
             run = experiments.synthetic(arguments, hosts, rate)
@@ -36,7 +36,7 @@ def main():
                     "step_s": run.mean_s(phase, "compress_s", "all_to_all_s", "average_s", "all_gather_s", "update_s"),
                     "total_s": total, "communication_s": communication, "allreduce_share": communication / total}
                 rows.append({**run.columns(hosts, rate), "stage": stage,
-                             **{name: f"{value:.6g}" for name, value in seconds.items()}})
+                             **{name: f"{value:.6g}" for name, value in seconds.items()}, **provenance})
             experiments.write_csv(arguments.output, rows)
 
     print(f"\n{rows[0]['parameters']} parameters, {float(rows[0]['compute_time_ms']):.3g} ms of compute; times in ms")

@@ -13,6 +13,7 @@ columns of collective.csv and:
   link_bit_per_s  measured rate of the slowest one
   shared_cores    cores that all hosts together have
   burst_bytes     what a link passes at once before its rate holds (netlab.py's tbf)
+  runs, git, machine   repetitions, the program's commit, and this machine
 
 By the line rates the defaults take seven minutes, most of it for 25 million parameters at 50 Mbit/s.
 A rate that the machine does not carry ends the script; the rows before are kept.
@@ -24,17 +25,15 @@ import pathlib
 import time
 
 import experiments
-import netlab
 
 
-def measure(arguments, hosts, rate, collectives, warmup, repetitions):
+def measure(arguments, provenance, hosts, rate, collectives, warmup, repetitions):
     """Rows of collective.csv with the laboratory's columns."""
-    rows, link = experiments.bench_collective(
+    rows = experiments.bench_collective(
         arguments.onebit, hosts, arguments.ranks_per_host, rate, "inputs/bench_collective.yaml",
         [f"bench.collectives=[{collectives}]", f"bench.smallest={arguments.smallest}", f"bench.factor={arguments.factor}",
          f"bench.largest={arguments.largest}", f"bench.warmup={warmup}", f"bench.repetitions={repetitions}"])
-    return [{**row, "rate": rate, "link_bit_per_s": f"{link:.0f}", "shared_cores": str(os.cpu_count()),
-             "burst_bytes": str(netlab.BURST_BYTES)} for row in rows]
+    return [{**row, "shared_cores": str(os.cpu_count()), **provenance} for row in rows]
 
 
 def main():
@@ -55,11 +54,11 @@ def main():
     arguments.onebit = str(pathlib.Path(arguments.onebit).resolve())
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-    begin, rows = time.monotonic(), []
+    begin, provenance, rows = time.monotonic(), experiments.provenance(arguments), []
     for rate in arguments.rates.split(","):
         for hosts in map(int, arguments.hosts.split(",")):
-            rows += measure(arguments, hosts, rate, arguments.dense, 0, arguments.dense_repetitions)
-            rows += measure(arguments, hosts, rate, arguments.compressed, 1, arguments.compressed_repetitions)
+            rows += measure(arguments, provenance, hosts, rate, arguments.dense, 0, arguments.dense_repetitions)
+            rows += measure(arguments, provenance, hosts, rate, arguments.compressed, 1, arguments.compressed_repetitions)
             experiments.write_csv(arguments.output, rows)
             print(f"validation: {len(rows)} rows after {time.monotonic() - begin:.0f} s", flush=True)
 

@@ -23,7 +23,7 @@ def main():
     experiments.add_arguments(parser, "results/whole_step.csv")
     arguments = parser.parse_args()
 
-    rows = []
+    provenance, rows = experiments.provenance(arguments), []
     for rate in arguments.rates.split(","):
         run = experiments.synthetic(arguments, arguments.hosts, rate)
         adam, onebit = run.mean_s("dense", "step_s"), run.mean_s("compressed", "step_s")
@@ -31,7 +31,7 @@ def main():
                    "adam_allreduce_hidden_s": run.mean_s("dense", "allreduce_hidden_s"), "onebit_adam_s": onebit,
                    "onebit_adam_communication_s": run.mean_s("compressed", "all_to_all_s", "all_gather_s")}
         rows.append({**run.columns(arguments.hosts, rate), **{name: f"{value:.6g}" for name, value in seconds.items()},
-                     "speedup": f"{adam / onebit:.4g}", "paper_speedup": PAPER.get(rate, "")})
+                     "speedup": f"{adam / onebit:.4g}", "paper_speedup": PAPER.get(rate, ""), **provenance})
         experiments.write_csv(arguments.output, rows)
 
     print(f"\n{rows[0]['parameters']} parameters, {arguments.hosts} hosts, {float(rows[0]['compute_time_ms']):.3g} ms of "

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/build_info.hpp"
 #include "base/error.hpp"
-#include "train/build_info.hpp"
 
 namespace onebit::app {
 namespace {
@@ -56,8 +56,8 @@ std::string names(const std::vector<int>& ranks) {
 }  // namespace
 
 void check_same_program(const Communicator& world, const std::string& command) {
-  const std::string mine = "onebit" + command + " of build " + build_id() + ", version " + train::build_version + " (" +
-                           train::build_git + ", " + train::build_compiler + ")";
+  const std::string mine = "onebit" + command + " of build " + build_id() + ", version " + build_version + " (" +
+                           build_git + ", " + build_compiler + ")";
   const std::string first = world.broadcast(mine, 0);
   const double differs = mine != first;
   const std::vector<double> all = world.gather(&differs, 1);

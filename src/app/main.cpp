@@ -14,16 +14,17 @@
 #include "app/identity.hpp"
 #include "app/watchdog.hpp"
 #include "base/activity.hpp"
+#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/subnormals.hpp"
 #include "bench/collective.hpp"
 #include "bench/kernels.hpp"
 #include "comm/nccl.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
 #include "scale/predict.hpp"
-#include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
 
@@ -110,6 +111,7 @@ KokkosSession start_kokkos(const Communicator& world, const config::Input& input
 template <class Work>
 void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
   const KokkosSession kokkos = start_kokkos(world, input);
+  flush_subnormals_of_backends();
 #define ONEBIT_DISPATCH(Exec) \
   if (config::to_string(input.run.backend) == BackendName<Exec>::value) return work(Exec());
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
@@ -143,13 +145,15 @@ std::string command_of(const CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // First, so that every rank ends by way of MPI_Finalize whatever the command line holds.
+  // Before any thread of ours begins: threads inherit it.
+  flush_subnormals();
+  // Before all else, so that every rank ends by way of MPI_Finalize whatever the command line holds.
   const MpiSession mpi(argc, argv);
   const Communicator world;
   const bool root = world.rank() == 0;
   CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("onebit ") + train::build_version + " (" + train::build_git + ")");
+  app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
   std::string path;
   std::vector<std::string> overrides;
   bool input_keys = false;

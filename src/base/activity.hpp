@@ -1,6 +1,6 @@
 #pragma once
 /// \file activity.hpp
-/// What this process is at, for a thread that watches it (app/watchdog.hpp): a few atomic stores where the work
+/// What this process is at, for a thread that watches it (app/watchdog.hpp): a few atomic writes where the work
 /// changes, and nothing where nobody watches.
 
 #include <atomic>
@@ -10,20 +10,24 @@ namespace onebit {
 
 /// Marks its scope as what the calling thread is at. Every profiling region (`Region`) is one. Scopes nest, and the
 /// innermost one counts; what happens within a wait for other ranks is that wait.
+///
+/// One thread is watched. A thread that works for it, such as the one that averages buckets, helps it: each activity
+/// that it begins shows that the watched thread's wait goes on, and the name stays that of the watched thread.
 class Activity {
 public:
   /// What the watched thread was at.
   struct Seen {
     const char* name;
     bool waits;             ///< for other ranks
-    std::uint64_t changes;  ///< grows whenever an activity begins or ends
+    std::uint64_t changes;  ///< grows whenever an activity begins or ends, or one of a helping thread begins
     long step;
   };
 
   /// \param name  that lives as long as the program
   /// \param waits whether other ranks must act before this ends
   explicit Activity(const char* name, bool waits = false) {
-    if (!watched()) return;
+    if (role() == Role::helps) goes_on();
+    if (role() != Role::watched) return;
     m_outer = state().name.load(std::memory_order_relaxed);
     m_outer_waits = state().waits.load(std::memory_order_relaxed);
     set(name, waits || m_outer_waits);
@@ -35,13 +39,13 @@ public:
   Activity& operator=(const Activity&) = delete;
 
   /// Whether the calling thread, and no other, is watched from now on.
-  static void watch(bool is_watched) { watched() = is_watched; }
+  static void watch(bool is_watched) { role() = is_watched ? Role::watched : Role::none; }
+  /// From now on what the calling thread does is work for the watched thread.
+  static void help() { role() = Role::helps; }
   static void set_step(long step) { state().step.store(step, std::memory_order_relaxed); }
   /// Says that a long activity goes on.
   static void goes_on() {
-    // Only the watched thread writes.
-    if (watched())
-      state().changes.store(state().changes.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (role() != Role::none) state().changes.fetch_add(1, std::memory_order_relaxed);
   }
   /// Any thread may ask.
   static Seen seen() {
@@ -50,6 +54,7 @@ public:
   }
 
 private:
+  enum class Role { none, watched, helps };
   struct State {
     std::atomic<const char*> name{"OneBit"};
     std::atomic<bool> waits{false};
@@ -60,9 +65,9 @@ private:
     static State of_process;
     return of_process;
   }
-  static bool& watched() {
-    static thread_local bool is_watched = false;
-    return is_watched;
+  static Role& role() {
+    static thread_local Role of_thread = Role::none;
+    return of_thread;
   }
   static void set(const char* name, bool waits) {
     state().name.store(name, std::memory_order_relaxed);

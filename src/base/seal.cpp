@@ -22,6 +22,7 @@ constexpr char magic[] = "OneBit sealed file 1\n";
 
 struct Seal {
   std::uint64_t size, checksum;
+  std::string label;
 };
 
 /// The `seal_bytes` bytes of a seal.
@@ -30,6 +31,7 @@ std::string text_of(const Seal& seal) {
   std::snprintf(text, sizeof text, "%ssize %020llu bytes\nchecksum %016llx\n", magic,
                 static_cast<unsigned long long>(seal.size), static_cast<unsigned long long>(seal.checksum));
   std::string padded = text;
+  if (!seal.label.empty()) padded += seal.label + "\n";
   padded.resize(seal_bytes - 1, ' ');
   return padded + "\n";
 }
@@ -55,7 +57,23 @@ std::uint64_t size_of(const std::string& path) {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-/// The seal of a file that has the size which it says. Every one of its bytes is checked, but not yet what follows.
+/// The row behind the checksum, where one ends before the seal does.
+std::string label_in(const std::string& text) {
+  std::size_t begin = 0;
+  for (int row = 0; row < 3; ++row) begin = text.find('\n', begin) + 1;
+  const std::size_t end = text.find('\n', begin);
+  return begin > 0 && end < seal_bytes - 1 ? text.substr(begin, end - begin) : "";
+}
+
+/// What a label adds to the checksum; nothing where it is empty, as in files of earlier versions.
+std::uint64_t checksum_of_label(const std::string& label) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < label.size(); ++i) sum += hash_term(static_cast<unsigned char>(label[i]), i);
+  return sum;
+}
+
+/// The seal of a file that has the size which it says. Every one of its bytes is checked but the label's, which the
+/// checksum covers, and not yet what follows.
 Seal read_seal(const std::string& path) {
   const std::uint64_t size = size_of(path);
   const std::string text = first_bytes(path);
@@ -64,7 +82,7 @@ Seal read_seal(const std::string& path) {
                      "name a file that a run left with checkpoint.every or run.dump_parameters");
   unsigned long long said = 0, checksum = 0;
   std::sscanf(text.c_str() + sizeof magic - 1, "size %20llu bytes\nchecksum %16llx", &said, &checksum);
-  const Seal seal = {said, checksum};
+  const Seal seal = {said, checksum, label_in(text)};
   if (text != text_of(seal)) throw damaged(path, "its first 512 bytes are not a seal");
   if (seal.size != size)
     throw damaged(path, "it has " + std::to_string(size) + " bytes, and was sealed with " + std::to_string(seal.size));
@@ -128,7 +146,8 @@ std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int ra
 }
 
 void check_checksum(const std::string& path, const Seal& seal, std::uint64_t checksum) {
-  if (checksum != seal.checksum) throw damaged(path, "its bytes do not have the checksum that it was sealed with");
+  if (checksum + checksum_of_label(seal.label) != seal.checksum)
+    throw damaged(path, "its bytes do not have the checksum that it was sealed with");
 }
 
 }  // namespace
@@ -151,13 +170,15 @@ std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::
   return total + sum(at, size_of(path));
 }
 
-void write_seal(const std::string& path, std::uint64_t checksum) {
-  const std::string text = text_of({size_of(path), checksum});
+void write_seal(const std::string& path, std::uint64_t checksum, const std::string& label) {
+  const std::string text = text_of({size_of(path), checksum + checksum_of_label(label), label});
   const Descriptor file(path, O_WRONLY);
   if (file < 0 || !write_at(file, 0, text.data(), text.size()) || ::fsync(file) != 0) throw unwritable(path, errno);
 }
 
 bool is_sealed(const std::string& path) { return first_bytes(path).rfind(magic, 0) == 0; }
+
+std::string read_label(const std::string& path) { return is_sealed(path) ? label_in(first_bytes(path)) : ""; }
 
 void verify_seal(const std::string& path) {
   const Seal seal = read_seal(path);

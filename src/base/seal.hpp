@@ -1,6 +1,7 @@
 #pragma once
 /// \file seal.hpp
-/// Sealed files: their first 512 bytes are a text that holds the size of the file and a checksum of all that follows.
+/// Sealed files: their first 512 bytes are a text that holds the size of the file, a checksum of all that follows and a
+/// label, which can be read without the rest.
 ///
 /// HDF5 passes over such a block (its "user block"), but it trusts its own metadata, and a flipped bit in them can crash
 /// the library. So a sealed file is verified, all of it, before the library opens it.
@@ -26,11 +27,14 @@ std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t co
 std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts);
 
 /// Seals a complete file whose first `seal_bytes` bytes are free for it. It is on the disk at the end, all of it that this
-/// host wrote. \throws RunError
-void write_seal(const std::string& path, std::uint64_t checksum);
+/// host wrote. \param label a row of at most 400 printable characters; the checksum covers it \throws RunError
+void write_seal(const std::string& path, std::uint64_t checksum, const std::string& label = "");
 
 /// Whether a file begins as a sealed one does; false for one that cannot be read.
 bool is_sealed(const std::string& path);
+
+/// The label of a sealed file, which is not verified; empty where it has none, and for a file that is not sealed.
+std::string read_label(const std::string& path);
 
 /// Checks that no byte of a sealed file has changed. The first one reads all of the file; the second is collective, and
 /// each rank reads a share.

@@ -160,9 +160,10 @@ SealedWriter::~SealedWriter() {
 }
 
 void SealedWriter::begin(const std::string& path, const std::vector<Piece>& pieces, const Allocate& allocate,
-                         std::function<void()> completed) {
+                         std::function<void()> completed, const std::string& label) {
   m_path = path;
   m_partial = path + ".partial";
+  m_label = label;
   m_completed = std::move(completed);
   m_stage = Stage::writing;
   m_places.clear();
@@ -208,7 +209,7 @@ void SealedWriter::advance() {
       m_communicator.collectively([&] {
         if (m_communicator.rank() > 0) return;
         start([this, checksum, places] {
-          write_seal(m_partial, checksum + checksum_rest(m_partial, places));
+          write_seal(m_partial, checksum + checksum_rest(m_partial, places), m_label);
           if (std::rename(m_partial.c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
           sync_to_disk(std::filesystem::absolute(m_path).parent_path().string());
           if (m_completed) m_completed();

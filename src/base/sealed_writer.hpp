@@ -47,9 +47,10 @@ public:
   /// Begins to complete `path`.partial, while no other file is under way. It exists and has its final size, and all of it
   /// is written but the seal and the ranks' pieces. Collective, like all members but `is_under_way` and `is_ready`.
   /// \param completed called on rank 0 when the file has its name, by the thread; must not throw
+  /// \param label     of the seal, on rank 0
   /// \throws AgreedError for the file, which is removed
   void begin(const std::string& path, const std::vector<Piece>& pieces, const Allocate& allocate,
-             std::function<void()> completed);
+             std::function<void()> completed, const std::string& label = "");
   bool is_background() const { return m_background; }
   /// Whether there is a file that is not complete; the same on all ranks.
   bool is_under_way() const { return m_stage != Stage::none; }
@@ -75,7 +76,7 @@ private:
   const int m_host, m_ranks_of_host;
   std::unique_ptr<Blocks> m_blocks;  ///< outlives the task
   std::vector<std::shared_ptr<const void>> m_in_place;
-  std::string m_path, m_partial;
+  std::string m_path, m_partial, m_label;
   std::function<void()> m_completed;
   Stage m_stage = Stage::none;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> m_places;  ///< [begin, end) of this rank's pieces

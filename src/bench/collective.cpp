@@ -1,7 +1,7 @@
 /// \file collective.cpp
 /// See collective.hpp. Rates are those of nccl-tests: algbw = bytes / time, busbw = algbw · 2 (n−1)/n, which the links'
 /// bandwidth bounds for a dense average whatever the number of ranks. They are given for the logical bytes (4 d) and for
-/// those that really left a rank.
+/// those that really left a rank. Their time is the median of the slowest rank's times.
 
 #include "bench/collective.hpp"
 
@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 
+#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "bench/measurement.hpp"
@@ -74,6 +75,7 @@ std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int
 }
 
 /// MPI_Reduce_scatter and MPI_Allgatherv on host memory: what an allreduce consists of, as a library does each half.
+/// Counts and places fit an int, because the keys of section `bench` do.
 template <class Exec>
 void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, float>& x) {
   const int ranks = communicator.size();
@@ -177,19 +179,18 @@ double wrong_elements(const Communicator& communicator, const Vector<Exec, float
   return wrong;
 }
 
-/// What was measured of one average of one length. Times in seconds.
+/// What was measured of one average of one length.
 struct Measurement {
-  double min, mean, max;         ///< over ranks, of each rank's mean over the repetitions
-  double median, percentile_99;  ///< over repetitions, of the slowest rank's time
-  double wire_bytes;             ///< that a rank hands over for others, the most of any rank
-  PhaseTimes phases;             ///< means over the repetitions, slowest rank
+  RepetitionTimes seconds;
+  double wire_bytes;  ///< that a rank hands over for others, the most of any rank
+  PhaseTimes phases;  ///< means over the repetitions, slowest rank
 };
 
 template <class Exec>
 Measurement measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                     const Average<Exec>& average, const Vector<Exec, float>& x) {
   const Region region("OneBit::bench::measure");
-  const int ranks = communicator.size(), repetitions = input.bench.repetitions;
+  const int repetitions = input.bench.repetitions;
   std::vector<double> mine;
   PhaseTimes times, unused;
   std::uint64_t bytes = 0;
@@ -202,44 +203,23 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
     if (repetition >= 0) mine.push_back(watch.seconds());
     bytes = average.transport->traffic().total() - before + static_cast<std::uint64_t>(average.more_bytes);
   }
-  mine.push_back(static_cast<double>(bytes));
-  for (std::size_t phase = 0; phase < phase_names.size(); ++phase) mine.push_back(times[static_cast<Phase>(phase)]);
-
-  const int columns = static_cast<int>(mine.size());
-  const std::vector<double> all = communicator.gather(mine.data(), columns);
-  const auto value = [&](int rank, std::size_t column) {
-    return all[static_cast<std::size_t>(rank) * columns + column];
-  };
   Measurement result{};
-  result.min = std::numeric_limits<double>::infinity();
-  for (int rank = 0; rank < ranks; ++rank) {
-    double sum = 0;
-    for (int repetition = 0; repetition < repetitions; ++repetition) sum += value(rank, repetition);
-    const double mean = sum / repetitions;
-    result.min = std::min(result.min, mean);
-    result.max = std::max(result.max, mean);
-    result.mean += mean / ranks;
-    result.wire_bytes = std::max(result.wire_bytes, value(rank, repetitions));
-  }
-  std::vector<double> slowest = slowest_rank(communicator, mine);
-  slowest.resize(repetitions);
-  std::sort(slowest.begin(), slowest.end());
-  result.median = quantile(slowest, 0.5);
-  result.percentile_99 = quantile(slowest, 0.99);
-  for (std::size_t phase = 0; phase < phase_names.size(); ++phase) {
-    double most = 0;
-    for (int rank = 0; rank < ranks; ++rank) most = std::max(most, value(rank, repetitions + 1 + phase));
-    result.phases.add(static_cast<Phase>(phase), most / repetitions);
-  }
+  result.seconds = times_of_slowest_rank(communicator.gather(mine.data(), repetitions), repetitions);
+  std::vector<double> others = {static_cast<double>(bytes)};
+  for (std::size_t phase = 0; phase < phase_names.size(); ++phase) others.push_back(times[static_cast<Phase>(phase)]);
+  others = slowest_rank(communicator, others);
+  result.wire_bytes = others[0];
+  for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
+    result.phases.add(static_cast<Phase>(phase), others[phase + 1] / repetitions);
   return result;
 }
 
 const std::vector<std::string> columns = {"collective",   "parameters",    "logical_bytes", "wire_bytes",
                                           "ranks",        "hosts",         "repetitions",   "wrong",
-                                          "min_s",        "mean_s",        "max_s",         "p50_s",
+                                          "min_s",        "p50_s",         "mean_s",        "max_s",
                                           "p99_s",        "algbw_B_per_s", "busbw_B_per_s", "busbw_wire_B_per_s",
                                           "allreduce_s",  "compress_s",    "all_to_all_s",  "average_s",
-                                          "all_gather_s", "decompress_s",  "network"};
+                                          "all_gather_s", "decompress_s",  "network",       "git"};
 
 }  // namespace
 
@@ -254,7 +234,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
                 BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
     if (network != nullptr) std::printf("# %s\n", network);
     std::printf("#%12s  %-22s %12s %7s %10s %10s %10s %10s  %9s %9s %9s\n", "parameters", "collective", "wire bytes",
-                "#wrong", "min ms", "avg ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
+                "#wrong", "min ms", "p50 ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
   }
 
   Averages<Exec> make(exec, input, communicator);
@@ -277,10 +257,10 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
       const Measurement m = measure(exec, input, communicator, average, x);
       if (rank > 0) continue;
       const double logical = 4.0 * static_cast<double>(d), bus = 2.0 * (ranks - 1) / ranks;
-      const double algbw = logical / m.mean;
+      const double algbw = logical / m.seconds.median;
       std::printf("%13zu  %-22s %12.0f %7.0f %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, name.c_str(),
-                  m.wire_bytes, wrong, 1e3 * m.min, 1e3 * m.mean, 1e3 * m.max, 1e3 * m.percentile_99, algbw / 1e6,
-                  algbw * bus / 1e6, m.wire_bytes / m.mean / 1e6);
+                  m.wire_bytes, wrong, 1e3 * m.seconds.min, 1e3 * m.seconds.median, 1e3 * m.seconds.max,
+                  1e3 * m.seconds.percentile_99, algbw / 1e6, algbw * bus / 1e6, m.wire_bytes / m.seconds.median / 1e6);
       std::fflush(stdout);
       file->row({name,
                  static_cast<std::uint64_t>(d),
@@ -290,27 +270,30 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
                  static_cast<std::uint64_t>(hosts),
                  input.bench.repetitions,
                  wrong,
-                 m.min,
-                 m.mean,
-                 m.max,
-                 m.median,
-                 m.percentile_99,
+                 m.seconds.min,
+                 m.seconds.median,
+                 m.seconds.mean,
+                 m.seconds.max,
+                 m.seconds.percentile_99,
                  algbw,
                  algbw * bus,
-                 m.wire_bytes / m.mean,
+                 m.wire_bytes / m.seconds.median,
                  m.phases[Phase::allreduce],
                  m.phases[Phase::compress],
                  m.phases[Phase::all_to_all],
                  m.phases[Phase::average],
                  m.phases[Phase::all_gather],
                  m.phases[Phase::update],
-                 network != nullptr ? network : ""});
+                 network != nullptr ? network : "",
+                 build_git});
     }
   }
   communicator.collectively([&] {
     if (file) file->finish();
   });
-  if (rank == 0) std::printf("# bandwidths in MB/s; results are in %s\n", input.run.output.c_str());
+  if (rank == 0)
+    std::printf("# times are the slowest rank's, bandwidths in MB/s from their median; results are in %s\n",
+                input.run.output.c_str());
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template void collective(const Exec&, const config::Input&, const Communicator&);

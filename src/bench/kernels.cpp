@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "bench/kernel.hpp"
@@ -23,7 +24,7 @@ const std::vector<std::string> columns = {
     "kernel",          "shape", "precision", "backend", "ranks",       "threads_per_rank",
     "bytes",           "flop",  "checked",   "wrong",   "repetitions", "median_s",
     "min_s",           "max_s", "bound",     "floor_s", "floor_share", "bandwidth_B_per_s",
-    "peak_FLOP_per_s", "blas",  "blas_core"};
+    "peak_FLOP_per_s", "blas",  "blas_core", "git"};
 
 template <class Exec>
 class Bench {
@@ -142,7 +143,8 @@ private:
                  bandwidth,
                  peak > 0 ? report::Cell(peak) : report::Cell(),
                  blas.library,
-                 blas.core});
+                 blas.core,
+                 build_git});
   }
 
   const Exec m_exec;

@@ -2,6 +2,7 @@
 /// What the machine can do: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -65,7 +66,7 @@ void multiply_add(const Exec& exec, int repetitions, const Vector<Exec, float>& 
           float chain[chains];
           for (int k = 0; k < chains; ++k) chain[k] = static_cast<float>(k);
           for (int repetition = 0; repetition < repetitions; ++repetition)
-            for (int k = 0; k < chains; ++k) chain[k] = chain[k] * fma_factor + fma_term;
+            for (int k = 0; k < chains; ++k) chain[k] = std::fma(chain[k], fma_factor, fma_term);
           float sum = 0;
           for (int k = 0; k < chains; ++k) sum += chain[k];
           sums(share) = sum;

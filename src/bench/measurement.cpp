@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.hpp"
 
@@ -40,6 +41,17 @@ std::vector<double> slowest_rank(const Communicator& communicator, const std::ve
 
 double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
+}
+
+RepetitionTimes times_of_slowest_rank(const std::vector<double>& seconds, int repetitions) {
+  std::vector<double> slowest(repetitions, 0);
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    double& greatest = slowest[i % slowest.size()];
+    greatest = std::max(greatest, seconds[i]);
+  }
+  std::sort(slowest.begin(), slowest.end());
+  const double sum = std::accumulate(slowest.begin(), slowest.end(), 0.0);
+  return {slowest.front(), quantile(slowest, 0.5), sum / repetitions, slowest.back(), quantile(slowest, 0.99)};
 }
 
 }  // namespace onebit::bench

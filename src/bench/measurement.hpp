@@ -23,4 +23,14 @@ std::vector<double> slowest_rank(const Communicator& communicator, const std::ve
 /// The value below which a share of the sorted values lies.
 double quantile(const std::vector<double>& sorted, double share);
 
+/// Times of a collective over the repetitions, in seconds.
+struct RepetitionTimes {
+  double min, median, mean, max, percentile_99;
+};
+
+/// A collective is finished when its slowest rank is, so a repetition takes as long as the greatest time of any rank.
+/// \param seconds (ranks × repetitions) of each rank and repetition, one rank's after another's
+/// \returns statistics of the repetitions' times
+RepetitionTimes times_of_slowest_rank(const std::vector<double>& seconds, int repetitions);
+
 }  // namespace onebit::bench

@@ -68,6 +68,18 @@ std::string extents(std::initializer_list<int> numbers) {
   return text;
 }
 
+/// array(i) ← a subnormal number of either sign. Bits are copied, since an operation would make 0 of it.
+template <class Exec>
+void fill_subnormal(const Exec& exec, const Vector<Exec, float>& array) {
+  const Vector<Exec, std::uint32_t> bits(reinterpret_cast<std::uint32_t*>(array.data()), array.extent(0));
+  for_each(
+      exec, "OneBit::bench::fill_subnormal", bits.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+        constexpr std::uint32_t sign = 0x80000000u, mantissa = 0x007fffffu;
+        bits(i) = philox(0, i, 0).word[0] & (sign | mantissa);
+      });
+  fence(exec, "OneBit::bench::fill_subnormal");
+}
+
 /// Bytes of so many floats.
 double floats(double count) { return 4 * count; }
 
@@ -245,6 +257,12 @@ struct Network {
                });
              },
              prepare});
+    // The same kernel where every activation is subnormal: it takes as long, because such numbers count as 0.
+    const Buffer no_bias = zeros(F);
+    measure({"gelu_forward_subnormal", extents({N, F}), floats(3 * size), 0,
+             [=] { Layers::bias_gelu(instance, no_bias, matrix(input, F), matrix(output, F)); },
+             [=] { return bench::compare(length, on_host(output), [](std::size_t) { return 0.0; }); },
+             [=] { fill_subnormal(instance, input); }});
     measure({"gelu_backward", extents({N, F}), floats(4 * size), 0,
              [=] { Layers::bias_gelu_backward(instance, matrix(input, F), matrix(gradient, F), scratch, d_bias); },
              [=] {

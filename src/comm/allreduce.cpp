@@ -74,7 +74,8 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
 }
 
 template <class Exec>
-void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times) {
+void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
+                                           float residual_factor) {
   if (!compresses()) return average(exec, m_across, m_across.ranks(), x, times);
   const Region region("OneBit::comm::compressed_allreduce");
   Stopwatch watch;
@@ -85,7 +86,7 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     divide(exec, m_local->ranks(), shard);
     times.add(Phase::allreduce, watch.restart());
   }
-  exchange(exec, shard, {}, true, times);
+  exchange(exec, shard, {}, true, residual_factor, times);
 
   watch.restart();
   if (m_local != nullptr) {
@@ -106,24 +107,25 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
 
 template <class Exec>
 void CompressedAllreduce<Exec>::average_in_messages(const Exec& exec, const Vector<Exec, float>& x,
-                                                    const compress::MovingAverage<Exec>& average, PhaseTimes& times) {
+                                                    const compress::MovingAverage<Exec>& average, PhaseTimes& times,
+                                                    float residual_factor) {
   const Region region("OneBit::comm::compressed_allreduce");
-  exchange(exec, x, average, false, times);
+  exchange(exec, x, average, false, residual_factor, times);
 }
 
 template <class Exec>
 void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, float>& shard,
                                          const compress::MovingAverage<Exec>& average, bool decompresses,
-                                         PhaseTimes& times) {
+                                         float residual_factor, PhaseTimes& times) {
   if (!m_error_feedback)
     for (const auto& feedback : {m_worker, m_server}) {
       Kokkos::deep_copy(exec, feedback.c, 0.0f);
       Kokkos::deep_copy(exec, feedback.scales, 0u);
     }
 
-  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send, average};
+  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send, average, {}, residual_factor};
   const compress::Compression<Exec> server{
-      m_across.rank(), 1, {}, m_server, m_recompressed, {}, {m_across.ranks(), m_received}};
+      m_across.rank(), 1, {}, m_server, m_recompressed, {}, {m_across.ranks(), m_received}, residual_factor};
   if (m_across.overlaps() && m_across.ranks() > 1)
     exchange_in_parts(exec, worker, server, shard, decompresses, times);
   else

@@ -1,7 +1,7 @@
 #pragma once
 /// \file allreduce.hpp
 /// Averages over ranks: dense, and compressed to one or a few bits an element with error feedback on both sides
-/// (Tang et al., ICML 2021, Section 5, the three phases of the compressed allreduce).
+/// (Tang et al., ICML 2021, Section 4.3; Section 6 has the three phases of the compressed allreduce).
 
 #include <memory>
 #include <vector>
@@ -19,9 +19,10 @@ void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vect
 
 /// x ← CA(x): the average of all ranks' vectors as it travels compressed.
 ///
-/// 1. c_i = x_i + δ_i; δ_i ← c_i − C(c_i); chunk k of C(c_i) goes to rank k (all-to-all).
-/// 2. Rank k: a = (1/n) Σ_i C(c_i)_k + δ̄_k, in rank order; δ̄_k ← a − C(a).
+/// 1. c_i = x_i + f δ_i; δ_i ← c_i − C(c_i); chunk k of C(c_i) goes to rank k (all-to-all).
+/// 2. Rank k: a = (1/n) Σ_i C(c_i)_k + f δ̄_k, in rank order; δ̄_k ← a − C(a).
 /// 3. All-gather of C(a); every rank decompresses the same bits.
+/// The factor f of a call is the same on every rank, and 1 unless a caller says otherwise.
 /// With one rank nothing travels, but both compressions take place. Where the transport can exchange in parts, the codes
 /// of one part travel while the next one is compressed or averaged, and the times of all-to-all and all-gather are what
 /// is then left to wait for.
@@ -48,7 +49,8 @@ public:
   bool compresses() const { return !m_compressors.empty(); }
 
   /// \param x (length) this rank's vector, then the average
-  void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times);
+  /// \param residual_factor f, by which this call multiplies both residuals before it adds them
+  void operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times, float residual_factor = 1);
 
   /// Whether the average can stay as the messages that brought it: where this rank has all of them, side by side.
   bool keeps_messages() const { return compresses() && m_local == nullptr; }
@@ -56,7 +58,7 @@ public:
   /// is what is averaged, with x as its new term: m_i = old_share · m + new_share · (factor · x) and m ← CA(m_i) move
   /// neither m nor m_i.
   void average_in_messages(const Exec& exec, const Vector<Exec, float>& x, const compress::MovingAverage<Exec>& average,
-                           PhaseTimes& times);
+                           PhaseTimes& times, float residual_factor = 1);
   /// The last average, of either kind of call, as its messages; they stay as they are for one more call.
   Vector<Exec, const std::uint32_t> last() const { return m_last; }
   compress::AnyDecoder<Exec> last_decoder() const { return own().decoder(m_last); }
@@ -89,7 +91,7 @@ private:
   const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
   /// All but the begin and end of a hierarchical average. \param decompresses writes the average to `shard` too
   void exchange(const Exec& exec, const Vector<Exec, float>& shard, const compress::MovingAverage<Exec>& average,
-                bool decompresses, PhaseTimes& times);
+                bool decompresses, float residual_factor, PhaseTimes& times);
   void exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
                          const compress::Compression<Exec>& server, const Vector<Exec, float>& shard, bool decompresses,
                          PhaseTimes& times);

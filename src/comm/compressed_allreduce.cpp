@@ -27,7 +27,7 @@ void start_kokkos() {
 
 struct CompressedAllreduce::Engine {
   virtual ~Engine() = default;
-  virtual void operator()(float* x) = 0;
+  virtual void operator()(float* x, float residual_factor) = 0;
   virtual std::uint64_t bytes_sent() const = 0;
 };
 
@@ -40,9 +40,9 @@ struct CompressedAllreduce::EngineOn final : Engine {
                                              std::numeric_limits<int>::max(), {options.message_bytes})),
         allreduce(*transport, layout(options), compressor(options), options.error_feedback) {}
 
-  void operator()(float* x) override {
+  void operator()(float* x, float residual_factor) override {
     PhaseTimes times;
-    allreduce(exec, Vector<Exec, float>(x, length), times);
+    allreduce(exec, Vector<Exec, float>(x, length), times, residual_factor);
   }
   std::uint64_t bytes_sent() const override { return transport->traffic().total(); }
 
@@ -81,7 +81,7 @@ CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t leng
 
 CompressedAllreduce::~CompressedAllreduce() = default;
 
-void CompressedAllreduce::operator()(float* x) { (*m_engine)(x); }
+void CompressedAllreduce::operator()(float* x, float residual_factor) { (*m_engine)(x, residual_factor); }
 
 std::uint64_t CompressedAllreduce::bytes_sent() const { return m_engine->bytes_sent(); }
 

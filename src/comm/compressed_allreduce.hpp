@@ -22,8 +22,8 @@ struct CompressedAllreduceOptions {
 };
 
 /// x ← (1/n) Σ_i x_i, where what travels is compressed and what that loses is added to the next call's vector (Tang et
-/// al., ICML 2021, Section 5). So one result is coarse, but the mean over many calls is that of the vectors: made for
-/// momentum and gradients. docs/algorithms.md says what is computed, exactly.
+/// al., ICML 2021, Sections 4.3 and 6). So one result is coarse, but the mean over many calls is that of the vectors: made
+/// for momentum and gradients. docs/algorithms.md says what is computed, exactly.
 ///
 /// Kokkos is started where the program has not done so, and then runs until the program ends.
 class CompressedAllreduce {
@@ -35,7 +35,9 @@ public:
   ~CompressedAllreduce();
 
   /// Collective; complete when it returns, and the same bits on every rank. \param x (length)
-  void operator()(float* x);
+  /// \param residual_factor what was lost is multiplied by it before it is added, the same on every rank: where
+  ///        averages are weighted by a learning rate γ_t, γ_{t−1}/γ_t makes the weighted sum the vectors' one
+  void operator()(float* x, float residual_factor = 1);
 
   /// Bytes that this rank has handed to MPI for others.
   std::uint64_t bytes_sent() const;

@@ -73,6 +73,7 @@ double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
+  Activity::help();  // `wait` may take as long as all buckets do, and goes on as long as they do
   use_device_of(m_copies.get());
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {

@@ -22,7 +22,7 @@ public:
   }
 
   /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
-  std::vector<float> operator()(const std::vector<std::vector<float>>& x) {
+  std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1) {
     const int ranks = m_layout.chunks;
     const std::size_t block = compress::message_words_ref(m_layout, m_options);
     if (!m_error_feedback)
@@ -31,7 +31,8 @@ public:
 
     std::vector<std::vector<std::uint32_t>> sent;
     for (int rank = 0; rank < ranks; ++rank)
-      sent.push_back(compress::compress_ref(m_layout, m_options, 0, ranks, x[rank], worker_residuals[rank]));
+      sent.push_back(
+          compress::compress_ref(m_layout, m_options, 0, ranks, x[rank], worker_residuals[rank], residual_factor));
 
     std::vector<std::uint32_t> gathered;
     for (int server = 0; server < ranks; ++server) {
@@ -40,7 +41,7 @@ public:
         received.insert(received.end(), sent[rank].begin() + server * block, sent[rank].begin() + (server + 1) * block);
       const std::vector<float> mean = compress::average_ref(m_layout, m_options, server, ranks, received);
       const std::vector<std::uint32_t> message =
-          compress::compress_ref(m_layout, m_options, server, 1, mean, server_residuals[server]);
+          compress::compress_ref(m_layout, m_options, server, 1, mean, server_residuals[server], residual_factor);
       gathered.insert(gathered.end(), message.begin(), message.end());
     }
     return compress::decompress_ref(m_layout, m_options, gathered);
@@ -71,7 +72,7 @@ public:
   }
 
   /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
-  std::vector<float> operator()(const std::vector<std::vector<float>>& x) {
+  std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1) {
     std::vector<float> result;
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
       const std::size_t begin = result.size(), end = begin + m_lengths[shard];
@@ -85,7 +86,7 @@ public:
         }
         averages.push_back(average);
       }
-      const std::vector<float> part = shards[shard](averages);
+      const std::vector<float> part = shards[shard](averages, residual_factor);
       result.insert(result.end(), part.begin(), part.end());
     }
     return result;

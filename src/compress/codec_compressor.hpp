@@ -36,12 +36,13 @@ struct Averaged {
   }
 };
 
-/// c ← x + (c − C(c)), where C has the scales that c was sent with; codes ← the codes of the new c, if they need no
+/// c ← x + f (c − C(c)), where C has the scales that c was sent with; codes ← the codes of the new c, if they need no
 /// scales.
 template <class Codec, class Source>
 struct Compensate {
   const Codec& codec;
   const std::uint32_t* sent_scales;
+  float residual_factor;
   Source x;
   float* c;
   std::uint32_t* codes;
@@ -50,7 +51,7 @@ struct Compensate {
     const auto sent = codec.values(sent_scales + slot * Codec::scales);
     for (std::size_t j = first; j < last; ++j) {
       const float residual = c[j] - codec.decode(sent, codec.encode(sent, c[j]));
-      c[j] = x(j) + residual;
+      c[j] = x(j) + residual_factor * residual;
       if constexpr (Codec::codes_before_scales) codes[j] = codec.encode(sent, c[j]);
     }
   }
@@ -131,9 +132,9 @@ struct EncodeWord {
     std::uint32_t codes[WordTable<Exec>::share] = {};
     float values[WordTable<Exec>::share] = {};
     const auto source = from(word, at, values);
-    table.for_each_slot(
-        word, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
-                                                                source, own.feedback.c.data() + at, codes});
+    table.for_each_slot(word, Compensate<Codec, std::decay_t<decltype(source)>>{
+                                  codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source,
+                                  own.feedback.c.data() + at, codes});
     if (Codec::codes_before_scales)
       pack<Exec>(word, codes, codec.planes,
                  own.messages.data() + relative * message_words + scales + word.in_chunk * codec.planes);

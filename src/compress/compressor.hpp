@@ -19,7 +19,7 @@
 namespace onebit::compress {
 
 /// The code of an element c:
-/// - `sign`         1 bit; ±s, + where c ≥ 0 (Tang et al., ICML 2021, Section 4)
+/// - `sign`         1 bit; ±s, + where c ≥ 0 (Tang et al., ICML 2021, Section 4.3)
 /// - `sign_ternary` 2 bits; 0 where c = 0, else ±s
 /// - `column`       1 bit; one of the group's two values, by c < 0 (Seide et al. 2014, CNTK)
 /// - `nbit`         a whole number of steps of max|c| / (2^(bits−1) − 1), to nearest (QSGD's grid, Alistarh et al. 2017)
@@ -71,6 +71,7 @@ struct Compression {
   Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
   MovingAverage<Exec> average{};         ///< is compressed instead of x, where it has an old value
   MeanOfMessages<Exec> mean{};           ///< is compressed instead of x, where it has senders; of one chunk
+  float residual_factor = 1;             ///< of δ as it is added; 1 adds the same bits as no factor
 };
 
 /// A chunk of so many runs, cut for work on one part after the other: 32 KiB of signs where caches count, and enough to
@@ -85,8 +86,9 @@ std::vector<Runs> parts(std::size_t words) {
 
 /// Compresses, averages and decompresses the chunks of one layout.
 ///
-/// c = x + δ; messages ← C(c); δ ← c − C(c). A compression is `encode` for all runs of all its chunks, ascending in each
-/// chunk, and then `finish`; so the codes of one part can travel while the next part is encoded. Scales come last in any case.
+/// c = x + f δ with a factor f; messages ← C(c); δ ← c − C(c). A compression is `encode` for all runs of all its
+/// chunks, ascending in each chunk, and then `finish`; so the codes of one part can travel while the next part is
+/// encoded. Scales come last in any case.
 template <class Exec>
 class Compressor {
 public:
@@ -102,7 +104,7 @@ public:
   /// Whether codes are known before the scales are: `encode` writes them then, else `finish`.
   virtual bool codes_before_scales() const = 0;
 
-  /// c ← x + δ of some runs of a chunk, and their codes.
+  /// c ← x + f δ of some runs of a chunk, and their codes.
   virtual void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const = 0;
   /// The scales, and the codes that depend on them, into all messages.
   virtual void finish(const Exec& exec, const Compression<Exec>& compression) const = 0;

@@ -176,13 +176,14 @@ inline float decode_ref(const Options& options, const float* scales, std::uint32
   return static_cast<float>((static_cast<int>(code) - levels) * (static_cast<double>(scales[0]) / levels));
 }
 
-/// c = x + residual; returns the messages of C(c), (chunks * message_words); residual ← c − C(c).
+/// c = x + factor · residual; returns the messages of C(c), (chunks * message_words); residual ← c − C(c).
 /// \param x, residual elements of chunks [first_chunk, first_chunk + chunks)
 inline std::vector<std::uint32_t> compress_ref(const LayoutRef& layout, const Options& options, int first_chunk,
-                                               int chunks, const std::vector<float>& x, std::vector<float>& residual) {
+                                               int chunks, const std::vector<float>& x, std::vector<float>& residual,
+                                               float residual_factor = 1) {
   const std::size_t base = layout.begins[first_chunk], length = layout.begins[first_chunk + chunks] - base;
   std::vector<float> c(length);
-  for (std::size_t j = 0; j < length; ++j) c[j] = x[j] + residual[j];
+  for (std::size_t j = 0; j < length; ++j) c[j] = x[j] + residual_factor * residual[j];
 
   // Statistics by (chunk, slot); a slot is a run of elements.
   std::vector<StatisticsRef> groups(chunks * layout.slots);

@@ -280,7 +280,8 @@ private:
     if (!is_whole(text, end))
       throw InputError(raw.where, path + " is '" + excerpt(text) + "', which is not an integer", "give " + range);
     if (errno == ERANGE || read < low || read > high)
-      throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range", "give " + range);
+      throw InputError(raw.where, path + " is " + excerpt(text) + ", which is out of range",
+                       "give " + (read > high && high == unbounded ? "at most " + std::to_string(high) : range));
     return read;
   }
   static std::int64_t to_integer(const RawValue& raw, const std::string& path, std::int64_t low, std::int64_t high,
@@ -328,6 +329,19 @@ bool has_warmup(const std::string& algorithm) {
   return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit" || algorithm == "onebit_lamb";
 }
 
+bool scales_residual_by_lr(const std::string& algorithm) {
+  return algorithm == "onebit_adam" || algorithm == "ef_momentum_sgd" || algorithm == "double_squeeze" ||
+         algorithm == "onebit_sgd";
+}
+
+std::int64_t latest_freeze(const Input& in) {
+  if (in.warmup.steps.word.empty()) return in.warmup.steps.number;
+  // The slack keeps a product such as 0.07 · 100 = 7.000000000000001 from counting a step more.
+  const auto share = static_cast<std::int64_t>(std::ceil(in.warmup.at_most * in.train.steps - 1e-6));
+  const std::int64_t before_last = std::min<std::int64_t>(share, in.train.steps - 1);
+  return std::max<std::int64_t>({1, before_last, in.schedule.warmup_steps});
+}
+
 std::string to_string(Backend backend) { return name_of(backend_words, backend); }
 std::string to_string(Collective collective) { return name_of(collective_words, collective); }
 std::string to_string(WorkloadKind kind) { return name_of(workload_words, kind); }
@@ -363,8 +377,10 @@ std::vector<Section> keys(Input& in) {
   {
     Declare key(sections, "train", "The loop.");
     key.integer("steps", in.train.steps, 1, unbounded, "Optimiser steps.");
-    key.integer("batch", in.train.batch, 1, unbounded,
-                "Samples of one step over all ranks and accumulation rounds; a multiple of ranks × accumulation.");
+    key.integer(
+        "batch", in.train.batch, 1, unbounded,
+        "Samples of one step over all ranks and accumulation rounds; a multiple of ranks × accumulation. Workload "
+        "`replay` has none.");
     key.integer("accumulation", in.train.accumulation, 1, unbounded,
                 "Rounds of forward and backward passes whose gradients are averaged before one optimiser step.");
     key.integer("validate_every", in.train.validate_every, 0, unbounded,
@@ -414,12 +430,18 @@ std::vector<Section> keys(Input& in) {
   {
     Declare key(sections, "warmup", "When the variance is frozen and compression begins (T_w).");
     key.number_or_word("steps", in.warmup.steps, 0, {"auto"},
-                       "T_w: the last step of the Adam phase. `auto` freezes at the first step, not before the "
-                       "learning rate's rise has ended, at which `criterion` holds.");
+                       "T_w: the last step of the Adam phase, less than `train.steps`. `auto` freezes at the first "
+                       "step, not before the learning rate's rise has ended, at which `criterion` holds, and at the "
+                       "latest as `at_most` says.");
     key.choice("criterion", in.warmup.criterion, {{"two_sided", Criterion::two_sided}, {"paper", Criterion::paper}},
                "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, "
                "`paper` asks r ≥ threshold, which holds from the start while v still grows from zero.");
     key.real("threshold", in.warmup.threshold, 0, 1, "How near to 1 the ratio must be.", false);
+    key.real("at_most", in.warmup.at_most, 0, 1,
+             "With `steps: auto`: the variance is frozen at the latest at this share of `train.steps`, rounded up, but "
+             "not before the learning rate's rise has ended, and before the last step. The paper's warm-up is 15 to "
+             "20 % of a run.",
+             false);
     key.text("from", in.warmup.from,
              "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): its variance "
              "is what "
@@ -450,6 +472,10 @@ std::vector<Section> keys(Input& in) {
     key.flag("error_feedback", in.compression.error_feedback,
              "Add to each vector what its last compression lost, on both sides; `false` drops the residuals, which is "
              "an experiment on why they are there.");
+    key.flag("scale_residual_by_lr", in.compression.scale_residual_by_lr,
+             "Multiply what is added by γ_{t−1}/γ_t on both sides, so that what one step's update lost enters the next "
+             "one's as large as it was, for every schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze` and "
+             "`onebit_sgd`, whose parameters are linear in what is compressed.");
   }
   {
     Declare key(sections, "zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/algorithms.md).");
@@ -481,17 +507,22 @@ std::vector<Section> keys(Input& in) {
     Declare key(sections, "checkpoint", "Checkpoints and restart (docs/checkpoint.md).");
     key.integer("every", in.checkpoint.every, 0, unbounded,
                 "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
-    key.text("directory", in.checkpoint.directory,
-             "Directory for them; a relative name is taken inside `run.output`; made if missing.");
-    key.integer("keep", in.checkpoint.keep, 1, unbounded, "How many of the last ones are kept.");
-    key.flag("background", in.checkpoint.background,
-             "Whether training goes on while one is written, from copies that each rank makes in host memory "
-             "(docs/checkpoint.md says how much; where half of what is free is less, the run waits for the rest). "
-             "`false` waits for the disk. The files are the same.");
+    key.text(
+        "directory", in.checkpoint.directory,
+        "Directory for them; a relative name is taken inside `run.output`; made if missing. A run that does not go on "
+        "from the newest one there writes into a subdirectory, line_2, line_3, …, so that no other run's are lost.");
+    key.integer("keep", in.checkpoint.keep, 1, unbounded,
+                "How many of the last ones are kept. Those of other runs always are.");
+    key.flag(
+        "background", in.checkpoint.background,
+        "`false`: the run waits until one is on the disk. `true`: it goes on meanwhile, from copies that each rank "
+        "makes in host memory (docs/checkpoint.md says how much, and when that is worth it; where half of what is "
+        "free is less, the run waits for the rest). The files are the same.");
     key.text(
         "restart", in.checkpoint.restart,
-        "`none`: begin at step 1. `auto`: go on from the newest checkpoint in `directory` that is not damaged, and "
-        "begin at step 1 where there is none. Else the file to go on from.");
+        "`none`: begin at step 1. `auto`: go on from the newest checkpoint in `directory` that is not damaged (in its "
+        "subdirectory with the greatest number, where it has any), and begin at step 1 where there is none. Else the "
+        "file to go on from.");
     key.text(
         "initialize_from", in.checkpoint.initialize_from,
         "Checkpoint of an earlier run: step 1 begins with its parameters, and all else anew (a next phase of training, "
@@ -554,7 +585,15 @@ std::vector<Section> keys(Input& in) {
     key.integer("vocabulary", in.model.vocabulary, 0, 16777216,
                 "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
     key.integer("sequence", in.model.sequence, 1, 65536, "Tokens T of a sample; at most `positions`.");
+    key.choice("pooling", in.model.pooling, {{"position", Pooling::position}, {"mean", Pooling::mean}},
+               "Workload `classification`: what of a sample the head reads. `position`: the first token of `bert`, the "
+               "text's last one of `gpt`; `mean`: the mean over all of its tokens.");
     key.real("dropout", in.model.dropout, 0, 0.9, "Probability of dropping an activation while training.");
+    key.real(
+        "initializer_range", in.model.initializer_range, 0, infinity,
+        "Standard deviation of the initial weights, whose mean is 0; that of embeddings is always 0.02. BERT's 0.02 "
+        "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.",
+        false);
     key.choice(
         "precision", in.model.precision,
         {{"fp32", Precision::fp32}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}},
@@ -707,7 +746,8 @@ void check(const Input& in, int ranks) {
     throw InputError(in.where(path), what, remedy);
   };
   const std::int64_t parts = std::int64_t{ranks} * in.train.accumulation;
-  if (in.train.batch % parts != 0)
+  // Gradients of a file have no samples.
+  if (in.workload.kind != WorkloadKind::replay && in.train.batch % parts != 0)
     refuse("train.batch",
            "train.batch is " + std::to_string(in.train.batch) + ", which is not a multiple of " +
                std::to_string(ranks) + " ranks × " + std::to_string(in.train.accumulation) + " accumulation rounds",
@@ -715,9 +755,17 @@ void check(const Input& in, int ranks) {
   if (in.schedule.warmup_steps > in.train.steps)
     refuse("schedule.warmup_steps", "the learning rate's rise is longer than the run",
            "lower schedule.warmup_steps to at most train.steps (" + std::to_string(in.train.steps) + ")");
-  if (has_warmup(in.optimizer.algorithm) && in.warmup.steps.word.empty() && in.warmup.steps.number > in.train.steps)
-    refuse("warmup.steps", "the variance would be frozen after the run's last step",
-           "lower warmup.steps to at most train.steps (" + std::to_string(in.train.steps) + "), or use algorithm adam");
+  // A run of one step is a trial: nothing could be compressed in it, whatever the warm-up is.
+  if (has_warmup(in.optimizer.algorithm) && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
+    const bool is_auto = !in.warmup.steps.word.empty();
+    refuse(
+        is_auto ? "schedule.warmup_steps" : "warmup.steps",
+        is_auto ? "warmup.steps is auto, which freezes the variance when the learning rate's rise has ended: no step "
+                  "would be compressed"
+                : "the variance would not be frozen before the run's last step: no step would be compressed",
+        std::string("lower ") + (is_auto ? "schedule.warmup_steps" : "warmup.steps") + " to less than train.steps (" +
+            std::to_string(in.train.steps) + "), raise train.steps, or use algorithm adam");
+  }
   if (in.lamb.min_coefficient > in.lamb.max_coefficient)
     refuse("lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
   if (in.optimizer.algorithm == "onebit_lamb" && in.warmup.steps.word.empty() && in.warmup.steps.number == 0)
@@ -737,6 +785,16 @@ void check(const Input& in, int ranks) {
            "compression.group is " + std::to_string(in.compression.group.number) +
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
+  if (in.compression.scale_residual_by_lr) {
+    if (!scales_residual_by_lr(in.optimizer.algorithm))
+      refuse("compression.scale_residual_by_lr",
+             "residuals of algorithm " + in.optimizer.algorithm +
+                 " do not cancel when they are multiplied by a quotient of learning rates",
+             "leave it out, or use algorithm onebit_adam, ef_momentum_sgd, double_squeeze or onebit_sgd");
+    if (!in.compression.error_feedback)
+      refuse("compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
+             "leave it out, or set compression.error_feedback to true");
+  }
   if (in.comm.transport == Transport::nccl && in.run.backend != Backend::cuda)
     refuse("comm.transport",
            "NCCL exchanges the memory of GPUs, and backend " + to_string(in.run.backend) + " has none",

@@ -15,6 +15,7 @@ namespace onebit::config {
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
+enum class Pooling { position, mean };
 enum class Precision { fp32, tf32, bf16 };
 enum class Tokenizer { bytes, characters, sentencepiece };
 enum class Decay { constant, exponential, linear, cosine, step };
@@ -80,6 +81,7 @@ struct Input {
     NumberOrWord steps{"auto", 0};
     Criterion criterion = Criterion::two_sided;
     double threshold = 0.96;
+    double at_most = 0.2;
     std::string from;
   } warmup;
   struct {
@@ -89,6 +91,7 @@ struct Input {
     int bits = 4;
     Reconstruction reconstruction = Reconstruction::mean;
     bool error_feedback = true;
+    bool scale_residual_by_lr = false;
   } compression;
   struct {
     int variance_freeze_step = 300;
@@ -108,7 +111,7 @@ struct Input {
     int every = 0;
     std::string directory = "checkpoints";
     int keep = 2;
-    bool background = true;
+    bool background = false;
     std::string restart = "none";
     std::string initialize_from;
   } checkpoint;
@@ -134,7 +137,9 @@ struct Input {
     int positions = 0;
     int vocabulary = 0;
     int sequence = 64;
+    Pooling pooling = Pooling::position;
     double dropout = 0.1;
+    double initializer_range = 0.02;
     Precision precision = Precision::fp32;
   } model;
   struct {
@@ -264,6 +269,12 @@ std::string documentation();
 const std::vector<std::string>& algorithm_names();
 /// True for algorithms whose variance is frozen at T_w, so that the section `warmup` applies.
 bool has_warmup(const std::string& algorithm);
+/// True for algorithms whose parameters are linear in what they compress, each step's with the weight γ_t, so that
+/// `compression.scale_residual_by_lr` applies.
+bool scales_residual_by_lr(const std::string& algorithm);
+/// The step at which section `warmup` freezes the variance at the latest, when no step is skipped: T_w, or for `auto`
+/// max(W, min(⌈warmup.at_most · T⌉, T − 1)), at least 1. W is the learning rate's rise and T is `train.steps`.
+std::int64_t latest_freeze(const Input& input);
 
 /// The word of a value in the input.
 std::string to_string(Backend backend);

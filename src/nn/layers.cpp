@@ -284,6 +284,28 @@ void Layers<Exec, Real>::gather_rows_backward(const Exec& exec, Indices rows, Co
 }
 
 template <class Exec, class Real>
+void Layers<Exec, Real>::mean_rows(const Exec& exec, ConstMatrix input, Matrix output) {
+  const int columns = output.extent_int(1), rows = input.extent_int(0) / output.extent_int(0);
+  for_each_row(
+      exec, "OneBit::nn::mean_rows", output.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
+        team.for_each(columns, [&](int j) {
+          Real sum = 0;
+          for (int t = 0; t < rows; ++t) sum += input(p * rows + t, j);
+          output(p, j) = sum / Real(rows);
+        });
+      });
+}
+
+template <class Exec, class Real>
+void Layers<Exec, Real>::mean_rows_backward(const Exec& exec, ConstMatrix d_output, Matrix d_input) {
+  const int columns = d_output.extent_int(1), rows = d_input.extent_int(0) / d_output.extent_int(0);
+  for_each_row(
+      exec, "OneBit::nn::mean_rows_backward", d_input.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int j) { d_input(r, j) = d_output(r / rows, j) / Real(rows); });
+      });
+}
+
+template <class Exec, class Real>
 void Layers<Exec, Real>::cross_entropy(const Exec& exec, ConstVector bias, Indices target, CrossEntropyOutput output,
                                        Matrix logits, Vector losses) {
   const int columns = logits.extent_int(1);

@@ -121,6 +121,12 @@ struct Layers {
   /// d_input (N, C) ← 0 but in rows (P, all different), where it is d_output (P, C).
   static void gather_rows_backward(const Exec& exec, Indices rows, ConstMatrix d_output, Matrix d_input);
 
+  /// output (B, C) ← mean of the T rows of each sample of input (B*T, C), summed in the order of the rows.
+  static void mean_rows(const Exec& exec, ConstMatrix input, Matrix output);
+
+  /// d_input (B*T, C) ← d_output (B, C) / T, in all rows of each sample.
+  static void mean_rows_backward(const Exec& exec, ConstMatrix d_output, Matrix d_input);
+
   /// losses(p) = −ln softmax(logits(p, ·) + bias) at target(p): logits (P, V), bias (V) or empty, target (P).
   static void cross_entropy(const Exec& exec, ConstVector bias, Indices target, CrossEntropyOutput output,
                             Matrix logits, Vector losses);

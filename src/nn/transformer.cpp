@@ -29,10 +29,14 @@ void check(bool holds, const std::string& what, const std::string& remedy) {
   if (!holds) throw InputError("model", what, remedy);
 }
 
+bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
+
 const Shape& checked(const Shape& shape) {
   check(shape.layers > 0 && shape.hidden > 0 && shape.heads > 0 && shape.feed_forward > 0 && shape.vocabulary > 0 &&
             shape.positions > 0,
         "layers, hidden, heads, feed_forward, vocabulary and positions must be positive", "set all of them");
+  check(shape.initializer_range > 0, "initial weights without a spread are all equal",
+        "set initializer_range, the standard deviation, to a positive number");
   check(shape.classes == 0 || shape.classes > 1,
         "a model cannot tell " + std::to_string(shape.classes) + " classes apart", "give at least two");
   check(
@@ -118,10 +122,14 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   const Region region("OneBit::nn::initialize");
   const ParameterOffsets offsets(shape);
   const std::uint64_t key = stream_key(seed, Stream::initial_parameters);
-  const Real deviation = Real(0.02);
+  // BERT's for embeddings too, whatever the width: where the first LayerNorm reads small embeddings, Adam's steps turn
+  // them fast, also those of rare words.
+  const Real embedding_deviation = Real(0.02);
+  const auto deviation = static_cast<Real>(shape.initializer_range);
   Kokkos::deep_copy(exec, x, Real(0));
   for (const Tensor& tensor : offsets.table.tensors())
-    if (tensor.decays) fill_normal(exec, key, tensor.offset, tensor.size(), deviation, x);
+    if (tensor.decays)
+      fill_normal(exec, key, tensor.offset, tensor.size(), is_embedding(tensor) ? embedding_deviation : deviation, x);
   if (shape.architecture == Architecture::gpt) {
     const std::size_t H = shape.hidden, F = shape.feed_forward;
     const Real scaled = deviation / std::sqrt(Real(2 * shape.layers));
@@ -382,7 +390,10 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, outputs);
   if (classes) {
     const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H);
-    Kernels::gather_rows(exec, tokens.predicted, last, predicted);
+    if (m_shape.mean_pooling)
+      Kernels::mean_rows(exec, last, predicted);
+    else
+      Kernels::gather_rows(exec, tokens.predicted, last, predicted);
     classify(exec, x, predicted);
   } else if (bert) {
     const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
@@ -446,7 +457,10 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, add, d_weight(dense.weight, H, H));
     Kernels::dense_backward_input(exec, m_product, d_gelu, weight(dense.weight, H, H), false, d_head);
   }
-  Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
+  if (classes && m_shape.mean_pooling)
+    Kernels::mean_rows_backward(exec, d_head, d_norm);
+  else
+    Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
 
   // From d_norm to d_residual and d_branch. In BERT the residual is n_k and its gradient is in d_norm already; in GPT
   // it is z_k, and its gradient waits in d_residual, but for the last k, which no residual follows.

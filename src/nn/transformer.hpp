@@ -10,7 +10,7 @@
 ///
 /// The head is that of a language model, or for `Shape::classes` > 0 that of BERT's fine-tuning (Devlin et al. 2019,
 /// section 4.1; transformers' BertForSequenceClassification): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂ with n one row
-/// of n_{2 L} for each sample.
+/// of n_{2 L} for each sample, or with `Shape::mean_pooling` the mean of its T rows.
 
 #include <cstdint>
 #include <vector>
@@ -39,6 +39,8 @@ struct Shape {
   int positions;                    ///< longest sequence
   bool next_sentence_head = false;  ///< BERT's pooler and next-sentence head are among the parameters
   int classes = 0;                  ///< of the classification head, which a model has in place of all others; 0: none
+  bool mean_pooling = false;        ///< for classes: the head reads the mean of a sample's rows, not one of them
+  double initializer_range = 0.02;  ///< standard deviation of the initial weights but the embeddings
 
   int outputs() const { return classes > 0 ? classes : vocabulary; }  ///< logits of a prediction
 };
@@ -46,8 +48,9 @@ struct Shape {
 /// Names, shapes and places of the parameters. Weights are (out, in), as PyTorch stores them.
 TensorTable tensor_table(const Shape& shape);
 
-/// Weights and embeddings from N(0, 0.02), where GPT's projections into the residual stream are scaled by 1/√(2 L);
-/// biases 0; LayerNorm 1 and 0. Element i depends on nothing but the seed and i.
+/// Weights from N(0, `Shape::initializer_range`), where GPT's projections into the residual stream are scaled by
+/// 1/√(2 L); embeddings from N(0, 0.02); biases 0; LayerNorm 1 and 0. Element i depends on nothing but the seed, i and
+/// the deviation.
 /// \param x (parameters)
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);

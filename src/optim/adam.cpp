@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
@@ -14,9 +15,32 @@
 namespace onebit::optim {
 namespace {
 
-/// Reads dataset `variance` of an earlier run of the same model.
+/// A checkpoint's dataset of one number.
+double number_in(const ArrayReader& file, const std::string& path, const std::string& dataset) {
+  const std::vector<double> values = file.reals(dataset);
+  if (values.size() != 1 || !(values[0] >= 0))
+    throw InputError(path, "dataset '" + dataset + "' is not a number of steps", "name another checkpoint");
+  return values[0];
+}
+
+/// Steps t over which the variance of a checkpoint was averaged since it was 0; infinite where the file does not say.
+/// With another β2 they are as many steps as leave the same weight β2ᵗ of that 0.
+double steps_of_variance(const ArrayReader& file, const std::string& path, double beta2) {
+  if (!file.has("step") || !file.has("input")) return std::numeric_limits<double>::infinity();
+  const auto number = [&](const char* dataset) { return file.has(dataset) ? number_in(file, path, dataset) : 0; };
+  double steps = number_in(file, path, "step");
+  if (number("state/frozen") > 0 || number("state/frozen_at") > 0) steps = std::min(steps, number("state/frozen_at"));
+  if (file.has("state/variance_updates")) steps = number("state/variance_updates");
+  steps += number("state/earlier_steps");
+  const double earlier_beta2 = config::parse(file.text("input"), path + ", its input", {}).optimizer.beta2;
+  if (earlier_beta2 == beta2 || steps == 0) return steps;
+  return beta2 > 0 && earlier_beta2 > 0 ? steps * std::log(earlier_beta2) / std::log(beta2)
+                                        : std::numeric_limits<double>::infinity();
+}
+
+/// Reads dataset `variance` of an earlier run of the same model. \returns steps_of_variance
 template <class Exec>
-void read_variance(const std::string& path, const Vector<Exec, float>& variance) {
+double read_variance(const std::string& path, const Vector<Exec, float>& variance, double beta2) {
   if (is_sealed(path)) verify_seal(path);
   const ArrayReader file(path);
   const std::vector<std::size_t> shape = {variance.extent(0)};
@@ -30,6 +54,7 @@ void read_variance(const std::string& path, const Vector<Exec, float>& variance)
       throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
                        "name another checkpoint");
   Kokkos::deep_copy(variance, host);
+  return steps_of_variance(file, path, beta2);
 }
 
 }  // namespace
@@ -42,10 +67,12 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_sum(setup.tensors.size()),
       m_momentum("OneBit::optim::momentum", setup.tensors.size()),
       m_variance("OneBit::optim::variance", setup.tensors.size()),
-      m_decays(decay_bits<Exec>(setup.tensors)) {
+      m_decays(decay_bits<Exec>(setup.tensors)),
+      m_residual_factor(setup.input) {
   const std::string& from = setup.input.warmup.from;
   if (from.empty()) return;
-  located(setup.input.where("warmup.from"), [&] { read_variance<Exec>(from, m_variance); });
+  located(setup.input.where("warmup.from"),
+          [&] { m_earlier_steps = read_variance<Exec>(from, m_variance, setup.input.optimizer.beta2); });
 }
 
 template <class Exec>
@@ -66,7 +93,7 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
 
   const Stopwatch watch;
   const double norm = m_setup.input.optimizer.clip > 0 ? l2_norm(exec, m_sum, g) : 0;
-  const AdamUpdate update = make_adam_update(m_setup.input, context, context.step, norm);
+  const AdamUpdate update = make_adam_update(m_setup.input, context, context.step, norm, m_earlier_steps);
   update_all(exec, update, m_decays, g, m_momentum, m_variance, x);
   m_variance_l1 = variance_l1(exec, m_sum, m_variance);
   times.add(Phase::update, watch.seconds());
@@ -76,6 +103,7 @@ StepState Adam<Exec>::dense_step(const Exec& exec, const Vector<Exec, float>& x,
   if (stable && m_second_phase != SecondPhase::none) {
     m_frozen = true;
     m_frozen_at = context.step;
+    state.frozen_by = m_monitor.reason();
   }
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = m_monitor.ratio();
@@ -92,19 +120,21 @@ StepState Adam<Exec>::frozen_step(const Exec& exec, const Vector<Exec, float>& x
   if (compressed && !m_compressed_allreduce) m_compressed_allreduce.emplace(make_compressed_allreduce(m_setup));
 
   const AdamUpdate update = make_adam_update(m_setup.input, context, std::min(context.step, m_frozen_at),
-                                             std::sqrt(context.mean_square_norm));
+                                             std::sqrt(context.mean_square_norm), m_earlier_steps);
+  const float residual_factor = compressed ? m_residual_factor(context.lr) : 1.0f;
   const bool in_messages = compressed && m_compressed_allreduce->keeps_messages();
   if (in_messages && m_momentum_in_messages) {
     m_compressed_allreduce->average_in_messages(
-        exec, g, {update.beta1, update.one_minus_beta1, update.gradient_factor, m_compressed_allreduce->last()}, times);
+        exec, g, {update.beta1, update.one_minus_beta1, update.gradient_factor, m_compressed_allreduce->last()}, times,
+        residual_factor);
   } else {
     update_momentum(exec, update, g, m_momentum);
     fence(exec, "OneBit::optim::local_momentum");
     times.add(Phase::compress, watch.seconds());
     if (in_messages)
-      m_compressed_allreduce->average_in_messages(exec, m_momentum, {}, times);
+      m_compressed_allreduce->average_in_messages(exec, m_momentum, {}, times, residual_factor);
     else if (compressed)
-      (*m_compressed_allreduce)(exec, m_momentum, times);
+      (*m_compressed_allreduce)(exec, m_momentum, times, residual_factor);
     else
       comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
   }
@@ -142,7 +172,10 @@ void Adam<Exec>::state(Archive<Exec>& archive) {
   archive.number("state/variance_l1", m_variance_l1);
   archive.number("state/frozen", m_frozen);
   archive.number("state/frozen_at", m_frozen_at);
+  archive.number("state/earlier_steps", m_earlier_steps);
   archive_residuals(archive, m_setup, m_compressed_allreduce);
+  m_residual_factor.state(archive);
+  if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
   if (!archive.restores()) return;
   m_momentum = momentum;
   m_momentum_in_messages = false;

@@ -50,7 +50,9 @@ private:
   bool m_momentum_in_messages = false;
   Vector<Exec, std::uint32_t> m_decays;  ///< (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
+  ResidualFactor m_residual_factor;
   double m_variance_l1 = 0;
+  double m_earlier_steps = 0;  ///< over which `warmup.from` had averaged v; infinite where that is not known
   long m_frozen_at = 0;
   bool m_frozen = false;
 };

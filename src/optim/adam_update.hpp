@@ -29,8 +29,9 @@ struct AdamUpdate {
 
 /// \param corrected_step t of the bias corrections
 /// \param norm gradient norm that clipping goes by
+/// \param earlier_steps over which v had been averaged before the run; infinite leaves it uncorrected
 inline AdamUpdate make_adam_update(const config::Input& input, const StepContext& context, long corrected_step,
-                                   double norm) {
+                                   double norm, double earlier_steps = 0) {
   const auto& in = input.optimizer;
   AdamUpdate update{};
   update.beta1 = static_cast<float>(in.beta1);
@@ -41,13 +42,11 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   update.weight_decay = static_cast<float>(in.weight_decay);
   update.lr = static_cast<float>(context.lr);
   update.gradient_factor = clip_factor(input, norm);
-  const auto correction = [&](double beta) {
-    return in.bias_correction && corrected_step > 0
-               ? static_cast<float>(1.0 / (1.0 - std::pow(beta, static_cast<double>(corrected_step))))
-               : 1.0f;
+  const auto correction = [&](double beta, double steps) {
+    return in.bias_correction && steps > 0 ? static_cast<float>(1.0 / (1.0 - std::pow(beta, steps))) : 1.0f;
   };
-  update.momentum_correction = correction(in.beta1);
-  update.variance_correction = correction(in.beta2);
+  update.momentum_correction = correction(in.beta1, static_cast<double>(corrected_step));
+  update.variance_correction = correction(in.beta2, static_cast<double>(corrected_step) + earlier_steps);
   return update;
 }
 

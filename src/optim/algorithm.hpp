@@ -44,7 +44,8 @@ struct StepState {
   double variance_ratio = no_value;      ///< r_t, from t > Δ on
   double worker_residual_l2 = no_value;  ///< ‖δ_i‖₂ of this rank
   double server_residual_l2 = no_value;  ///< ‖δ̄_k‖₂ of this rank
-  long frozen_at = 0;                    ///< T_w once it is known, else 0
+  long frozen_at = 0;                    ///< the step that froze the variance, T_w; 0 before, and for T_w = 0
+  const char* frozen_by = "";            ///< what made it T_w, as a message says it; set by the step that freezes
 };
 
 /// One algorithm with its state (momentum, variance, residuals).

@@ -1,7 +1,7 @@
 #pragma once
 /// \file compressed_adam.hpp
 /// Adam whose variance is not frozen while what the ranks average is compressed: the shortcuts that Tang et al., ICML
-/// 2021, show to fail (Section 3.3 and Figure 1; supplement, Section 10, Figures 12 and 13).
+/// 2021, show to fail (Section 3.2 and Figure 1; supplement, Section 10, Figures 12 and 13).
 
 #include <optional>
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace onebit::optim {
 namespace {
@@ -146,12 +147,13 @@ StepState OnebitLamb<Exec>::dense_step(const Exec& exec, const Vector<Exec, floa
       });
   update(exec, x, context);
 
+  StepState state;
   if (m_monitor.record(context.step, m_variance_l1)) {
     m_frozen_at = context.step;
+    state.frozen_by = m_monitor.reason();
     freeze(exec);
   }
   times.add(Phase::update, watch.seconds());
-  StepState state;
   state.variance_l1 = m_variance_l1;
   state.variance_ratio = m_monitor.ratio();
   state.frozen_at = m_frozen_at;
@@ -179,7 +181,12 @@ void OnebitLamb<Exec>::freeze(const Exec& exec) {
     scales(l) = std::sqrt(squares(l) / static_cast<double>(tensors[l].size()));
     mean += scales(l) / static_cast<double>(tensors.size());
   }
-  for (std::size_t l = 0; l < tensors.size(); ++l) scales(l) = scales(l) > 0 ? mean / scales(l) : 1;
+  // A float holds a_l and a_l m: up to 2^64, half of its exponents are left to the momentum.
+  constexpr double smallest_rms = std::numeric_limits<float>::min(), greatest_scale = 0x1p64;
+  for (std::size_t l = 0; l < tensors.size(); ++l) {
+    const double rms = scales(l);
+    scales(l) = rms >= smallest_rms && mean <= greatest_scale * rms ? mean / rms : 1;
+  }
   Kokkos::deep_copy(exec, m_scale, scales);
   fence(exec, "OneBit::optim::lamb_freeze");
 }

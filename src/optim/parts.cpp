@@ -120,6 +120,15 @@ void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
   if (compresses) archive_residuals(archive, *allreduce);
 }
 
+float ResidualFactor::operator()(double lr) {
+  if (!m_scales) return 1;
+  const float last = m_lr;
+  m_lr = static_cast<float>(lr);  // as the update of the parameters takes it
+  const bool is_quotient = last > 0 && m_lr > 0;
+  const float factor = is_quotient ? last / m_lr : 1.0f;
+  return std::isfinite(factor) ? factor : 1.0f;
+}
+
 template <class Exec>
 void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector) {
   if (factor == 1) return;

@@ -29,6 +29,25 @@ template <class Exec>
 void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
                        std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
 
+/// f_t = γ_{t−1}/γ_t, by which `compression.scale_residual_by_lr` multiplies the residuals of step t, so that γ δ is
+/// what one step leaves to the next (docs/algorithms.md). γ_{t−1} is that of the last step that compressed, not of one
+/// that was left out.
+class ResidualFactor {
+public:
+  explicit ResidualFactor(const config::Input& input) : m_scales(input.compression.scale_residual_by_lr) {}
+
+  /// f_t of a step with this γ_t; asked once in each step that compresses. 1 without the key, in the first such step,
+  /// and where γ_{t−1} or γ_t is 0 or their quotient is beyond single precision.
+  float operator()(double lr);
+  void state(NumberArchive& archive) {
+    if (m_scales) archive.number("state/compressed_lr", m_lr);
+  }
+
+private:
+  bool m_scales;
+  float m_lr = 0;  ///< γ_{t−1}; 0 before the first compression
+};
+
 /// What `optimizer.clip` multiplies gradients of this norm by.
 inline float clip_factor(const config::Input& input, double norm) {
   const double clip = input.optimizer.clip;

@@ -49,7 +49,8 @@ Sgd<Exec>::Sgd(const Setup<Exec>& setup, Averaged averaged, bool momentum)
       m_sum(setup.tensors.size()),
       m_momentum("OneBit::optim::momentum", momentum ? setup.tensors.size() : 0),
       m_decays(decay_bits<Exec>(setup.tensors)),
-      m_compressed_allreduce(make_exchange(setup, averaged)) {}
+      m_compressed_allreduce(make_exchange(setup, averaged)),
+      m_residual_factor(setup.input) {}
 
 template <class Exec>
 StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -65,7 +66,7 @@ StepState Sgd<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const 
   scale(exec, clip_factor(m_setup.input, norm), g);
   const auto exchange = [&](const Vector<Exec, float>& vector) {
     times.add(Phase::compress, watch.seconds());
-    (*m_compressed_allreduce)(exec, vector, times);
+    (*m_compressed_allreduce)(exec, vector, times, m_residual_factor(context.lr));
     watch.restart();
   };
   if (compressed && m_averaged != Averaged::compressed_momentum) exchange(g);
@@ -91,7 +92,9 @@ void Sgd<Exec>::state(Archive<Exec>& archive) {
   m_averaging.state(archive);
   archive.number("state/synchronised", m_synchronised);
   if (m_has_momentum) archive.vector("momentum", m_momentum, !m_synchronised);
-  if (m_compressed_allreduce) archive_residuals(archive, *m_compressed_allreduce);
+  if (!m_compressed_allreduce) return;
+  archive_residuals(archive, *m_compressed_allreduce);
+  m_residual_factor.state(archive);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Sgd<Exec>;

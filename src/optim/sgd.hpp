@@ -51,6 +51,7 @@ private:
   Vector<Exec, float> m_momentum;  ///< (d), or (0) without momentum
   Vector<Exec, std::uint32_t> m_decays;
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;
+  ResidualFactor m_residual_factor;
 };
 
 }  // namespace onebit::optim

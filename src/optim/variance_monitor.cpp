@@ -10,7 +10,8 @@
 namespace onebit::optim {
 
 VarianceMonitor::VarianceMonitor(const config::Input& input)
-    : m_steps(input.warmup.steps),
+    : m_auto(!input.warmup.steps.word.empty()),
+      m_latest(config::latest_freeze(input)),
       m_two_sided(input.warmup.criterion == config::Criterion::two_sided),
       m_threshold(input.warmup.threshold),
       m_rise(input.schedule.warmup_steps),
@@ -23,9 +24,14 @@ bool VarianceMonitor::record(long step, double variance_l1) {
     m_norms.pop_front();
   }
   m_norms.push_back(variance_l1);
-  if (m_steps.word.empty()) return step == m_steps.number;
   const double stability = m_two_sided ? std::min(m_ratio, 1.0 / m_ratio) : m_ratio;
-  return step >= m_rise && stability >= m_threshold;  // false for NaN
+  if (m_auto && step >= m_rise && stability >= m_threshold)  // false for NaN
+    m_reason = "r_t";
+  else if (step >= m_latest)
+    m_reason = m_auto ? "warmup.at_most" : "warmup.steps";
+  else
+    m_reason = "";
+  return *m_reason != '\0';
 }
 
 void VarianceMonitor::state(NumberArchive& archive) {

@@ -31,6 +31,12 @@ void ZeroOnePolicy::variance_updated(long step) {
   m_next_update = step + doubled(m_updates, m_update_scaler);
 }
 
+long ZeroOnePolicy::frozen_at(long step) const {
+  if (step < m_freeze_step) return 0;
+  const long last_update = m_next_update - doubled(m_updates, m_update_scaler);
+  return std::max(m_freeze_step, last_update);
+}
+
 void ZeroOnePolicy::state(NumberArchive& archive) {
   archive.number("state/variance_updates", m_updates);
   archive.number("state/next_variance_update", m_next_update);
@@ -58,8 +64,8 @@ StepState ZeroOneAdam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x
   StepState state = m_policy.updates_variance(context.step) ? variance_step(exec, x, g, context, times)
                                                             : linear_step(exec, x, g, context, times);
   state.variance_l1 = m_variance_l1;
-  if (context.step >= m_setup.input.zero_one.variance_freeze_step)
-    state.frozen_at = m_setup.input.zero_one.variance_freeze_step;
+  state.frozen_at = m_policy.frozen_at(context.step);
+  if (state.frozen_at > 0) state.frozen_by = "zero_one.variance_freeze_step";
   return state;
 }
 

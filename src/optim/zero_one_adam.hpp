@@ -15,11 +15,15 @@ class ZeroOnePolicy {
 public:
   explicit ZeroOnePolicy(const config::Input& input);
 
-  /// True when step t updates the variance; the caller then does so, and says it by `variance_updated`.
-  bool updates_variance(long step) const { return step <= m_freeze_step && step >= m_next_update; }
+  /// True when step t updates the variance; the caller then does so, and says it by `variance_updated`. An update that
+  /// was due at a skipped step is due at the next one, also the last one, behind F.
+  bool updates_variance(long step) const { return step >= m_next_update && m_next_update <= m_freeze_step; }
   void variance_updated(long step);
   /// Updates of the variance so far.
   long variance_updates() const { return m_updates; }
+  /// The step from which on the variance does not change: F, or the later step that made up for a skipped update; 0
+  /// while step t, which has taken place, is not yet there.
+  long frozen_at(long step) const;
 
   /// True when step t exchanges. \param since steps since the last exchange, t included
   bool synchronises(long step, long since) const { return since >= interval(step) || step == m_last_step; }

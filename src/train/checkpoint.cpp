@@ -3,22 +3,21 @@
 
 #include "train/checkpoint.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "base/activity.hpp"
+#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
 #include "base/seal.hpp"
 #include "base/sealed_writer.hpp"
 #include "base/timer.hpp"
-#include "train/build_info.hpp"
 
 namespace onebit::train {
 namespace {
@@ -305,23 +304,9 @@ bool fits(const Tensor& from, const Tensor& to) {
   return to.name == "embeddings.position.weight" && from.shape.size() == 2 && from.shape[1] == to.shape[1];
 }
 
-/// Steps and paths of the checkpoints in a directory, the newest first.
-std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& directory) {
-  std::map<long, fs::path, std::greater<>> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    long step = 0;
-    int length = 0;
-    if (std::sscanf(name.c_str(), "step_%10ld.h5%n", &step, &length) == 1 && length == static_cast<int>(name.size()))
-      found.emplace(step, entry.path());
-  }
-  return found;
-}
-
 /// Refuses to go on from a checkpoint, which is whole, with an input that it does not belong to.
-/// \returns how its run averaged
-config::Collective check_input(const std::string& path, const config::Input& input) {
+/// \returns how its run averaged, and its step
+std::pair<config::Collective, long> check_input(const std::string& path, const config::Input& input) {
   using config::Collective;
   const ArrayReader file(path);
   const config::Input saved = config::parse(file.text("input"), path + ", its input", {});
@@ -341,7 +326,7 @@ config::Collective check_input(const std::string& path, const config::Input& inp
         path,
         "it is of step " + std::to_string(step) + ", behind train.steps (" + std::to_string(input.train.steps) + ")",
         "raise train.steps");
-  return saved.comm.collective;
+  return {saved.comm.collective, step};
 }
 
 /// Makes the file of a checkpoint, complete but for the seal and the vectors, and begins to write these.
@@ -365,7 +350,7 @@ void begin_checkpoint(const Exec& exec, const Communicator& communicator, const 
     archive(saver, run);
     // HDF5 1.10 does not survive a disk that fills up beneath it, so it is through before vectors are written.
     file.close();
-    writer.begin(path, saver.pieces(!writer.is_background()), allocate_block<Exec>, std::move(completed));
+    writer.begin(path, saver.pieces(!writer.is_background()), allocate_block<Exec>, std::move(completed), run.label);
   } catch (const AgreedError&) {
     if (communicator.rank() == 0) std::remove(partial.c_str());
     throw;
@@ -382,55 +367,62 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
 
 Checkpoints::Checkpoints(const config::Input& input, const Communicator& communicator)
     : m_communicator(communicator),
-      m_directory(fs::path(input.run.output) / input.checkpoint.directory),
       m_every(input.checkpoint.every),
-      m_keep(static_cast<std::size_t>(input.checkpoint.keep)),
       m_writer(communicator, input.checkpoint.background) {
-  // Refused now rather than after hours of training.
+  const bool root = communicator.rank() == 0, is_auto = input.checkpoint.restart == "auto";
+  const fs::path directory = fs::path(input.run.output) / input.checkpoint.directory;
+  if (root) m_lines = LineDirectory(directory, static_cast<std::size_t>(input.checkpoint.keep));
+  if (input.checkpoint.restart != "none") find_restart(input);
+  long step = 0;
   communicator.collectively([&] {
-    std::error_code error;
-    if (m_every == 0 || communicator.rank() > 0) return;
-    fs::create_directories(m_directory, error);
-    if (error || ::access(m_directory.c_str(), W_OK) != 0)
+    if (restarts())
+      std::tie(m_collective, step) =
+          located(input.where("checkpoint.restart"), [&] { return check_input(m_restart, input); });
+    if (!root) return;
+    if (restarts())
+      m_lines.go_on(m_restart, step, is_auto);
+    else
+      m_lines.begin();
+    // Refused now rather than after hours of training.
+    if (m_every > 0 && !m_lines.open())
       throw InputError(input.where("checkpoint.directory"),
-                       "directory '" + m_directory.string() + "' cannot be written", "name one that you may write");
+                       "directory '" + m_lines.directory().string() + "' cannot be written",
+                       "name one that you may write");
   });
-  const std::string& wanted = input.checkpoint.restart;
-  if (wanted == "none") return;
-  const Region region("OneBit::train::verify");
-  const bool root = communicator.rank() == 0, is_auto = wanted == "auto";
+  if (!root) return;
+  if (restarts())
+    std::printf("restart: from %s\n", m_restart.c_str());
+  else if (is_auto)
+    std::printf("restart: no checkpoint in %s, beginning at step 1\n", m_lines.directory().c_str());
+}
 
+void Checkpoints::find_restart(const config::Input& input) {
+  const Region region("OneBit::train::verify");
+  const bool root = m_communicator.rank() == 0, is_auto = input.checkpoint.restart == "auto";
   // One path a line: the input holds no control characters.
-  std::string paths = wanted;
+  std::string paths = input.checkpoint.restart;
   if (is_auto) {
     paths.clear();
     if (root)
-      for (const auto& [step, path] : checkpoints_in(m_directory)) paths += path.string() + "\n";
-    paths = communicator.broadcast(paths, 0);
+      for (const auto& [step, path] : checkpoints_in(m_lines.newest())) paths += path.string() + "\n";
+    paths = m_communicator.broadcast(paths, 0);
   }
   std::istringstream lines(paths);
   for (std::string path; m_restart.empty() && std::getline(lines, path);) {
     try {
-      verify_seal(communicator, path);
+      verify_seal(m_communicator, path);
       m_restart = path;
     } catch (const AgreedError& error) {
       if (!is_auto) throw AgreedError(error.status(), input.where("checkpoint.restart") + ": " + error.what());
       if (root) std::printf("warning: %s\n  going back to the checkpoint before it\n", error.what());
     }
   }
-  if (restarts()) {
-    communicator.collectively([&] {
-      m_collective = located(input.where("checkpoint.restart"), [&] { return check_input(m_restart, input); });
-    });
-    if (root) std::printf("restart: from %s\n", m_restart.c_str());
-  } else if (!paths.empty()) {
-    throw AgreedError(ExitStatus::bad_input,
-                      input.where("checkpoint.restart") + ": every checkpoint in " + m_directory.string() +
-                          " is damaged\n  remedy: check the disk; remove them, or set checkpoint.restart to none, to "
-                          "begin at step 1");
-  } else if (root) {
-    std::printf("restart: no checkpoint in %s, beginning at step 1\n", m_directory.c_str());
-  }
+  if (restarts() || paths.empty()) return;
+  const std::string directory = fs::path(paths.substr(0, paths.find('\n'))).parent_path().string();
+  throw AgreedError(ExitStatus::bad_input,
+                    input.where("checkpoint.restart") + ": every checkpoint in " + directory +
+                        " is damaged\n  remedy: check the disk; remove them, or set checkpoint.restart to none, to "
+                        "begin at step 1");
 }
 
 template <class Exec>
@@ -448,13 +440,15 @@ std::string Checkpoints::begin(const Exec& exec, Run<Exec>& run) {
   complete(run.results);
   const Stopwatch watch;
   m_since_begin.restart();
-  char name[32];
-  std::snprintf(name, sizeof name, "step_%08ld.h5", run.step);
-  const std::string path = (m_directory / name).string();
-  std::error_code ignored;  // where it cannot be made, the file cannot be written
-  if (m_communicator.rank() == 0) fs::create_directories(m_directory, ignored);
+  std::string path;
+  m_communicator.collectively([&] {
+    if (m_communicator.rank() == 0) path = m_lines.path(run.step);
+  });
+  path = m_communicator.broadcast(path, 0);
+  run.label = label();
   run.results.count_checkpoint();
-  begin_checkpoint(exec, m_communicator, path, run, m_writer, [this, step = run.step] { remove_others(step); });
+  begin_checkpoint(exec, m_communicator, path, run, m_writer,
+                   [this, path, step = run.step] { m_lines.completed(step, path); });
   waited(watch.seconds(), run.results);
   return path;
 }
@@ -475,18 +469,6 @@ void Checkpoints::complete() { m_writer.complete(); }
 void Checkpoints::waited(double seconds, Results& results) const {
   results.add_checkpoint_wait(seconds);
   if (!m_writer.is_under_way()) results.add_checkpoint_writing(m_since_begin.seconds());
-}
-
-void Checkpoints::remove_others(long step) const {
-  std::error_code ignored;
-  // What a killed run left half-written, then what is too many.
-  for (const auto& entry : fs::directory_iterator(m_directory, ignored)) {
-    const std::string file = entry.path().filename().string();
-    if (file.rfind("step_", 0) == 0 && entry.path().extension() != ".h5") fs::remove(entry.path(), ignored);
-  }
-  std::size_t kept = 0;
-  for (const auto& [other, path] : checkpoints_in(m_directory))
-    if (other > step || ++kept > m_keep) fs::remove(path, ignored);
 }
 
 template <class Exec>
@@ -551,6 +533,7 @@ std::string describe_checkpoint(const std::string& path) {
        << "ranks:      " << whole_number(file, path, "ranks") << "\n"
        << "algorithm:  " << input.optimizer.algorithm << "\n"
        << "workload:   " << config::to_string(input.workload.kind) << "\n"
+       << "line:       " << Line::of(path).text() << "\n"
        << "written by: " << file.text("build") << "\n"
        << "datasets:\n";
   for (const std::string& name : file.datasets()) {

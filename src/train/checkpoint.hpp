@@ -16,6 +16,7 @@
 #include "comm/transport.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
+#include "train/checkpoint_line.hpp"
 #include "train/results.hpp"
 
 namespace onebit::train {
@@ -32,6 +33,7 @@ struct Run {
   optim::StepState last = {};             ///< what it said
   comm::Traffic traffic = {};             ///< of this process so far
   std::uint64_t traffic_within_host = 0;  ///< bytes of it, not in `traffic`
+  std::string label = {};                 ///< of its checkpoints' seals, on rank 0 (train/checkpoint_line.hpp)
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.
@@ -43,11 +45,14 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
 class Checkpoints {
 public:
   /// Finds, and verifies, the checkpoint from which `checkpoint.restart` asks to go on; says on rank 0 which that is.
-  /// Refuses one whose input differs from `input` in what is computed.
+  /// Refuses one whose input differs from `input` in what is computed. Chooses the directory to write into, and makes it
+  /// if `checkpoint.every` is not 0.
   Checkpoints(const config::Input& input, const Communicator& communicator);
 
   /// Whether this run goes on from a checkpoint.
   bool restarts() const { return !m_restart.empty(); }
+  /// Which line of checkpoints the run writes: the label of their seals, on rank 0.
+  std::string label() const { return m_lines.line().label(); }
   /// How the run averaged that the checkpoint is of, which is how `comm.collective: auto` goes on.
   config::Collective collective() const { return m_collective; }
   /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
@@ -57,8 +62,8 @@ public:
 
   /// Whether a checkpoint is due after step `step`.
   bool due(long step) const { return m_every > 0 && step % m_every == 0; }
-  /// Begins to write one into the directory, when the one before is complete. `run` may go on at once. When the file is complete, those
-  /// are removed that are more than `checkpoint.keep` or of later steps, which another run left. \returns its path
+  /// Begins to write one when the one before is complete. `run` may go on at once. When the file is complete, the oldest
+  /// of this run's line that are more than `checkpoint.keep` are removed. \returns its path
   template <class Exec>
   std::string begin(const Exec& exec, Run<Exec>& run);
   /// Whether this rank's part of what is to be written before `advance` is. Not collective; false where there is nothing.
@@ -70,13 +75,12 @@ public:
   void complete();
 
 private:
+  void find_restart(const config::Input& input);
   void waited(double seconds, Results& results) const;
-  void remove_others(long step) const;
 
   const Communicator& m_communicator;
-  std::filesystem::path m_directory;
+  LineDirectory m_lines;  ///< on rank 0
   long m_every;
-  std::size_t m_keep;
   config::Collective m_collective = config::Collective::automatic;
   std::string m_restart;  ///< file to go on from; empty to begin at step 1
   Stopwatch m_since_begin;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <limits>
+#include <sstream>
 #include <type_traits>
 
 namespace onebit::train {
@@ -138,13 +140,27 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
   ++m_restarts;
 }
 
+double Results::reduction(long steps, std::uint64_t bytes, std::size_t parameters) const {
+  const double dense = dense_bytes(parameters, m_communicator.size());
+  return bytes > 0 ? static_cast<double>(steps) * dense / static_cast<double>(bytes) : nothing;
+}
+
+std::string Results::compression_summary(std::size_t parameters) const {
+  std::ostringstream text;
+  text << m_sums[1].steps << " of " << m_count << " steps were compressed";
+  const double reduced = reduction(m_count, m_sums[0].bytes + m_sums[1].bytes, parameters);
+  if (std::isnan(reduced)) return text.str() + "; nothing was sent";
+  text << std::fixed << std::setprecision(1) << "; reduction of the bytes sent: " << reduced
+       << " against dense fp32 averages, " << reduced / 2 << " against 16-bit ones";
+  return text.str();
+}
+
 void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
                      const comm::Traffic& traffic, std::uint64_t within_host) {
   const Region region("OneBit::train::results");
   const double dense = dense_bytes(parameters, m_communicator.size());
-  const auto reduction = [&](double steps, std::uint64_t bytes) {
-    return bytes > 0 ? steps * dense / static_cast<double>(bytes) : nothing;
-  };
+  const std::uint64_t bytes = m_sums[0].bytes + m_sums[1].bytes;
+  const double reduced = reduction(m_count, bytes, parameters);
   write_profile();
   m_communicator.collectively([&] {
     if (!m_steps) return;
@@ -157,15 +173,16 @@ void Results::finish(const RunColumns& leading, const RunColumns& trailing, std:
     add("final_validation_accuracy", m_final_validation_accuracy);
     add("variance_frozen_at_step", m_last.state.frozen_at > 0 ? report::Cell(m_last.state.frozen_at) : report::Cell());
     add("skipped_steps", m_skipped);
-    add("bytes_sent", m_sums[0].bytes + m_sums[1].bytes);
+    add("bytes_sent", bytes);
     add("bytes_sent_dense_phase", m_sums[0].bytes);
     add("bytes_sent_compressed_phase", m_sums[1].bytes);
     add("bytes_sent_allreduce", m_earlier_traffic.allreduce + traffic.allreduce);
     add("bytes_sent_all_to_all", m_earlier_traffic.all_to_all + traffic.all_to_all);
     add("bytes_sent_all_gather", m_earlier_traffic.all_gather + traffic.all_gather);
     add("bytes_dense_fp32", static_cast<double>(m_count) * dense);
-    add("reduction", reduction(static_cast<double>(m_count), m_sums[0].bytes + m_sums[1].bytes));
-    add("reduction_compressed_phase", reduction(static_cast<double>(m_sums[1].steps), m_sums[1].bytes));
+    add("reduction", reduced);
+    add("reduction_vs_16bit", reduced / 2);
+    add("reduction_compressed_phase", reduction(m_sums[1].steps, m_sums[1].bytes, parameters));
     add("training_s", m_sums[0].seconds + m_sums[1].seconds);
     add("bytes_within_host", m_earlier_within_host + within_host);
     add("restarts", m_restarts);

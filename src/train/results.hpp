@@ -62,6 +62,9 @@ public:
   /// Goes on behind the rows of a checkpoint, on rank 0. \returns false when they have other columns
   bool go_on_from(const std::string& steps_text) { return !m_steps || m_steps->go_on_from(steps_text); }
 
+  /// Steps that were compressed, and how much less that sent than dense averages, as a line says it.
+  std::string compression_summary(std::size_t parameters) const;
+
   /// Tokens per second of the steps so far; the first one, which warms up, is left out once there are others.
   double tokens_per_second() const;
 
@@ -74,6 +77,8 @@ private:
     PhaseTimes times;
   };
   void write_profile();
+  /// Bytes of a dense fp32 average in each of so many steps over those that were sent; NaN where none were.
+  double reduction(long steps, std::uint64_t bytes, std::size_t parameters) const;
 
   const Communicator& m_communicator;
   std::string m_directory;

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "base/activity.hpp"
+#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
@@ -20,8 +21,8 @@
 #include "linalg/blas.hpp"
 #include "optim/algorithm.hpp"
 #include "train/averaging.hpp"
-#include "train/build_info.hpp"
 #include "train/checkpoint.hpp"
+#include "train/freeze.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
@@ -368,6 +369,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
   }
 
   Run<Exec> run{resolved, tensors, x, *algorithm, *results};
+  run.label = checkpoints.label();
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
   Progress progress(input, rank == 0, run.step + 1);
   Deferred deferred;
@@ -399,7 +401,9 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
     if (agreement.failed) communicator.collectively([&] { deferred.rethrow(); });
     record.lr = optim::learning_rate(input, step);
     if (agreement.finite) {
+      const bool was_frozen = state.frozen_at > 0;
       state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm, overlaps}, record.times);
+      if (rank == 0 && state.frozen_at > 0 && !was_frozen) announce_freeze(resolved, state);
     } else {
       if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
         abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
@@ -471,7 +475,11 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
     if (rank > 0) return;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input));
   });
-  if (rank == 0) std::printf("results are in %s\n", input.run.output.c_str());
+  if (rank == 0) {
+    warn_without_freeze(resolved, state);
+    std::printf("%s\nresults are in %s\n", results->compression_summary(tensors.size()).c_str(),
+                input.run.output.c_str());
+  }
   return ExitStatus::success;
 }
 

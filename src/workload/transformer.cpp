@@ -54,7 +54,10 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           model.feed_forward,
           model.vocabulary != 0 ? model.vocabulary : tokenizer_vocabulary,
           model.positions,
-          bert};
+          bert,
+          0,
+          model.pooling == config::Pooling::mean,
+          model.initializer_range};
 }
 
 bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }

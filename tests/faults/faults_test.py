@@ -24,7 +24,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
-from bad_input_test import Skip, mounted
+from bad_input_test import Skip, mounted, skips
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 
@@ -331,6 +331,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as workers:
         for test, (wrong, skipped, seconds) in zip(tests, workers.map(run, tests)):
             failed += bool(wrong)
+            for reason in skipped:
+                skips.report(test.id().removeprefix("__main__."), reason)
             word = "FAILED" if wrong else "SKIPPED" if skipped else "ok"
             print(f"{word:8}{test.id().rsplit('.', 1)[1]} ({seconds:.1f} s)", *wrong, *skipped, sep="\n", flush=True)
     print(f"{len(tests)} tests, {failed} failed, {time.monotonic() - begin:.0f} s")

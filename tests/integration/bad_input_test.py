@@ -25,6 +25,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
+
 LIMIT_S = 60  # for one case; a sanitizer build needs most of it
 WORKERS = 4  # most of a case is waiting for MPI to start
 NOBODY = 65534
@@ -138,7 +141,7 @@ value("integer_exponent", "train.steps", "1e3", "not an integer")
 value("integer_space", "train.steps", "'5 '", "not an integer")
 value("integer_nul", "train.steps", '"5\\0"', "not an integer")
 value("integer_overflow", "train.steps", "99999999999999999999", "out of range")
-value("integer_beyond_32_bits", "train.batch", "2147483648", "out of range")
+value("integer_beyond_32_bits", "train.batch", "2147483648", "out of range", "give at most 2147483647")
 value("integer_negative", "train.batch", "-4", "out of range", "give ≥ 1", ranks=2)
 value("integer_zero", "train.accumulation", "0", "out of range")
 value("integer_range", "model.layers", "1001", "out of range", "[0, 1000]")
@@ -181,7 +184,12 @@ case("heads", "model:\n  hidden: 64\n  heads: 5\n", "input.yaml:3:3", "5 heads d
 case("sequence_and_positions", "model:\n  sequence: 129\n", "input.yaml:2:3", "more than 128 positions", ranks=2)
 case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", "input.yaml:4:3",
      "longer than the run")
-case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3", "after the run's last step")
+case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3",
+     "not be frozen before the run's last step", "lower warmup.steps to less than train.steps (5)")
+case("frozen_at_last_step", "train:\n  steps: 5\nwarmup:\n  steps: 5\n", "input.yaml:4:3",
+     "not be frozen before the run's last step", ranks=2)
+case("rise_to_last_step", "train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n", "input.yaml:4:3",
+     "warmup.steps is auto", "lower schedule.warmup_steps to less than train.steps (5)")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
 case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda",
@@ -453,6 +461,7 @@ def works(name, text, **options):
 
 
 works("plain", QUADRATIC)
+works("trial_of_one_step", QUADRATIC + "warmup: {steps: 300}\n", arguments=("--set", "train.steps=1"))
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))
 works("anchor", "workload: {kind: quadratic}\ntrain:\n  steps: &n 6\n  batch: *n\n")
@@ -477,7 +486,7 @@ class Skip(Exception):
 
 def needs_less_memory_than(size):
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 2 * size:
-        raise Skip("this machine has the memory")
+        raise Skip(f"this machine has {2 * size >> 30} GiB of memory or more, where the model fits")
 
 
 def backends():
@@ -488,7 +497,7 @@ def backends():
 
 def needs_no_cuda():
     if "cuda" in BACKENDS:
-        raise Skip("this build has the backend")
+        raise Skip("this build has the backend CUDA, and the case is of one without")
 
 
 def needs_openmp():
@@ -614,7 +623,7 @@ def main():
                     print(f"{'FAILED' if wrong else 'ok':8}{case.name}", *wrong, sep="\n        ", flush=True)
                 except Skip as reason:
                     skipped += 1
-                    print(f"SKIPPED {case.name}: {reason}", flush=True)
+                    skips.report(case.name, reason)
     finally:
         shutil.rmtree(scratch)
     together = sum(case.ranks > 1 for case in selected)

@@ -2,6 +2,8 @@
 """Phases of training, each from the checkpoint of the one before: a short sequence, a longer one, and fine-tuning on
 labelled lines, with Adam and with 1-bit Adam.
 
+Also the files that scripts/debian_sections.py makes of package lists.
+
 Usage: fine_tuning_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
@@ -12,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 INPUTS = pathlib.Path(__file__).resolve().parent.parent.parent / "inputs"
@@ -100,6 +105,12 @@ class FineTuning(unittest.TestCase):
             # Positions 13 to 24 are new to it.
             self.assertLess(float(steps[0]["loss"]), (3 * untrained + trained) / 4)
 
+            # The head that reads the mean over the tokens learns them too.
+            run, _, _ = self.classify(f"{architecture}_mean", {
+                **model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5",
+                "train.steps": 100, "optimizer.algorithm": "adam", "model.pooling": "mean"})
+            self.assertGreaterEqual(float(run["final_validation_accuracy"]), 0.75, f"{architecture} mean")
+
             # Both algorithms learn the classes, with the same bits again and the same losses on one rank.
             keys = {**model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5",
                     "train.steps": 100, "warmup.steps": 50}
@@ -152,6 +163,39 @@ class FineTuning(unittest.TestCase):
             self.assertNotIn("begin anew", said)
             self.assertEqual([row["phase"] for row in steps], ["dense", "compressed"])
 
+    def test_sections_of_package_lists(self):
+        # Three packages for each source, one of them in another section; sources share a description now and then.
+        sections = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text",
+                    "video", "web", "contrib/x11", "libs")
+        stanzas = [f"Package: p{i}-{part}\nSource: p{i} (1.0)\nDescription: {('a', 'A')[part % 2]} {section.title()}-tool, {i // (1 + i % 2)} ({part})\n"
+                   f"Tag: a::b,\n c::d\nSection: {section if part else 'doc'}\n"
+                   for i in range(600) for section in (sections[i % len(sections)],) for part in range(3)]
+        self.write("lists", stanzas)
+        self.write("lists_turned", stanzas[::-1])
+
+        def files(name, directory, expected=0):
+            done = subprocess.run([INPUTS.parent / "scripts/debian_sections.py", "--available", self.directory / name,
+                                   "--directory", self.directory / directory], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+            return {path.name: path.read_text().splitlines() for path in (self.directory / directory).glob("*")}, done
+
+        made, done = files("lists", "sections_once")
+        self.assertEqual(files("lists_turned", "sections_again")[0], made)
+        train, held_out = ([line.split("\t") for line in made[f"sections_{name}.tsv"]] for name in ("train", "held_out"))
+        self.assertEqual({label for label, _ in train}, {section.rpartition("/")[2] for section in sections} - {"libs"})
+        for lines in (train, held_out):
+            self.assertEqual(len({text for _, text in lines}), len(lines))
+        for _, text in train + held_out:
+            self.assertRegex(text, r"^ a ([a-z]+|x11|contrib x11) tool \d+ \d$")  # words in lower case, a space before each
+        held_out_texts = {text for _, text in held_out}
+        self.assertGreater(len(held_out), 100)
+        self.assertFalse(held_out_texts & ({text for _, text in train} | set(made["sections_text.txt"])))
+        self.assertTrue({text for _, text in train} < set(made["sections_text.txt"]))
+        self.assertIn(f"sections_held_out.tsv: {len(held_out)} lines, SHA-256 ", done.stdout)
+        self.write("few", stanzas[:30])
+        self.assertIn("are the package lists whole", files("few", "few_sections", expected=1)[1].stderr)
+        self.assertFalse((self.directory / "few_sections").exists())
+
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    skips.main(sys.argv[3:])

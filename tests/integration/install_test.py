@@ -11,6 +11,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
+
 BUILD, MPIEXEC, SOURCE, COMPILER = sys.argv[1:5] if len(sys.argv) > 4 else ("", "", "", "")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # It must be found where the caller says it is, and Kokkos where OneBit was built with it.
@@ -52,4 +55,4 @@ class Install(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)
+    skips.main(sys.argv[5:])

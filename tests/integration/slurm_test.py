@@ -20,6 +20,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
+
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/slurm/local_cluster.sh"
@@ -322,9 +325,9 @@ if __name__ == "__main__":
     if "Slurm" in sys.argv:
         missing = not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin")
         if missing and (os.getuid() != 0 or not shutil.which("apt-get")):
-            print("SKIPPED: no Slurm here, and it takes root and apt to install it")
-            sys.exit(77)
+            skips.report("", "no Slurm here, and it takes root and apt to install it")
+            sys.exit(skips.SKIPPED)
         if len(os.sched_getaffinity(0)) < 2:
-            print("SKIPPED: two ranks with a core each need two cores")
-            sys.exit(77)
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+            skips.report("", "one core here, and two ranks with a core each need two")
+            sys.exit(skips.SKIPPED)
+    skips.main(sys.argv[3:])

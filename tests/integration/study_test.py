@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Runs the reduced study through scripts/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost, and checks
-that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is seen.
+that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is seen. A study of
+runs without a model checks what makes a result another one, grids, tables and what is refused.
 
 Usage: study_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import csv
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 HERE = pathlib.Path(__file__).resolve().parent
@@ -68,7 +73,7 @@ class ReducedStudy(unittest.TestCase):
     def test_b_complete_runs_are_not_run_again(self):
         again = self.study(HERE / "study/reduced.yaml")
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
-        self.assertIn("0 of 5 runs to do", again.stdout)
+        self.assertIn("0 of 15 runs to do", again.stdout)
 
     def test_c_page_comes_from_what_is_kept(self):
         page = self.directory / "page.md"
@@ -86,9 +91,134 @@ class ReducedStudy(unittest.TestCase):
                                       "run: naive, against: onebit_adam, within: 0.15"))
         seen = self.study(wrong)
         self.assertEqual(seen.returncode, 1, seen.stdout + seen.stderr)
-        self.assertIn("0 of 5 runs to do", seen.stdout)
+        self.assertIn("0 of 15 runs to do", seen.stdout)
         self.assertIn("does not hold: Naive compression is worse than 1-bit Adam", seen.stdout)
 
 
+class Results(unittest.TestCase):
+    """Runs of milliseconds: which results count as complete, what grids and tables make, and what is refused."""
+
+    STUDY = """
+title: Quadratic
+base: input.yaml
+seeds: [1, 2, 3]
+runs:
+  state: {label: Adam, set: {optimizer.algorithm: adam, run.dump_parameters: state.h5}}
+  from_state: {set: {optimizer.algorithm: adam, warmup.from: "{state}/state.h5"}}
+"""
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.directory = pathlib.Path(scratch.name)
+        self.write("input.yaml", "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
+        self.write("quadratic.yaml", self.STUDY)
+        self.program = self.write("onebit", f'#!/bin/sh\nexec "{PROGRAM}" "$@"\n')
+
+    def write(self, name, text):
+        path = self.directory / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def study(self, *options, page="page.md"):
+        command = [HERE.parent.parent / "scripts/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks", "1",
+                   "--results", self.directory / "results", "--page", self.directory / page, *options,
+                   self.directory / "quadratic.yaml"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def runs_to_do(self, *options):
+        status, said = self.study(*options)
+        self.assertEqual(status, 0, said)
+        return said.splitlines()[0]
+
+    def rows(self):
+        with open(self.directory / "page/quadratic_runs.csv") as file:
+            return list(csv.DictReader(file))
+
+    def test_another_program_runs_again(self):
+        self.assertEqual(self.runs_to_do(), "6 of 6 runs to do")
+        self.assertEqual(self.runs_to_do(), "0 of 6 runs to do")
+        before = {row.get("program") for row in self.rows()}
+        self.program.write_text(self.program.read_text() + "# another one\n")
+        # Rows of the old program stay until their runs have been made again, and the CSV tells which is which.
+        self.assertEqual(self.runs_to_do("--only", "state"), "3 of 6 runs to do")
+        rows = self.rows()
+        self.assertEqual(len(rows), 6)
+        self.assertEqual({row.get("program") for row in rows if row["run"] == "from_state"}, before)
+        self.assertFalse({row.get("program") for row in rows if row["run"] == "state"} & before)
+        self.assertEqual(self.runs_to_do(), "3 of 6 runs to do")
+        self.assertEqual(self.runs_to_do(), "0 of 6 runs to do")
+
+    def test_other_data_runs_again(self):
+        corpus = self.write("corpus.txt", "to be or not to be, that is the question\n" * 20)
+        self.write("input.yaml", f"""
+train: {{steps: 4, batch: 4, validation_batch: 4}}
+model: {{layers: 1, hidden: 8, heads: 1, feed_forward: 8, positions: 4, sequence: 4}}
+data: {{corpus: [{corpus}]}}
+""")
+        self.assertEqual(self.runs_to_do(), "6 of 6 runs to do")
+        self.assertEqual(self.runs_to_do(), "0 of 6 runs to do")
+        corpus.write_text("whether 'tis nobler in the mind to suffer\n" * 20)
+        self.assertEqual(self.runs_to_do(), "6 of 6 runs to do")
+        self.assertIn("corpus.txt (20 lines, ", self.rows()[0]["data"])
+
+    def test_what_begins_with_another_run_is_run_again_with_it(self):
+        self.runs_to_do()
+        (self.directory / "results/quadratic/state/seed2/study.csv").unlink()
+        self.assertEqual(self.runs_to_do(), "2 of 6 runs to do")
+
+    def test_claims_on_two_seeds_are_refused(self):
+        claim = "claims:\n  - {text: It is as good, run: from_state, against: state, within: 100}\n"
+        self.write("quadratic.yaml", self.STUDY.replace("from_state: {", "from_state: {seeds: [2, 3, 4], ") + claim)
+        status, said = self.study()
+        self.assertEqual(status, 1, said)
+        self.assertIn("rests on 2 seeds", said)
+        self.assertFalse((self.directory / "results").exists())
+        self.write("quadratic.yaml", self.STUDY + claim)
+        self.assertEqual(self.runs_to_do("--check"), "6 of 6 runs to do")
+
+    def test_uncommitted_programs_make_no_results_of_the_project(self):
+        self.program.write_text('#!/bin/sh\necho "onebit 0.1.0 (abcdef0-dirty)"\n')
+        page = HERE.parent.parent / "docs/results/never_made.md"
+        status, said = self.study(page=page)
+        self.assertEqual(status, 1, said)
+        self.assertIn("abcdef0-dirty", said)
+        self.assertFalse(page.exists() or page.with_suffix("").exists())
+
+    def test_grids_and_tables(self):
+        self.write("quadratic.yaml", self.STUDY + """
+grids:
+  best: {label: SGD, set: {optimizer.algorithm: sgd}, rates: [1e-3, 1e-2, 1e-1]}
+tables:
+  grid:
+    caption: Which scale?
+    set: {optimizer.algorithm: double_squeeze}
+    rows:
+      sign: {label: sign, set: {compression.compressor: sign}}
+      nbit: {label: 4 bits, set: {compression.compressor: nbit}, columns: [chunk]}
+    columns:
+      chunk: {label: a chunk, set: {compression.group: chunk}}
+      n32: {label: 32 elements, set: {compression.group: 32}}
+    beside: [best]
+figures:
+  learning_rate: {kind: learning_rate, runs: [best_*], caption: Rates.}
+claims:
+  - {text: The best rate is better, run: best, against: best_1e_3, at_most: -1e-9}
+""")
+        self.assertEqual(self.runs_to_do("--check"), "24 of 24 runs to do")
+        page = (self.directory / "page.md").read_text()
+        loss = {name: sum(float(row["final_validation_loss"]) for row in self.rows() if row["run"] == name) / 3
+                for name in ("best_1e_1", "grid_sign_n32")}
+        self.assertIn(f"| SGD | 0.001, 0.01, 0.1 | 0.1, the grid's edge | {loss['best_1e_1']:.3f} (", page)
+        sign = next(line for line in page.splitlines() if line.startswith("| sign |"))
+        self.assertIn(f"{loss['grid_sign_n32']:.3f} (", sign.split("|")[3])
+        nbit = next(line for line in page.splitlines() if line.startswith("| 4 bits |"))
+        self.assertEqual(nbit.split("|")[3], " – ")
+        self.assertIn(f"For comparison, SGD, γ = 1e-1: {loss['best_1e_1']:.3f} (", page)
+        self.assertEqual({row["runs"] for row in self.rows()}, {"3"})
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    skips.main(sys.argv[3:])

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips  # noqa: E402
+
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 
 TINY_GPT = {
@@ -54,6 +57,7 @@ class Training(unittest.TestCase):
                        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
         self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        self.stdout = done.stdout
         if expected != 0:
             return None, None, done.stderr
         with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
@@ -79,14 +83,17 @@ class Training(unittest.TestCase):
 
     def test_onebit_adam_is_adam_before_t_w(self):
         for ranks in (1, 3):
-            adam, adam_steps, _ = self.train(TINY_BERT, ranks)
+            skipped = {**TINY_BERT, "faults.kind": "nan", "faults.rank": 0, "faults.step": 20,
+                       "optimizer.on_nonfinite": "skip"}
+            adam, adam_steps, _ = self.train(skipped, ranks)
             onebit, onebit_steps, _ = self.train(
-                {**TINY_BERT, "optimizer.algorithm": "onebit_adam", "warmup.steps": 20}, ranks)
+                {**skipped, "optimizer.algorithm": "onebit_adam", "warmup.steps": 19}, ranks)
             self.assertEqual(adam["parameters_hash"], onebit["parameters_hash"])
             self.assertEqual([row["loss"] for row in adam_steps], [row["loss"] for row in onebit_steps])
-            self.assertEqual(onebit["variance_frozen_at_step"], "20")
+            self.assertEqual(onebit["variance_frozen_at_step"], "19")
+            whole, _, _ = self.train(TINY_BERT, ranks)
             later, _, _ = self.train({**TINY_BERT, "optimizer.algorithm": "onebit_adam", "warmup.steps": 19}, ranks)
-            self.assertNotEqual(adam["parameters_hash"], later["parameters_hash"])
+            self.assertNotEqual(whole["parameters_hash"], later["parameters_hash"])
 
     def test_same_bits_again_and_with_other_threads_and_backend(self):
         onebit = {"optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
@@ -148,7 +155,8 @@ class Training(unittest.TestCase):
 
     def test_automatic_t_w(self):
         # Δ = 1/(1 − 0.9) = 10 steps: not before step 11, and not before the rise of the learning rate has ended.
-        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam_32bit", "warmup.steps": "auto", "train.steps": 80}
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam_32bit", "warmup.steps": "auto", "train.steps": 80,
+                "warmup.at_most": 1}
         for criterion in ("two_sided", "paper"):
             run, steps, _ = self.train({**keys, "warmup.criterion": criterion, "schedule.warmup_steps": 15})
             frozen = int(run["variance_frozen_at_step"])
@@ -161,6 +169,118 @@ class Training(unittest.TestCase):
 
             self.assertTrue(stable(ratios[frozen - 1]))
             self.assertFalse(any(stable(ratio) for ratio in ratios[14:frozen - 1]))
+
+    def test_freeze_on_a_skipped_step_happens_at_the_next(self):
+        t_w, steps = 10, 24
+        keys = {"workload.kind": "quadratic", "quadratic.dimension": 1000, "train.steps": steps, "train.batch": 12,
+                "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.epsilon": 0.1, "run.check_replicas_every": 1,
+                "optimizer.on_nonfinite": "skip", "train.validate_every": 0, "warmup.steps": t_w,
+                # The variance of zero_one_adam is updated in each step up to F.
+                "zero_one.variance_freeze_step": t_w, "zero_one.variance_update_scaler": 1000,
+                "zero_one.local_step_clipper": 1}
+        for ranks, algorithm in enumerate(("onebit_lamb", "onebit_adam", "onebit_adam_32bit", "zero_one_adam"), 1):
+            keys["optimizer.algorithm"] = algorithm
+            for bad_step in (None, t_w - 1, t_w, t_w + 1):
+                fault = {"faults.kind": "nan", "faults.rank": ranks - 1, "faults.step": bad_step} if bad_step else {}
+                run, rows, _ = self.train({**keys, **fault}, ranks)
+                frozen = t_w + (bad_step == t_w)
+                what = f"{algorithm}, NaN in step {bad_step}"
+                self.assertEqual(run["variance_frozen_at_step"], str(frozen), what)
+                self.assertEqual([int(row["step"]) for row in rows if row["skipped"] == "1"],
+                                 [bad_step] if bad_step else [])
+                if algorithm != "onebit_adam_32bit":
+                    compressed = [int(row["step"]) for row in rows if row["phase"] == "compressed"
+                                  and row["skipped"] == "0"]
+                    self.assertEqual(compressed, [t for t in range(frozen + 1, steps + 1) if t != bad_step], what)
+                # ‖v‖₁ changes up to the freeze, and not behind it.
+                norms = [float(row["variance_l1"]) for row in rows]
+                self.assertNotEqual(norms[frozen - 2], norms[frozen - 1], what)
+                self.assertEqual(len(set(norms[frozen - 1:])), 1, what)
+                self.assertIn(f"variance frozen at step {frozen} of {steps}: by ", self.stdout, what)
+                self.assertNotIn("warning: the variance", self.stdout, what)
+                # The same step without a fault's help: as if T_w were what it came to.
+                meant = {**keys, **fault, "warmup.steps": frozen, "zero_one.variance_freeze_step": frozen}
+                self.assertEqual(self.train(meant, ranks)[0]["parameters_hash"], run["parameters_hash"], what)
+
+    def test_defaults_compress_most_steps(self):
+        # An input of three lines; the model is small for the test's sake.
+        small = {"model.layers": 1, "model.hidden": 32, "model.sequence": 16, "train.validation_batch": 4,
+                 "train.batch": 4, "optimizer.algorithm": "onebit_adam"}
+        for criterion in ("two_sided", "paper"):
+            for steps in (2, 3, 5, 10, 60):
+                run, rows, _ = self.train({**small, "train.steps": steps, "warmup.criterion": criterion}, 2)
+                frozen = -(-steps // 5)
+                self.assertEqual(run["variance_frozen_at_step"], str(frozen))
+                self.assertEqual([row["phase"] for row in rows], ["dense"] * frozen + ["compressed"] * (steps - frozen))
+                self.assertIn(f"variance frozen at step {frozen} of {steps}: by warmup.at_most; compression begins",
+                              self.stdout)
+                self.assertIn(f"{steps - frozen} of {steps} steps were compressed; reduction of the bytes "
+                              f"sent: {float(run['reduction']):.1f} against dense fp32 averages", self.stdout)
+                self.assertAlmostEqual(float(run["reduction_vs_16bit"]), float(run["reduction"]) / 2, delta=1e-6)
+                self.assertEqual(self.stdout.count("variance"), 1, "no warning")
+        # A rise of the learning rate that is longer is waited for.
+        run, _, _ = self.train({**small, "train.steps": 20, "schedule.warmup_steps": 9}, 2)
+        self.assertEqual(run["variance_frozen_at_step"], "9")
+        # A trial of one step runs, and says that nothing was compressed.
+        self.train({**small, "train.steps": 1}, 2)
+        self.assertIn("warning: the variance was frozen at the last step", self.stdout)
+        self.assertIn("raise train.steps", self.stdout)
+        self.assertIn("0 of 1 steps were compressed", self.stdout)
+
+    def test_run_without_a_freeze_says_so(self):
+        overflows = {**TINY_GPT, "optimizer.lr": 1e38, "optimizer.on_nonfinite": "skip", "warmup.steps": 10}
+        for algorithm, key in (("onebit_adam", "warmup.steps"), ("zero_one_adam", "zero_one.variance_freeze_step")):
+            run, _, _ = self.train({**overflows, "optimizer.algorithm": algorithm, key: 10}, 2)
+            self.assertEqual(run["variance_frozen_at_step"], "")
+            self.assertRegex(self.stdout, "warning: the variance was never frozen: it was due at step 10 of 20, and the "
+                                          "steps from there on were skipped")
+            self.assertRegex(self.stdout, rf"remedy: .*{key}")
+        self.train({**overflows, "optimizer.algorithm": "onebit_adam", "warmup.steps": "auto"}, 2)
+        self.assertRegex(self.stdout, "(?s)never frozen: it was due at step 4 of 20.*remedy: .*warmup.at_most")
+        self.train({**TINY_GPT, "optimizer.algorithm": "zero_one_adam"}, 2)
+        self.assertIn("never frozen: it is due at step 300, and the run has 20 step(s)", self.stdout)
+        # Neither an algorithm that does not freeze nor one that is frozen from the start.
+        self.train({**overflows, "optimizer.algorithm": "adam"}, 2)
+        self.assertNotIn("never frozen", self.stdout)
+        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "warmup.steps": 0, "optimizer.lr": 1e-9}, 2)
+        self.assertNotIn("never frozen", self.stdout)
+        # The line of the freeze is progress; one rank sends nothing.
+        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "run.progress_interval_s": 0})
+        self.assertNotIn("variance frozen", self.stdout)
+        self.assertIn("10 of 20 steps were compressed; nothing was sent", self.stdout)
+
+    def test_restart_keeps_the_freeze_with_another_length(self):
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "warmup.steps": "auto", "warmup.at_most": 0.4,
+                "train.steps": 10, "checkpoint.every": 10, "run.dump_parameters": "state.h5"}
+        first, _, _ = self.train(keys, 2)
+        self.assertEqual(first["variance_frozen_at_step"], "4")
+        checkpoint = self.directory / f"run{self.count}" / "checkpoints" / "step_00000010.h5"
+        longer, rows, _ = self.train({**keys, "train.steps": 60, "checkpoint.restart": checkpoint}, 2)
+        self.assertEqual(longer["variance_frozen_at_step"], "4")
+        self.assertEqual({row["phase"] for row in rows[4:]}, {"compressed"})
+        self.assertNotIn("variance frozen at", self.stdout)
+
+    def test_bias_correction_of_an_earlier_variance(self):
+        # The earlier run stays where it begins, so its variance, 1 − β2¹⁰⁰⁰ = 63 % of g², corrects to g².
+        keys = {"workload.kind": "quadratic", "quadratic.noise": 0, "train.batch": 12, "train.steps": 12,
+                "train.validate_every": 0, "optimizer.lr": 0.01, "optimizer.beta2": 0.999, "warmup.steps": 5,
+                "optimizer.bias_correction": "true"}
+        state = self.directory / "corrected.h5"
+        self.train({**keys, "optimizer.algorithm": "adam", "optimizer.lr": 1e-9, "train.steps": 1000,
+                    "run.dump_parameters": state}, 2)
+        for algorithm in ("adam", "onebit_adam_32bit"):
+            plain = {**keys, "optimizer.algorithm": algorithm}
+            second = {**plain, "warmup.from": state, "checkpoint.every": 4, "checkpoint.keep": 4}
+            _, from_zero, _ = self.train(plain, 2)
+            whole, rows, _ = self.train(second, 2)
+            first, last = float(from_zero[0]["loss"]), float(from_zero[-1]["loss"])
+            self.assertLess(last, 0.9 * first)
+            # The twin's v follows its shrinking gradient, which the earlier v still outweighs: 2 %.
+            self.assertAlmostEqual(float(rows[-1]["loss"]), last, delta=0.05 * (first - last), msg=algorithm)
+            checkpoints = self.directory / f"run{self.count}" / "checkpoints"
+            for step in (4, 8):
+                again, _, _ = self.train({**second, "checkpoint.restart": checkpoints / f"step_{step:08}.h5"}, 2)
+                self.assertEqual(again["parameters_hash"], whole["parameters_hash"], f"{algorithm} from step {step}")
 
     def test_variance_of_an_earlier_run_replaces_the_warm_up(self):
         state = self.directory / "state.h5"
@@ -222,4 +342,4 @@ class Training(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    skips.main(sys.argv[3:])

@@ -3,7 +3,6 @@
 /// kept at another number. Damaged, hostile and foreign checkpoints are refused. Whole runs through the trainer.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,12 +18,14 @@
 #include <sstream>
 #include <tuple>
 
+#include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "base/hdf5.hpp"
 #include "base/seal.hpp"
 #include "base/sealed_writer.hpp"
 #include "comm/hierarchical.hpp"
+#include "scratch.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
 
@@ -32,6 +33,7 @@ namespace onebit {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Scratch;
 using Columns = std::map<std::string, std::string>;
 
 /// One backend is enough, as all are read from and written to host memory by the same code: the build's last one, which
@@ -46,28 +48,6 @@ using Exec = LastOf<test::Backends>::type;
 
 constexpr long parameters = 203;
 constexpr int all_steps = 24;
-
-/// A directory that all ranks share, removed at the end.
-class Scratch {
-public:
-  Scratch()
-      : path(m_world.broadcast(
-            (fs::temp_directory_path() / ("onebit_checkpoint_test_" + std::to_string(::getpid()))).string(), 0)) {
-    if (m_world.rank() == 0) fs::create_directories(path);
-    m_world.barrier();
-  }
-  ~Scratch() {
-    m_world.barrier();
-    if (m_world.rank() == 0) fs::remove_all(path);
-  }
-  std::string operator/(const std::string& name) const { return (path / name).string(); }
-
-private:
-  Communicator m_world;
-
-public:
-  const fs::path path;
-};
 
 /// An input in which all phases come within `all_steps`: T_w and F at 8, averages every 3 steps. η is large for
 /// adam_nbit_variance, which rounds small elements of the variance to 0.
@@ -207,12 +187,40 @@ TEST(Checkpoint, restart_of_other_averages_is_bit_identical) {
   }
 }
 
+// The next step's factor is a quotient of the last compression's learning rate, which is not that of a step left out.
+TEST(Checkpoint, restart_keeps_the_learning_rate_of_the_residuals) {
+  const Communicator world;
+  const Scratch scratch;
+  for (const std::string algorithm : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"}) {
+    const std::string straight = scratch / (algorithm + "_straight"), again = scratch / (algorithm + "_again");
+    const std::vector<std::string> keys = {"optimizer.algorithm=" + algorithm,
+                                           "compression.scale_residual_by_lr=true",
+                                           "optimizer.on_nonfinite=skip",
+                                           "faults.kind=nan",
+                                           "faults.rank=0",
+                                           "faults.step=15"};
+    std::vector<std::string> first = keys, second = keys, unscaled = keys;
+    first.insert(first.end(), {"checkpoint.every=5", "checkpoint.keep=9"});
+    train::train(Exec(), make_input(straight, first), world);
+    for (const int step : {10, 15}) {
+      second.resize(keys.size());
+      second.push_back("checkpoint.restart=" + straight + checkpoint_of(step));
+      train::train(Exec(), make_input(again, second), world);
+      EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv")) << algorithm << " from step " << step;
+      EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << algorithm << " from step " << step;
+    }
+    unscaled[1] = "compression.scale_residual_by_lr=false";
+    train::train(Exec(), make_input(again, unscaled), world);
+    EXPECT_NE(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << algorithm << ": the key has no effect";
+  }
+}
+
 // Ranks that stand for several hosts: worker residuals have a row for each host.
 TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   const Communicator world;
   const Scratch scratch;
   const int ranks = world.size();
-  if (ranks % 2 != 0) return;
+  if (ranks % 2 != 0) GTEST_SKIP() << test::other_ranks << "hosts of two ranks each";
   TensorTable tensors;
   tensors.add("x", {parameters}, true);
   config::Input input = make_input(scratch / "out", {"optimizer.algorithm=ef_momentum_sgd",
@@ -425,9 +433,12 @@ TEST(Checkpoint, the_last_ones_are_kept_and_auto_takes_the_newest_whole_one) {
     }
   }
 
-  // A run from the begin takes over the directory: what lies behind its own steps is another run's.
+  // A run from the begin has a directory of its own, where `auto` goes on.
   train::train(Exec(), with("train.steps=12"), world);
-  EXPECT_EQ(names(), (std::set<std::string>{"step_00000005.h5", "step_00000010.h5"}));
+  train::train(Exec(), with("checkpoint.restart=auto"), world);
+  EXPECT_EQ(rows(output + "/steps.csv").size(), steps.size());
+  EXPECT_EQ(names(), (std::set<std::string>{"step_00000010.h5", "step_00000015.h5", "step_00000020.h5", "line_2"}));
+  EXPECT_TRUE(fs::exists(output + "/checkpoints/line_2/step_00000020.h5"));
 }
 
 TEST(Checkpoint, another_input_is_refused_by_the_names_of_its_keys) {
@@ -555,7 +566,7 @@ TEST(Checkpoint, next_phase_takes_the_tensors_that_both_models_have) {
 // One process is enough: all ranks read by the same code.
 TEST(Checkpoint, flipped_bits_and_cut_files_are_detected) {
   const Communicator world;
-  if (world.size() > 1) return;
+  if (world.size() > 1) GTEST_SKIP() << test::other_ranks << "one process reads by the same code";
   const Scratch scratch;
   const std::string output = scratch / "out", copy = scratch / "copy.h5";
   train::train(Exec(), make_input(output, {"checkpoint.every=20"}), world);

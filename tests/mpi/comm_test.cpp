@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "../cuts.hpp"
+#include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
@@ -153,11 +154,18 @@ std::unique_ptr<Transport<Exec>> transport_by(const Communicator& world, Exchang
   return make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(), exchange);
 }
 
+/// Factors of the residuals of each round, one after the other. Those below are powers of two, so that products are
+/// exact and a fused multiply and add rounds as two operations do.
+using Factors = std::vector<float>;
+const Factors unscaled = {1}, scaled = {1, 2, 0.25f, 4, 0.5f};
+float factor_of(const Factors& factors, int round) { return factors[static_cast<std::size_t>(round) % factors.size()]; }
+
 /// Lets `allreduce` and a simulation average the same vectors.
 /// \param worker, server the simulation's residuals that belong to this rank
 template <class Exec, class Simulation, class Residual>
 void expect_simulation(const Communicator& world, std::size_t length, int rounds, CompressedAllreduce<Exec>& allreduce,
-                       Simulation& simulation, const Residual& worker, const Residual& server) {
+                       Simulation& simulation, const Residual& worker, const Residual& server,
+                       const Factors& factors = unscaled) {
   const Exec exec{};
   PhaseTimes times;
   for (int round = 0; round < rounds; ++round) {
@@ -165,8 +173,9 @@ void expect_simulation(const Communicator& world, std::size_t length, int rounds
     std::vector<std::vector<float>> all;
     for (int rank = 0; rank < world.size(); ++rank) all.push_back(vector_of(rank, round, length));
     const auto x = test::to_device<Exec>(all[world.rank()]);
-    allreduce(exec, x, times);
-    const std::vector<float> average = test::to_host(x), expected = simulation(all);
+    const float factor = factor_of(factors, round);
+    allreduce(exec, x, times, factor);
+    const std::vector<float> average = test::to_host(x), expected = simulation(all, factor);
 
     EXPECT_TRUE(test::same_bits(average, expected));
     EXPECT_TRUE(same_on_all_ranks(world, average));
@@ -185,7 +194,7 @@ void expect_simulation(const Communicator& world, std::size_t length, int rounds
 
 template <class Exec>
 void expect_simulation(const Communicator& world, const Cut& cut, const Options& options, int rounds,
-                       bool error_feedback = true) {
+                       bool error_feedback = true, const Factors& factors = unscaled) {
   for (const Exchange exchange : {Exchange{}, by_pairs}) {
     if (cut.length >= test::large_length && exchange.message_bytes == 0) continue;  // each simulation takes seconds
     SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " error feedback " << error_feedback
@@ -194,7 +203,7 @@ void expect_simulation(const Communicator& world, const Cut& cut, const Options&
     CompressedAllreduce<Exec> allreduce(*transport, cut.layout(), options, error_feedback);
     CompressedAllreduceRef simulation(cut.reference(), options, error_feedback);
     expect_simulation<Exec>(world, cut.length, rounds, allreduce, simulation, simulation.worker_residuals[world.rank()],
-                            simulation.server_residuals[world.rank()]);
+                            simulation.server_residuals[world.rank()], factors);
   }
 }
 
@@ -229,6 +238,13 @@ TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_each_compress
       for (const Cut& cut : test::cuts(length, this->world.size()))
         expect_simulation<TypeParam>(this->world, cut, options, 2);
   }
+}
+
+TYPED_TEST(Collectives, compressed_allreduce_multiplies_residuals_as_the_simulation) {
+  for (const Options& options : test::compressors())
+    for (const std::size_t length : {33, 1000})
+      for (const Cut& cut : test::cuts(length, this->world.size()))
+        expect_simulation<TypeParam>(this->world, cut, options, 5, true, scaled);
 }
 
 TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
@@ -275,8 +291,8 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
             keeps.average_in_messages(this->exec, test::to_device<TypeParam>(m), {}, times);
           else
             keeps.average_in_messages(this->exec, test::to_device<TypeParam>(g), {0.5f, 0.5f, 2.0f, keeps.last()},
-                                      times);
-          writes(this->exec, written, times);
+                                      times, factor_of(scaled, round));
+          writes(this->exec, written, times, factor_of(scaled, round));
           m = test::to_host(written);
 
           const auto decompressed = make_uninitialized<TypeParam, float>("decompressed", cut.length);
@@ -368,7 +384,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
 
 TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
   const int ranks = this->world.size();
-  if (ranks == 1) GTEST_SKIP() << "nothing travels";
+  if (ranks == 1) GTEST_SKIP() << test::other_ranks << "nothing travels";
   for (const std::size_t length : {std::size_t{100000}, std::size_t{333333}, test::large_length}) {
     SCOPED_TRACE(::testing::Message() << "length " << length);
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
@@ -578,7 +594,7 @@ TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
           HierarchicalAllreduceRef simulation(references, hosts, options);
           CompressedAllreduceRef& own = simulation.shards[rank % local];
           expect_simulation<TypeParam>(this->world, length, 2, allreduce, simulation,
-                                       own.worker_residuals[rank / local], own.server_residuals[rank / local]);
+                                       own.worker_residuals[rank / local], own.server_residuals[rank / local], scaled);
         }
 }
 
@@ -608,7 +624,7 @@ TYPED_TEST(Collectives, hierarchical_sums_add_ranks_and_then_hosts) {
 }
 
 TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
-  if (this->world.size() < 3) GTEST_SKIP() << "two hosts of one rank, or one host";
+  if (this->world.size() < 3) GTEST_SKIP() << test::other_ranks << "two hosts of one rank, or one host";
   std::vector<int> hosts(this->world.size(), 1);
   hosts[0] = 0;
   EXPECT_THROW(make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, hosts, by_pairs),
@@ -706,8 +722,8 @@ TEST(Communicator, agrees_on_the_error_of_any_rank) {
 // On the host, its memory stands for a GPU's. A GPU's that the MPI library says it does not take is not tried.
 TYPED_TEST(Collectives, memory_that_works_is_found_right) {
   const DeviceSupport said = device_support<TypeParam>();
+  if (!said.supported) GTEST_SKIP() << "device memory: " << said.evidence;
   for (const Exchange exchange : {Exchange{}, by_pairs}) {
-    if (!said.supported) continue;
     const DeviceSupport tried = try_device_memory<TypeParam>(this->world, std::numeric_limits<int>::max(), exchange);
     EXPECT_TRUE(tried.supported);
     EXPECT_EQ(tried.evidence, said.evidence + ", and exchanges came out right");

@@ -1,10 +1,13 @@
 /// \file main.cpp
 /// Runs the MPI tests of one executable on every rank. Rank 0 reports; a failure on any rank fails all.
+/// Subnormal numbers count as 0, as in the program.
 
 #include <gtest/gtest.h>
 
+#include "../skips.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/subnormals.hpp"
 
 namespace {
 
@@ -25,14 +28,17 @@ private:
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  onebit::flush_subnormals();
   const onebit::MpiSession mpi(argc, argv);
   const onebit::Communicator world;
   const onebit::KokkosSession kokkos(0, -1);
+  onebit::flush_subnormals_of_backends();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (world.rank() > 0) {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new RankFailures(world.rank()));
   }
+  listeners.Append(new onebit::test::SkipReport);
   double failed = RUN_ALL_TESTS();
   world.sum(&failed, 1);
   return failed == 0 ? 0 : 1;

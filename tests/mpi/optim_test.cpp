@@ -12,8 +12,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <utility>
 
 #include "../optim_reference.hpp"
 #include "../support.hpp"
@@ -70,11 +73,13 @@ private:
 };
 
 /// Runs the algorithm and its reference side by side. \param variance that both start with; empty for 0
+/// \param earlier_steps of which that variance is the average; infinite where that is unknown
 template <class Exec>
-void compare(const config::Input& given, const TensorTable& tensors = make_tensors(), const Values& variance = {}) {
+void compare(const config::Input& given, const TensorTable& tensors = make_tensors(), const Values& variance = {},
+             double earlier_steps = 0) {
   const std::string& name = given.optimizer.algorithm;
   const Communicator world;
-  const config::Input input = test::with_clear_decisions(given, tensors, world.size(), variance);
+  const config::Input input = test::with_clear_decisions(given, tensors, world.size(), variance, optim::learning_rate);
   const Exec exec;
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
@@ -82,6 +87,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
   if (!variance.empty()) reference.v = variance;
+  reference.earlier_steps = earlier_steps;
   const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(initial.begin(), initial.end()));
   PhaseTimes times;
   int apart = 0;
@@ -148,6 +154,20 @@ TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_refere
   }
 }
 
+// The learning rate is another in every step, and 0 in the last one.
+TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_the_reference) {
+  for (const char* name : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"})
+    for (const config::Decay decay : {config::Decay::linear, config::Decay::exponential}) {
+      config::Input input = make_input(name);
+      input.compression.scale_residual_by_lr = true;
+      input.schedule.warmup_steps = 25;
+      input.schedule.decay = decay;
+      input.schedule.rate = 0.9;
+      input.schedule.every = 1;
+      compare<TypeParam>(input);
+    }
+}
+
 TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_and_group) {
   for (const char* name : {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd"})
     for (const config::Scale scale : {config::Scale::l1, config::Scale::l2})
@@ -181,29 +201,127 @@ TYPED_TEST(Optim, quantized_variance_is_its_reference_with_any_number_of_bits) {
   }
 }
 
-TYPED_TEST(Optim, onebit_adam_starts_from_the_variance_of_a_file) {
-  const Communicator world;
-  const TensorTable tensors = make_tensors();
+/// m after two steps with gradients g1 and g2, of a rank that is alone; with a frozen variance in the second one.
+template <class Exec>
+std::vector<float> momentum_of(const std::string& name, const std::vector<float>& g1, const std::vector<float>& g2) {
+  TensorTable tensors;
+  tensors.add("weight", {g1.size()}, true);
+  config::Input input = make_input(name);
+  input.warmup.steps = {"", 1};
+  const Communicator self(MPI_COMM_SELF);
+  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, self);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, 0, 1});
+  const Vector<Exec, float> x = test::to_device<Exec>(g1);
+  PhaseTimes times;
+  algorithm->step(Exec(), x, test::to_device<Exec>(g1), {1, 0.01, 1.0}, times);
+  algorithm->step(Exec(), x, test::to_device<Exec>(g2), {2, 0.01, 1.0}, times);
+  return Vectors<Exec>().of(*algorithm).at("momentum");
+}
+
+// Where a step takes its old momentum from messages, the compressor makes the new one: after a restart it is one of these.
+// So each operation rounds in all of them (unit.compress_test, moving_average_equals_reference).
+TYPED_TEST(Optim, momentum_rounds_each_operation) {
+  const std::vector<float> g1 = test::random_values(5000, 60), g2 = test::random_values(5000, 61);
+  const float beta1 = 0.9f, one_minus_beta1 = 0.1f;
+  std::vector<float> expected;
+  std::size_t shown = 0;
+  for (std::size_t i = 0; i < g1.size(); ++i) {
+    const float m1 = test::rounded_sum_of_products(beta1, 0, one_minus_beta1, g1[i]);
+    expected.push_back(test::rounded_sum_of_products(beta1, m1, one_minus_beta1, g2[i]));
+    shown += test::fusing_shows(beta1, m1, one_minus_beta1, g2[i]);
+  }
+  ASSERT_GT(shown, g1.size() / 100);
+  for (const char* name : {"adam", "onebit_adam_32bit", "momentum_sgd", "local_momentum_sgd"})
+    EXPECT_TRUE(test::same_bits(momentum_of<TypeParam>(name, g1, g2), expected)) << name;
+}
+
+/// A file of this rank with a variance, and what an earlier run says about it. It is removed with this object.
+class EarlierRun {
+public:
+  explicit EarlierRun(const std::vector<float>& variance)
+      : m_path(std::filesystem::temp_directory_path() / ("onebit_optim_test_" + std::to_string(::getpid()) + ".h5")),
+        m_alone(MPI_COMM_SELF),
+        m_writer(std::make_unique<ArrayWriter>(m_alone, m_path.string())) {
+    m_writer->dataset("variance", ArrayWriter::Type::real32, {variance.size()});
+    m_writer->write({0}, {variance.size()}, variance.data());
+  }
+  ~EarlierRun() { std::filesystem::remove(m_path); }
+  EarlierRun(const EarlierRun&) = delete;
+  EarlierRun& operator=(const EarlierRun&) = delete;
+
+  void number(const std::string& name, double value) {
+    m_writer->dataset(name, ArrayWriter::Type::real64, {1});
+    m_writer->write({0}, {1}, &value);
+  }
+  void input(const config::Input& input) { m_writer->text("input", config::resolved(input)); }
+  /// Completes the file and returns its path.
+  std::string finish() {
+    m_writer->close();
+    return m_path.string();
+  }
+
+private:
+  std::filesystem::path m_path;
+  Communicator m_alone;
+  std::unique_ptr<ArrayWriter> m_writer;
+};
+
+std::vector<float> earlier_variance(const TensorTable& tensors) {
   std::vector<float> variance;
   for (std::size_t i = 0; i < tensors.size(); ++i) variance.push_back(0.01f * static_cast<float>(1 + i % 7));
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() /
-      ("onebit_optim_test_" + std::to_string(::getpid()) + "_" + std::to_string(world.rank()) + ".h5");
-  {
-    const Communicator alone(MPI_COMM_SELF);
-    ArrayWriter writer(alone, file.string());
-    writer.dataset("variance", ArrayWriter::Type::real32, {variance.size()});
-    writer.write({0}, {variance.size()}, variance.data());
-    writer.close();
-  }
+  return variance;
+}
+
+TYPED_TEST(Optim, onebit_adam_starts_from_the_variance_of_a_file) {
+  const TensorTable tensors = make_tensors();
+  const std::vector<float> variance = earlier_variance(tensors);
+  EarlierRun file(variance);
+  const std::string path = file.finish();
   for (const char* name : {"onebit_adam", "onebit_adam_32bit"})
     for (const int t_w : {0, 5}) {
       config::Input input = make_input(name);
-      input.warmup.from = file.string();
+      input.warmup.from = path;
       input.warmup.steps = {"", t_w};
       compare<TypeParam>(input, tensors, Values(variance.begin(), variance.end()));
     }
-  std::filesystem::remove(file);
+}
+
+TYPED_TEST(Optim, a_variance_of_a_file_is_corrected_for_the_steps_it_is_of) {
+  constexpr double unknown = std::numeric_limits<double>::infinity();
+  const TensorTable tensors = make_tensors();
+  const std::vector<float> variance = earlier_variance(tensors);
+  const struct {
+    std::vector<std::pair<const char*, double>> numbers;
+    double beta2;  ///< of the earlier run
+    bool says_input;
+    double steps;  ///< that the variance is of
+  } cases[] = {
+      {{{"step", 30}}, 0.99, true, 30},
+      {{{"step", 30}, {"state/frozen", 0}, {"state/frozen_at", 0}}, 0.99, true, 30},
+      {{{"step", 30}, {"state/frozen", 1}, {"state/frozen_at", 12}}, 0.99, true, 12},
+      {{{"step", 30}, {"state/frozen", 1}, {"state/frozen_at", 12}, {"state/earlier_steps", 8}}, 0.99, true, 20},
+      {{{"step", 30}, {"state/frozen", 1}, {"state/frozen_at", 0}, {"state/earlier_steps", 8}}, 0.99, true, 8},
+      {{{"step", 30}, {"state/earlier_steps", unknown}}, 0.99, true, unknown},
+      {{{"step", 30}, {"state/variance_updates", 9}}, 0.99, true, 9},
+      {{{"step", 10}}, 0.9, true, 10 * std::log(0.9) / std::log(0.99)},
+      {{{"step", 30}}, 0.99, false, unknown},
+      {{}, 0.99, true, unknown},
+  };
+  for (const auto& one : cases) {
+    EarlierRun file(variance);
+    for (const auto& [name, value] : one.numbers) file.number(name, value);
+    config::Input earlier = make_input("adam");
+    earlier.optimizer.beta2 = one.beta2;
+    if (one.says_input) file.input(earlier);
+    const std::string path = file.finish();
+    for (const auto& [name, t_w] : {std::make_pair("adam", 5), {"onebit_adam", 0}, {"onebit_adam_32bit", 5}}) {
+      config::Input input = make_input(name);
+      input.optimizer.bias_correction = true;
+      input.warmup.from = path;
+      input.warmup.steps = {"", t_w};
+      compare<TypeParam>(input, tensors, Values(variance.begin(), variance.end()), one.steps);
+    }
+  }
 }
 
 TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "../support.hpp"
+#include "base/activity.hpp"
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
 #include "comm/overlapped_average.hpp"
@@ -130,6 +133,37 @@ public:
 private:
   int m_calls = 0;
 };
+
+/// A transport whose messages take a while: two messages a bucket, which the thread waits for one after the other.
+class Slow : public Failing {
+public:
+  explicit Slow(const Communicator& communicator) : Failing(communicator) {}
+  void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
+    for (int message = 0; message < 2; ++message) {
+      const Activity activity("OneBit::test::message", waits_for_ranks);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+};
+
+/// While a rank waits for its buckets, the watchdog must see that they come in: on slow links a sound average takes
+/// longer than run.watchdog_seconds.
+TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
+  const std::size_t buckets = 5;
+  const Vector<TypeParam, float> values("OneBit::test::values", buckets * piece_length);
+  const Communicator world;
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow>(world), 2, values.extent(0), piece_bytes);
+  overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+  PhaseTimes times;
+  Activity::watch(true);
+  const std::uint64_t before = Activity::seen().changes;
+  overlapped.final_from(0);
+  const std::uint64_t handed_over = Activity::seen().changes;
+  overlapped.wait(times);
+  const std::uint64_t own = 2;  // `wait` is an activity, which begins and ends
+  EXPECT_GE(Activity::seen().changes, handed_over + own + 2 * buckets - 1) << "handed over in " << handed_over - before;
+  Activity::watch(false);
+}
 
 TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);

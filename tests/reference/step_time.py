@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Times training steps of the same transformers in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
 
-Usage: step_time.py MODEL [--steps N] [--dropout P] [--precision fp32|bf16] [--optimizer adam|none] [--compile]
-(OMP_NUM_THREADS threads; needs torch, which is no part of the set-up)
+Usage: step_time.py MODEL [--mode eager|compile] [--precision fp32|bf16] [--dropout P] [--batch B] [--steps N]
+                    [--warm-up N] [--device cpu|cuda]
+(OMP_NUM_THREADS threads; needs torch, which is no part of the set-up: 1.13 and later, 2 and later for `compile`)
 
 BERT is the post-LayerNorm encoder with a masked-LM head on 15 % of the positions and a tied output; GPT the
-pre-LayerNorm decoder that predicts every position. Attention is `scaled_dot_product_attention`. bf16 is autocast, the
-parameters stay in float32. Prints each step's milliseconds and their median, the first five steps left out.
+pre-LayerNorm decoder that predicts every position. Attention is `scaled_dot_product_attention` and Adam is fused where
+this PyTorch has them; else attention is written out and Adam goes over lists of tensors (`foreach`). `compile` compiles
+a layer, the embedding and the head, each once for all of its uses. bf16 is autocast, the parameters stay in float32.
+Prints each step's milliseconds and their median, the first ones (--warm-up) left out.
 """
 
 import argparse
+import math
 import os
 import statistics
 import time
@@ -17,13 +21,34 @@ import time
 import torch
 import torch.nn.functional as F
 
-#          architecture, layers, hidden, heads, tokens, positions, vocabulary, batch
-MODELS = {
-    "bert_small": ("bert", 4, 256, 4, 128, 512, 8192, 16),
-    "bert_base": ("bert", 12, 768, 12, 128, 512, 30522, 8),
-    "gpt_char": ("gpt", 4, 128, 4, 64, 64, 65, 12),
-    "gpt2": ("gpt", 12, 768, 12, 64, 1024, 50257, 4),
-}
+from step_models import MODELS, predicted_tokens
+
+
+def attention_written_out(q, k, v, dropout_p, is_causal):
+    """`F.scaled_dot_product_attention` for PyTorch before 2.0."""
+    scores = q @ (k * (1 / math.sqrt(k.shape[-1]))).transpose(2, 3)
+    if is_causal:
+        tokens = q.shape[2]
+        scores = scores + torch.full((tokens, tokens), -math.inf, dtype=q.dtype, device=q.device).triu_(1)
+    return F.dropout(torch.softmax(scores, 3), dropout_p) @ v
+
+
+attend = getattr(F, "scaled_dot_product_attention", attention_written_out)
+
+
+def adam(parameters):
+    parameters = list(parameters)
+    try:
+        return torch.optim.Adam(parameters, lr=1e-4, fused=True)
+    except (RuntimeError, TypeError):  # no fused Adam for this device
+        return torch.optim.Adam(parameters, lr=1e-4, foreach=True)
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """PyTorch 1.13's refuses a bfloat16 input beside float32 weights on a CPU: there it is computed in float32."""
+
+    def forward(self, x):
+        return super().forward(x.float() if torch.__version__.startswith("1.") else x)
 
 
 class Layer(torch.nn.Module):
@@ -31,14 +56,14 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.qkv = torch.nn.Linear(hidden, 3 * hidden)
         self.output = torch.nn.Linear(hidden, hidden)
-        self.norm1, self.norm2 = torch.nn.LayerNorm(hidden), torch.nn.LayerNorm(hidden)
+        self.norm1, self.norm2 = LayerNorm(hidden), LayerNorm(hidden)
         self.up, self.down = torch.nn.Linear(hidden, 4 * hidden), torch.nn.Linear(4 * hidden, hidden)
         self.heads, self.bert, self.dropout = heads, bert, dropout
 
     def attention(self, h):
         batch, tokens, hidden = h.shape
         q, k, v = (z.view(batch, tokens, self.heads, -1).transpose(1, 2) for z in self.qkv(h).split(hidden, 2))
-        a = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=not self.bert)
+        a = attend(q, k, v, dropout_p=self.dropout, is_causal=not self.bert)
         return F.dropout(self.output(a.transpose(1, 2).reshape(h.shape)), self.dropout)
 
     def feed_forward(self, h):
@@ -57,64 +82,81 @@ class Transformer(torch.nn.Module):
         super().__init__()
         self.bert = architecture == "bert"
         self.word, self.position = torch.nn.Embedding(vocabulary, hidden), torch.nn.Embedding(positions, hidden)
-        self.norm = torch.nn.LayerNorm(hidden)
+        self.norm = LayerNorm(hidden)
         self.layers = torch.nn.ModuleList(Layer(hidden, heads, self.bert, dropout) for _ in range(layers))
         if self.bert:
-            self.transform, self.head_norm = torch.nn.Linear(hidden, hidden), torch.nn.LayerNorm(hidden)
+            self.transform, self.head_norm = torch.nn.Linear(hidden, hidden), LayerNorm(hidden)
             self.bias = torch.nn.Parameter(torch.zeros(vocabulary))
         for embedding in (self.word, self.position):
             torch.nn.init.normal_(embedding.weight, std=0.02)
         self.dropout = dropout
 
-    def forward(self, tokens, predicted, labels):
+    def embed(self, tokens):
         h = self.word(tokens) + self.position.weight[: tokens.shape[1]]
-        h = F.dropout(self.norm(h) if self.bert else h, self.dropout)
-        for layer in self.layers:
-            h = layer(h)
+        return F.dropout(self.norm(h) if self.bert else h, self.dropout)
+
+    def loss(self, h, predicted, labels):
         h = h.reshape(-1, h.shape[-1])
         if self.bert:
             h = self.head_norm(F.gelu(self.transform(h[predicted]), approximate="tanh"))
             return F.cross_entropy(F.linear(h, self.word.weight, self.bias), labels)
         return F.cross_entropy(F.linear(self.norm(h), self.word.weight), labels)
 
+    def forward(self, tokens, predicted, labels):
+        h = self.embed(tokens)
+        for layer in self.layers:
+            h = layer(h)
+        return self.loss(h, predicted, labels)
+
+    def compile(self):
+        self.embed, self.loss = torch.compile(self.embed), torch.compile(self.loss)
+        for layer in self.layers:
+            layer.compile()
+
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--batch", type=int, help="samples of a step instead of the model's")
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--warm-up", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
-    architecture, layers, hidden, heads, tokens, positions, vocabulary, batch = MODELS[arguments.model]
+    shape = MODELS[arguments.model]
+    if arguments.batch:
+        shape = shape._replace(batch=arguments.batch)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    torch.set_flush_denormal(True)
     torch.manual_seed(1)
     device = arguments.device
-    model = Transformer(architecture, layers, hidden, heads, positions, vocabulary, arguments.dropout).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
-    inputs = torch.randint(vocabulary, (batch, tokens), device=device)
-    masked = int(0.15 * tokens)
-    predicted = torch.cat([sample * tokens + torch.randperm(tokens)[:masked] for sample in range(batch)]).to(device)
-    labels = torch.randint(vocabulary, (len(predicted) if architecture == "bert" else batch * tokens,), device=device)
-    step_loss = torch.compile(model) if arguments.compile else model
+    model = Transformer(shape.architecture, shape.layers, shape.hidden, shape.heads, shape.positions, shape.vocabulary,
+                        arguments.dropout).to(device)
+    optimizer = adam(model.parameters())
+    inputs = torch.randint(shape.vocabulary, (shape.batch, shape.tokens), device=device)
+    count = predicted_tokens(shape)
+    positions = [sample * shape.tokens + torch.randperm(shape.tokens)[:count // shape.batch] for sample in range(shape.batch)]
+    predicted = torch.cat(positions).to(device)
+    labels = torch.randint(shape.vocabulary, (count,), device=device)
+    if arguments.mode == "compile":
+        model.compile()
     times = []
-    for _ in range(arguments.steps + 5):
+    for _ in range(arguments.warm_up + arguments.steps):
         begin = time.perf_counter()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=arguments.precision == "bf16"):
-            loss = step_loss(inputs, predicted, labels)
+            loss = model(inputs, predicted, labels)
         loss.backward()
         optimizer.step()
         if device != "cpu":
             torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - begin))
-    times = times[5:]
+    times = times[arguments.warm_up:]
     print(" ".join(f"{t:.1f}" for t in times))
-    print(
-        f"torch {torch.__version__}, {arguments.model}, {arguments.precision}, {torch.get_num_threads()} threads, "
-        f"median {statistics.median(times):.1f} ms"
-    )
+    print(f"torch {torch.__version__}, {arguments.model}, {arguments.mode}, {arguments.precision}, "
+          f"{torch.get_num_threads()} threads, median {statistics.median(times):.1f} ms")
 
 
 if __name__ == "__main__":

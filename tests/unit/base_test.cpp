@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "../support.hpp"
 #include "base/activity.hpp"
@@ -62,6 +67,34 @@ std::pair<std::vector<double>, std::vector<int>> sums_of_pieces(const std::vecto
       });
   fence(exec, "OneBit::test::piece_sums");
   return {test::to_host(sums), test::to_host(calls)};
+}
+
+/// How the two modes of subnormals.hpp show: a product of normal numbers that is subnormal, and one of a subnormal number
+/// that is normal. Both are 0. The caller hides the factors from the compiler.
+struct SubnormalProducts {
+  float result, operand;
+};
+constexpr float small_factor = 1e-20f, subnormal_factor = 1e-40f, large_factor = 1e30f;
+
+/// Of the calling thread.
+SubnormalProducts subnormal_products() {
+  volatile float small = small_factor, subnormal = subnormal_factor, large = large_factor;
+  return {small * small, subnormal * large};
+}
+
+/// Of a backend: element i ← factors(0) factors(0), element `length` + i ← factors(1) factors(2).
+template <class Exec>
+std::vector<float> subnormal_products(std::size_t length) {
+  const Exec exec;
+  const Vector<Exec, float> factors = test::to_device<Exec>(std::vector{small_factor, subnormal_factor, large_factor});
+  const auto products = make_uninitialized<Exec, float>("OneBit::test::products", 2 * length);
+  for_each(
+      exec, "OneBit::test::subnormal_products", length, KOKKOS_LAMBDA(std::size_t i) {
+        products(i) = factors(0) * factors(0);
+        products(length + i) = factors(1) * factors(2);
+      });
+  fence(exec, "OneBit::test::subnormal_products");
+  return test::to_host(products);
 }
 
 template <class Exec, class Term>
@@ -210,6 +243,12 @@ TYPED_TEST(Parallel, bits_do_not_depend_on_threads) {
   }
 }
 
+// A static schedule gives each thread some of the pieces.
+TYPED_TEST(Parallel, subnormal_numbers_count_as_zero) {
+  const std::size_t length = 8 * piece_length * (is_host<TypeParam> ? concurrency(TypeParam()) : 1);
+  EXPECT_EQ(subnormal_products<TypeParam>(length), std::vector<float>(2 * length));
+}
+
 TYPED_TEST(Parallel, philox_gives_the_same_words_on_every_backend) {
   constexpr std::uint64_t key = 0x123456789abcdef0u;
   std::vector<std::uint32_t> expected;
@@ -219,6 +258,24 @@ TYPED_TEST(Parallel, philox_gives_the_same_words_on_every_backend) {
 }
 
 // Known answers of Random123 1.14 (kat_vectors, philox4x32 10).
+TEST(Subnormals, count_as_zero_in_every_thread) {
+  const auto expect_zero = [](const SubnormalProducts& products, const std::string& thread) {
+    EXPECT_EQ(products.result, 0) << thread;
+    EXPECT_EQ(products.operand, 0) << thread;
+  };
+  expect_zero(subnormal_products(), "the main thread");
+  SubnormalProducts products{1, 1};
+  std::thread([&] { products = subnormal_products(); }).join();
+  expect_zero(products, "a std::thread");
+  expect_zero(std::async(std::launch::async, [] { return subnormal_products(); }).get(), "a task of std::async");
+#ifdef KOKKOS_ENABLE_OPENMP
+  std::vector<SubnormalProducts> of_threads(omp_get_max_threads(), {1, 1});
+#pragma omp parallel
+  of_threads[omp_get_thread_num()] = subnormal_products();
+  for (std::size_t i = 0; i < of_threads.size(); ++i) expect_zero(of_threads[i], "OpenMP thread " + std::to_string(i));
+#endif
+}
+
 TEST(Random, philox_known_answers) {
   const auto words = [](std::uint64_t key, std::uint64_t low, std::uint64_t high) {
     const Philox4 drawn = philox(key, low, high);
@@ -389,6 +446,22 @@ TEST(Activity, names_the_innermost_scope_of_the_watched_thread) {
   const std::uint64_t changes = Activity::seen().changes;
   Activity::goes_on();
   EXPECT_EQ(Activity::seen().changes, changes) << "nobody watches";
+}
+
+TEST(Activity, of_a_helping_thread_shows_that_the_watched_one_goes_on) {
+  Activity::watch(true);
+  {
+    const Activity waiting("OneBit::test::waiting", waits_for_ranks);
+    const std::uint64_t changes = Activity::seen().changes;
+    std::thread([] {
+      Activity::help();
+      const Activity part("OneBit::test::part");
+    }).join();
+    EXPECT_GT(Activity::seen().changes, changes);
+    EXPECT_STREQ(Activity::seen().name, "OneBit::test::waiting");
+    EXPECT_TRUE(Activity::seen().waits);
+  }
+  Activity::watch(false);
 }
 
 TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {

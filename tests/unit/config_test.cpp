@@ -348,6 +348,8 @@ TEST(Parse, refuses_with_line_and_column) {
       {"qqqqqqqq:\n  steps: 5\n", "a.yaml:1:1", {"'qqqqqqqq'", "train", "optimizer"}},
       {"# one\n\ntrain:\n  batch: 4\n\n  steps: -1\n", "a.yaml:6:3", {"train.steps", "-1", "≥ 1"}},
       {"train: {steps: 5, batch: 0}\n", "a.yaml:1:19", {"train.batch", "0"}},
+      // MPI counts elements in an int; `bench collective` takes no longer vectors.
+      {"bench: {largest: 2147483648}\n", "a.yaml:1:9", {"bench.largest", "out of range", "give at most 2147483647"}},
       {"run:\n  seed: 1\ntrain:\n    steps: many\n", "a.yaml:4:5", {"train.steps", "'many'", "integer"}},
       {"train:\n  steps: 5\n  batch: 2\n  steps: 6\n", "a.yaml:4:3", {"train.steps", "twice", "a.yaml:2:3"}},
       {"train:\n  steps: 5\nrun:\n  seed: 1\ntrain:\n  batch: 2\n", "a.yaml:5:1", {"train", "twice", "a.yaml:1:1"}},
@@ -437,13 +439,45 @@ TEST(Parse, refuses_wrong_overrides) {
 TEST(Check, takes_defaults_and_ends) {
   EXPECT_EQ(refusal_of_check(minimal, 1), "");
   EXPECT_EQ(refusal_of_check("train: {batch: 24, accumulation: 2}", 4), "");
-  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 5}\nwarmup: {steps: 5}", 1), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 5}\nwarmup: {steps: 4}", 1), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 4}", 1), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 2}", 1), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nwarmup: {at_most: 1}", 1), "") << "the last step is left";
+  for (const char* text : {"train: {steps: 1}", "train: {steps: 1}\nwarmup: {steps: 300}",
+                           "train: {steps: 1}\nschedule: {warmup_steps: 1}\noptimizer: {algorithm: onebit_lamb}"})
+    EXPECT_EQ(refusal_of_check(text, 1), "") << "one step is a trial: " << text;
+  EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\ntrain: {steps: 5}\nschedule: {warmup_steps: 5}", 1), "");
   EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\nwarmup: {steps: 2000}", 1), "") << "adam has no T_w";
   EXPECT_EQ(refusal_of_check("compression: {group: 64}", 1), "");
   EXPECT_EQ(refusal_of_check("model: {sequence: 128}", 1), "");
   EXPECT_EQ(refusal_of_check("workload: {kind: quadratic}\nmodel: {heads: 7, sequence: 4096}", 1), "")
       << "a model that is not used";
   EXPECT_EQ(refusal_of_check("workload: {kind: replay}\nreplay: {file: a.h5}", 1), "");
+  EXPECT_EQ(refusal_of_check("workload: {kind: replay}\nreplay: {file: a.h5}", 3), "") << "replay has no samples";
+}
+
+TEST(LatestFreeze, is_a_share_of_the_run_that_leaves_steps_to_compress) {
+  Input input;
+  const long expected[] = {1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3};
+  for (int steps = 1; steps <= 11; ++steps) {
+    input.train.steps = steps;
+    EXPECT_EQ(latest_freeze(input), expected[steps - 1]) << steps << " steps";
+  }
+  for (int steps = 2; steps <= 3000; ++steps) {
+    input.train.steps = steps;
+    EXPECT_LE(2 * latest_freeze(input), steps) << steps << ": half of the steps and more are compressed";
+  }
+  input.train.steps = 100;
+  input.warmup.at_most = 0.07;  // 0.07 · 100 is a little more than 7
+  EXPECT_EQ(latest_freeze(input), 7);
+  input.warmup.at_most = 1;
+  EXPECT_EQ(latest_freeze(input), 99);
+  input.warmup.at_most = 1e-9;
+  EXPECT_EQ(latest_freeze(input), 1);
+  input.schedule.warmup_steps = 30;
+  EXPECT_EQ(latest_freeze(input), 30);
+  input.warmup.steps = {"", 12};
+  EXPECT_EQ(latest_freeze(input), 12);
 }
 
 TEST(Check, refuses_combinations) {
@@ -456,12 +490,25 @@ TEST(Check, refuses_combinations) {
       {"train:\n  batch: 10\n", 4, "a.yaml:2:3", {"train.batch", "10", "4 ranks", "multiple of 4"}},
       {"train:\n  accumulation: 3\n", 4, "a.yaml (train.batch has its default)", {"multiple of 12"}},
       {"train:\n  batch: 2\n", 4, "a.yaml:2:3", {"train.batch"}},
+      {"workload: {kind: quadratic}\n", 3, "a.yaml (train.batch has its default)", {"3 ranks"}},
       {"train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", 1, "a.yaml:4:3", {"schedule.warmup_steps", "5"}},
       {"train:\n  steps: 5\nwarmup:\n  steps: 6\n", 1, "a.yaml:4:3", {"warmup.steps", "5"}},
+      {"train:\n  steps: 5\nwarmup:\n  steps: 5\n", 1, "a.yaml:4:3", {"lower warmup.steps to less than", "(5)"}},
+      {"train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n",
+       1,
+       "a.yaml:4:3",
+       {"lower schedule.warmup_steps to less than", "(5)", "auto"}},
+      {"warmup:\n  at_most: 0\n", 1, "a.yaml:2:3", {"warmup.at_most", "out of range"}},
+      {"warmup:\n  at_most: 1.1\n", 1, "a.yaml:2:3", {"warmup.at_most", "out of range"}},
       {"optimizer:\n  algorithm: onebit_adam_32bit\nwarmup:\n  steps: 1001\n", 1, "a.yaml:4:3", {"warmup.steps"}},
       {"warmup:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
       {"optimizer:\n  bias_correction: true\n  algorithm: local_sgd\n", 1, "a.yaml:2:3", {"local_sgd", "correction"}},
       {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
+      {"compression:\n  scale_residual_by_lr: true\n  error_feedback: false\n", 1, "a.yaml:2:3", {"no residuals"}},
+      {"compression:\n  scale_residual_by_lr: true\noptimizer:\n  algorithm: zero_one_adam\n",
+       1,
+       "a.yaml:2:3",
+       {"zero_one_adam", "use algorithm onebit_adam"}},
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},

@@ -516,6 +516,23 @@ TYPED_TEST(Layer, rows_are_gathered_and_scattered) {
   EXPECT_EQ(back.array().values, scattered.values);
 }
 
+TYPED_TEST(Layer, rows_of_a_sample_are_averaged) {
+  const int samples = 5, sequence = 7, columns = 37;
+  const auto values = random_array(samples * sequence, columns, 2);
+  const DeviceArray<TypeParam, double> x(values), y(samples, columns), back(samples * sequence, columns);
+  Layers<TypeParam, double>::mean_rows(this->exec, x.matrix(), y.matrix());
+  Layers<TypeParam, double>::mean_rows_backward(this->exec, y.matrix(), back.matrix());
+  Array<double> means(samples, columns), spread(samples * sequence, columns);
+  for (int b = 0; b < samples; ++b)
+    for (int j = 0; j < columns; ++j) {
+      for (int t = 0; t < sequence; ++t) means(b, j) += values(b * sequence + t, j);
+      means(b, j) /= sequence;
+      for (int t = 0; t < sequence; ++t) spread(b * sequence + t, j) = means(b, j) / sequence;
+    }
+  EXPECT_EQ(y.array().values, means.values);
+  EXPECT_EQ(back.array().values, spread.values);
+}
+
 // ---- cross entropy ----
 
 TYPED_TEST(Layer, cross_entropy_equals_reference) {

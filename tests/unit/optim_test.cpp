@@ -104,13 +104,45 @@ TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_rise_of_the_r
   }
 }
 
-TEST(VarianceMonitor, fixed_steps_and_never) {
+TEST(VarianceMonitor, fixed_steps) {
   config::Input input = make_monitored("two_sided", 0);
   input.warmup.steps = {"", 37};
   EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 37);
-  input.warmup.steps = {"auto", 0};
-  EXPECT_EQ(freezes_at(input, [](long t) { return std::pow(1.1, t); }), 0);
-  EXPECT_EQ(freezes_at(input, [](long) { return std::nan(""); }), 0);
+  input.warmup.steps = {"", 501};
+  EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 0);
+}
+
+TEST(VarianceMonitor, freezes_at_the_next_step_where_t_w_was_skipped) {
+  config::Input fixed = make_monitored("two_sided", 0), automatic = fixed;
+  fixed.warmup.steps = {"", 37};
+  automatic.train.steps = 185;  // 20 % are 37
+  const auto growing = [](long t) { return std::pow(1.1, t); };
+  for (const config::Input& input : {fixed, automatic}) {
+    optim::VarianceMonitor monitor(input);
+    for (long step = 1; step <= 36; ++step) EXPECT_FALSE(monitor.record(step, growing(step))) << step;
+    EXPECT_STREQ(monitor.reason(), "");
+    EXPECT_TRUE(monitor.record(39, growing(39)));
+    EXPECT_STREQ(monitor.reason(), input.warmup.steps.word.empty() ? "warmup.steps" : "warmup.at_most");
+  }
+}
+
+TEST(VarianceMonitor, auto_freezes_at_most_at_its_share_of_the_run) {
+  const auto growing = [](long t) { return std::pow(1.1, t); };
+  const auto stable = [](long) { return 1.0; };
+  const auto nan = [](long) { return std::nan(""); };
+  for (const char* criterion : {"paper", "two_sided"}) {
+    config::Input input = make_monitored(criterion, 0);
+    input.train.steps = 400;
+    EXPECT_EQ(freezes_at(input, stable), 11) << "by r_t";
+    EXPECT_EQ(freezes_at(input, nan), 80);
+    input.warmup.at_most = 0.5;
+    EXPECT_EQ(freezes_at(input, nan), 200);
+    input.schedule.warmup_steps = 300;
+    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's rise has ended";
+    input.warmup.steps = {"", 7};
+    EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
+  }
+  EXPECT_EQ(freezes_at(make_monitored("two_sided", 0), growing), 200) << "of 1000 steps";
 }
 
 /// Steps of a run of 10 that average, where those of `skipped` are left out.
@@ -135,6 +167,23 @@ TEST(AveragingSteps, are_every_interval_and_the_last_one) {
 TEST(AveragingSteps, take_the_next_one_for_a_step_that_is_left_out) {
   EXPECT_EQ(averaging_steps(4, {4}), (std::vector<long>{5, 8, 10}));
   EXPECT_EQ(averaging_steps(4, {3, 4, 5, 6, 7, 8}), (std::vector<long>{9, 10}));
+}
+
+// γ_{t−1}/γ_t, where γ_{t−1} is that of the last step that compressed; 1 where there is no quotient.
+TEST(ResidualFactor, is_the_quotient_of_two_learning_rates) {
+  config::Input input;
+  input.compression.scale_residual_by_lr = true;
+  optim::ResidualFactor factor(input);
+  EXPECT_EQ(factor(0.5), 1.0f) << "the first compression has no residual";
+  EXPECT_EQ(factor(0.25), 2.0f);
+  EXPECT_EQ(factor(1.0), 0.25f);
+  EXPECT_EQ(factor(1.0), 1.0f);
+  EXPECT_EQ(factor(0.0), 1.0f) << "the end of a decay";
+  EXPECT_EQ(factor(1.0), 1.0f);
+  EXPECT_EQ(factor(1e-44), 1.0f) << "the quotient is beyond single precision";
+  input.compression.scale_residual_by_lr = false;
+  optim::ResidualFactor unscaled(input);
+  for (const double lr : {0.5, 0.25, 1.0}) EXPECT_EQ(unscaled(lr), 1.0f);
 }
 
 }  // namespace

@@ -1,0 +1,191 @@
+/// \file checkpoint_line.cpp
+/// See checkpoint_line.hpp.
+
+#include "train/checkpoint_line.hpp"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <random>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "base/seal.hpp"
+
+namespace onebit::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The number between `before` and `behind` in a name; −1 for another name.
+long number_in(const std::string& name, const std::string& before, const std::string& behind) {
+  if (name.size() <= before.size() + behind.size() || name.rfind(before, 0) != 0) return -1;
+  const std::string digits = name.substr(before.size(), name.size() - before.size() - behind.size());
+  if (name.substr(before.size() + digits.size()) != behind || digits.size() > 18) return -1;
+  for (const char digit : digits)
+    if (std::isdigit(static_cast<unsigned char>(digit)) == 0) return -1;
+  return std::stol(digits);
+}
+
+std::string name_of(long step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08ld.h5", step);
+  return name;
+}
+
+/// The step in the name of a checkpoint with `behind` at its end; −1 for what no run calls a file.
+long step_in(const std::string& name, const std::string& behind) {
+  const long step = number_in(name, "step_", ".h5" + behind);
+  return step >= 0 && name == name_of(step) + behind ? step : -1;
+}
+
+/// Calls work(path, name) for what is in a directory, if it is there.
+template <class Work>
+void for_each_entry(const fs::path& directory, const Work& work) {
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    work(entry->path(), entry->path().filename().string());
+}
+
+fs::path newest_line(const fs::path& root) {
+  long newest = 1;
+  for_each_entry(root, [&](const fs::path& path, const std::string& name) {
+    const long number = number_in(name, "line_", "");
+    std::error_code error;
+    if (number > newest && name == "line_" + std::to_string(number) && fs::is_directory(path, error)) newest = number;
+  });
+  return newest == 1 ? root : root / ("line_" + std::to_string(newest));
+}
+
+/// Removes what a killed run left half-written.
+void remove_halves(const fs::path& directory) {
+  for_each_entry(directory, [](const fs::path& path, const std::string& name) {
+    std::error_code ignored;
+    if (step_in(name, ".partial") >= 0 || step_in(name, ".partial.reserve") >= 0) fs::remove(path, ignored);
+  });
+}
+
+/// 64 random bits.
+std::string random_id() {
+  std::random_device random;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
+}
+
+/// Whether a file is a whole checkpoint, or may be one.
+bool is_whole(const std::string& path) {
+  try {
+    verify_seal(path);
+  } catch (const InputError&) {
+    return false;
+  } catch (const RunError&) {
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string Line::label() const {
+  if (parent.empty()) return "line " + id;
+  return "line " + id + " from " + parent + " at step " + std::to_string(branched_at);
+}
+
+std::string Line::text() const {
+  if (id.empty()) return "unknown, written by an earlier version";
+  if (parent.empty()) return id + ", from step 1";
+  return id + ", branched from " + (parent == "unknown" ? "one that is unknown" : "line " + parent) + " at step " +
+         std::to_string(branched_at);
+}
+
+Line Line::of(const std::string& path) {
+  const std::string label = read_label(path);
+  char id[17] = "", parent[17] = "";
+  long step = 0;
+  std::sscanf(label.c_str(), "line %16s from %16s at step %18ld", id, parent, &step);
+  const Line line = {id, parent, step};
+  return line.label() == label ? line : Line();
+}
+
+std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& directory) {
+  std::map<long, fs::path, std::greater<>> found;
+  for_each_entry(directory, [&](const fs::path& path, const std::string& name) {
+    const long step = step_in(name, "");
+    if (step >= 0) found.emplace(step, path);
+  });
+  return found;
+}
+
+LineDirectory::LineDirectory(const fs::path& root, std::size_t keep)
+    : m_root(root), m_newest(newest_line(root)), m_keep(keep) {}
+
+void LineDirectory::begin() {
+  m_line = {random_id(), "", 0};
+  take_new_directory_if(!checkpoints_in(m_newest).empty());
+}
+
+void LineDirectory::go_on(const std::string& path, long step, bool is_auto) {
+  const Line before = Line::of(path);
+  const auto checkpoints = checkpoints_in(m_newest);
+  std::error_code error;
+  const bool is_newest = is_auto || (!checkpoints.empty() && fs::equivalent(path, checkpoints.begin()->second, error));
+  if (is_newest && !before.id.empty())
+    m_line = before;
+  else
+    m_line = {random_id(), before.id.empty() ? "unknown" : before.id, step};
+  take_new_directory_if(!is_newest && !checkpoints.empty());
+  // Later ones, which `auto` passed over, are damaged: they are not among those that are kept.
+  if (is_newest)
+    for (const auto& [other, file] : checkpoints)
+      if (other <= step && Line::of(file).id == m_line.id) m_own.emplace(other, file);
+}
+
+/// The directory is the newest line's, or, if that is taken, one that `open` makes.
+void LineDirectory::take_new_directory_if(bool is_taken) {
+  m_directory = is_taken ? fs::path() : m_newest;
+  m_is_open = false;
+}
+
+bool LineDirectory::open() {
+  std::error_code error;
+  if (!m_directory.empty()) {
+    fs::create_directories(m_directory, error);
+    remove_halves(m_directory);
+  } else {
+    const auto theirs = checkpoints_in(m_newest);
+    long number = m_newest == m_root ? 1 : number_in(m_newest.filename().string(), "line_", "");
+    do {  // the next one where another run has just made it
+      m_directory = m_root / ("line_" + std::to_string(++number));
+    } while (!fs::create_directory(m_directory, error) && (!error || error == std::errc::file_exists));
+    if (!error && !theirs.empty())
+      std::printf("checkpoints: another run's stay in %s (%zu, steps %ld to %ld); this run writes into %s\n",
+                  m_newest.c_str(), theirs.size(), theirs.rbegin()->first, theirs.begin()->first, m_directory.c_str());
+  }
+  errno = error ? error.value() : 0;
+  m_is_open = !error && ::access(m_directory.c_str(), W_OK) == 0;
+  return m_is_open;
+}
+
+std::string LineDirectory::path(long step) {
+  if (!m_is_open && !open()) throw unwritable(m_directory.string(), errno);
+  const fs::path place = m_directory / name_of(step);
+  std::error_code error;
+  if (!fs::exists(place, error) || Line::of(place).id == m_line.id || !is_whole(place)) return place.string();
+  m_newest = m_directory;
+  take_new_directory_if(true);
+  return path(step);
+}
+
+void LineDirectory::completed(long step, const std::string& path) {
+  std::error_code ignored;
+  m_own[step] = path;
+  while (m_own.size() > m_keep) {
+    const fs::path oldest = m_own.begin()->second;
+    if (Line::of(oldest).id == m_line.id) fs::remove(oldest, ignored);
+    m_own.erase(m_own.begin());
+  }
+}
+
+}  // namespace onebit::train

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Results that docs/results and README print can be traced: commit, machine, number of runs, and the CSV file they come from.
+
+Usage: results_test.py SOURCE_DIRECTORY [unittest arguments]
+
+README's numbers are computed again from the CSV files under docs/results and must be what is printed, to the last digit
+printed. CLAIMS names the sentence and the computation of each; a sentence that changes changes there too.
+"""
+
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts"), str(ROOT / "scripts/netlab")]
+import experiments  # noqa: E402
+import quickstart_table  # noqa: E402
+import results  # noqa: E402
+import skips  # noqa: E402
+
+RESULTS = ROOT / "docs/results"
+COUNTS = ("runs", "repetitions", "seed", "run")  # columns that say how many runs there are, or number them
+COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git describe --always` names it
+
+
+# --- README's numbers ---------------------------------------------------------
+
+
+def rows_of(path, **wanted):
+    """Rows of a CSV file under docs/results with these values, of the machine of its first row alone."""
+    rows = results.read_csv(RESULTS / path)
+    rows = [row for row in rows if row.get("machine") == rows[0].get("machine")]
+    return [row for row in rows if all(row[column] == str(value) for column, value in wanted.items())]
+
+
+def loss_behind_adam(path):
+    """Mean final loss over the seeds of 1-bit Adam, less Adam's."""
+    adam, onebit_adam = (results.mean(float(row["final_validation_loss"]) for row in rows_of(path, run=run))
+                         for run in ("adam", "onebit_adam"))
+    return onebit_adam - adam
+
+
+def fastest_average(rate, compressed):
+    """The row of figure9.csv at this rate that takes least: the slowest rank's median, as long as without bursts."""
+    rows = rows_of("communication/figure9.csv", rate=rate, parameters=25000000, hosts=4)
+    return experiments.fastest(rows, compressed)
+
+
+def average_gain(rate):
+    return experiments.steady_s(fastest_average(rate, False)) / experiments.steady_s(fastest_average(rate, True))
+
+
+def bytes_gain():
+    dense, compressed = (float(fastest_average("200mbit", side)["wire_bytes"]) for side in (False, True))
+    return dense / compressed
+
+
+def step_ms(model, peer=False):
+    """Median step in fp32, of OneBit or of the fastest PyTorch."""
+    times = {}
+    for row in rows_of("performance/steps.csv", model=model, precision="fp32"):
+        if row["program"].startswith("torch") if peer else row["program"] == "onebit":
+            times.setdefault((row["program"], row["version"], row.get("mode")), []).append(float(row["median_ms"]))
+    return min(map(statistics.median, times.values()))
+
+
+def prediction_errors():
+    return [abs(float(row["predicted_s"]) / float(row["measured_s"]) - 1) for row in rows_of("prediction.csv")]
+
+
+# Pattern of a sentence of README's table of results, with a group for each number that is computed; the numbers, in order.
+CLAIMS = [
+    (r"\*{0,2}([+-][\d.]+)\*{0,2} for a character GPT, \*{0,2}([+-][\d.]+)\*{0,2} for a masked BERT",
+     lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv")]),
+    (r"the compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
+     lambda: [bytes_gain(), bytes_gain() / 2]),
+    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, ([\d.]+) at 1 Gbit/s and "
+     r"([\d.]+) at 3 Gbit/s", lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
+    (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
+     lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
+    (r"a step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
+     lambda: [step_ms("bert_base") / 1e3, step_ms("bert_base", peer=True) / 1e3]),
+    (r"median error ([\d.]+) % over (\d+) averages",
+     lambda: [100 * statistics.median(prediction_errors()), len(prediction_errors())]),
+]
+# "final losses within 0.03 nats" is a bound of the numbers behind it.
+BOUND = r"final losses within ([\d.]+) nats of Adam's"
+
+
+def as_printed(value, text):
+    """The value with the sign and the decimals of the text."""
+    return f"{value:{'+' if text[0] in '+-' else ''}.{len(text.partition('.')[2])}f}"
+
+
+class Readme(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.text = (ROOT / "README.md").read_text(encoding="utf-8")
+        cls.answers = re.search(r"^\| question \| answer \|\n\|[-|]+\|\n((?:\|.*\n)+)", cls.text, re.M)[1]
+
+    def test_numbers_are_those_of_the_csv_files(self):
+        for pattern, compute in CLAIMS:
+            with self.subTest(pattern):
+                found = re.search(pattern, self.answers)
+                self.assertTrue(found, "README's table has no such sentence; remedy: change CLAIMS in this test with it")
+                computed = [as_printed(value, text) for value, text in zip(compute(), found.groups())]
+                self.assertEqual(list(found.groups()), computed)
+
+    def test_bound_holds(self):
+        bound = re.search(BOUND, self.answers)
+        self.assertTrue(bound)
+        for study in ("gpt", "bert"):
+            self.assertLessEqual(abs(loss_behind_adam(f"convergence/{study}_runs.csv")), float(bound[1]))
+
+    def test_every_number_is_computed(self):
+        rest = re.sub(BOUND, "", self.answers)
+        for pattern, _ in CLAIMS:
+            rest = re.sub(pattern, "", rest)
+        rest = re.sub(r"\]\([^)]*\)", "]", rest)  # links
+        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [], "no computation in CLAIMS for these numbers")
+
+    def test_quick_start(self):
+        lines = "\n".join(quickstart_table.table(results.read_csv(RESULTS / "quickstart.csv")))
+        self.assertIn(f"```\n{lines}\n```", self.text)
+
+
+# --- every CSV file -----------------------------------------------------------
+
+
+def provenance_errors(path, is_known):
+    """What the rows of a CSV file lack; `is_known(commit)` says whether the repository has a commit."""
+    rows = results.read_csv(path)
+    columns = rows[0].keys() if rows else []
+    errors = [f"no column {column}" for column in ("git", "machine") if column not in columns]
+    if not any(column in columns for column in COUNTS):
+        errors.append(f"no column {' or '.join(COUNTS)}")
+    if errors:
+        return errors
+    for number, row in enumerate(rows, 2):
+        if not row["machine"].strip():
+            errors.append(f"line {number}: no machine")
+        if not any(re.fullmatch(r"\d+", row.get(column) or "") for column in COUNTS):
+            errors.append(f"line {number}: no number of runs")
+        if "unknown" in (row["git"], row["machine"]) and not (row.get("note") or "").strip():
+            errors.append(f"line {number}: git or machine is unknown, and no note says why")
+        if row["git"] == "unknown":
+            continue
+        if not (commit := COMMIT.fullmatch(row["git"])):
+            errors.append(f"line {number}: git '{row['git']}' is no commit")
+        elif not is_known(commit[1] or commit[0]):
+            errors.append(f"line {number}: this repository has no commit {row['git']} before this one")
+    return errors
+
+
+def git(*arguments):
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+
+
+class Provenance(unittest.TestCase):
+    def test_every_row_says_where_it_comes_from(self):
+        shallow = git("rev-parse", "--is-shallow-repository").stdout.strip()
+        known = {}
+
+        def is_known(commit):
+            if shallow == "false" and commit not in known:
+                known[commit] = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+            return known.get(commit, True)
+
+        paths = sorted(path for path in RESULTS.rglob("*.csv") if path.parent.name != "paper")
+        self.assertGreater(len(paths), 10)
+        for path in paths:
+            with self.subTest(str(path.relative_to(ROOT))):
+                errors = provenance_errors(path, is_known)
+                if errors:
+                    self.fail("\n".join(errors[:5] + [f"and {len(errors) - 5} more"] * (len(errors) > 5)))
+        if shallow != "false":
+            self.skipTest("no git history here: whether the commits of the results exist")
+
+    def test_transcriptions_name_their_source(self):
+        for path in (RESULTS / "paper").glob("*.csv"):
+            self.assertTrue(all(row["source"].strip() for row in results.read_csv(path)), path)
+
+    def test_what_is_wrong_is_seen(self):
+        def errors(text):
+            with tempfile.TemporaryDirectory() as directory:
+                path = pathlib.Path(directory) / "some.csv"
+                path.write_text(text)
+                return provenance_errors(path, lambda commit: commit != "fffffff")
+
+        head = "value,git,machine,runs,note\n"
+        for good in ("1,0123abc,a machine,3,\n", "1,v1.0-12-g0123abc,a machine,1,\n",
+                     "1,unknown,a machine,1,measured before\n"):
+            self.assertEqual(errors(head + good), [], good)
+        for bad, said in (("1,0123abc-dirty,a machine,3,\n", "is no commit"), ("1,,a machine,3,\n", "is no commit"),
+                          ("1,unknown,a machine,3,\n", "no note"), ("1,0123abc,unknown,3,\n", "no note"),
+                          ("1,0123abc,,3,\n", "no machine"),
+                          ("1,0123abc,a machine,,\n", "no number of runs"), ("1,fffffff,a machine,3,\n", "has no commit")):
+            self.assertRegex("\n".join(errors(head + bad)), said)
+        self.assertEqual(len(errors("value\n1\n")), 3)
+
+
+class Pages(unittest.TestCase):
+    def test_a_range_is_printed_only_where_there_is_one(self):
+        for path in sorted(RESULTS.rglob("*.md")):
+            with self.subTest(path.name):
+                alike = re.findall(r"\(([\d.]+) – \1\)", path.read_text(encoding="utf-8"))
+                self.assertEqual(alike, [], "one run, or runs that agree, and a range")
+
+    def test_range(self):
+        self.assertEqual(results.with_range([3, 1, 2]), "2 (1 – 3)")
+        self.assertEqual(results.with_range([2.5]), "2.5")
+        self.assertEqual(results.with_range([2.00001, 2.00002]), "2")
+
+
+if __name__ == "__main__":
+    skips.main(sys.argv[2:])
