@@ -39,10 +39,11 @@ def table(header, rows):
     return results.table(header, rows) + "\n"
 
 
-def by_rate(rows):
+def by_laboratory(rows):
+    """Rows of one rate and one size of the links' token buckets together."""
     groups = collections.OrderedDict()
     for row in rows:
-        groups.setdefault((int(row["parameters"]), row["rate"]), []).append(row)
+        groups.setdefault((row["rate"], int(row["burst_bytes"] or 0)), []).append(row)
     return groups
 
 
@@ -78,13 +79,15 @@ def axes(x_label, y_label):
 
 def figure9(rows, directory):
     """Speed-up of the fastest compressed average over the fastest dense one."""
-    lines, points = [], []
-    for (_, rate), group in by_rate(rows).items():
+    lines, points, drawn = [], [], set()
+    for (rate, burst), group in by_laboratory(rows).items():
         dense, sign = fastest(group, False), fastest(group, True)
         speedup, reduction = steady_s(dense) / steady_s(sign), reduction_vs_16bit(dense, sign)
         ideal = speedup * share_of_line_rate(dense)
-        points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, ideal))
-        lines.append([rate, f"{float(dense['link_bit_per_s']) / 1e6:.1f}",
+        if rate not in drawn:  # the smallest bucket comes first
+            points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, ideal))
+            drawn.add(rate)
+        lines.append([rate, f"{burst / 1024:.0f}", f"{float(dense['link_bit_per_s']) / 1e6:.1f}",
                       dense["collective"], f"{float(dense['p50_s']):.3f}", percent(share_of_line_rate(dense)),
                       sign["collective"], f"{float(sign['p50_s']):.4f}", percent(share_of_line_rate(sign)),
                       f"**{speedup:.1f} ×**", f"{ideal:.1f} ×", f"{2 * reduction:.1f} ×", f"{reduction:.1f} ×",
@@ -100,23 +103,23 @@ def figure9(rows, directory):
     one.set_ylim(0, 38)
     one.legend(frameon=False, loc="lower left")
     figure.savefig(directory / "figure9.png", dpi=150)
-    return table(["rate", "link Mbit/s", "fastest dense", "median s", "line rate", "fastest compressed", "median s",
+    return table(["rate", "burst KiB", "link Mbit/s", "fastest dense", "median s", "line rate", "fastest compressed", "median s",
                   "line rate", "faster", "than a dense average at line rate", "fewer bytes than 32-bit",
                   "fewer bytes than 16-bit", "bursts in the compressed bytes"], lines)
 
 
 def all_collectives(rows):
     return table(
-        ["rate", "average", "repetitions", "median s (range)", "line rate", "compress", "all-to-all", "average",
+        ["rate", "burst KiB", "average", "repetitions", "median s (range)", "line rate", "compress", "all-to-all", "average",
          "all-gather", "decompress"],
-        [[row["rate"], f"`{row['collective']}`", row["runs"], seconds(row), percent(share_of_line_rate(row)),
+        [[row["rate"], f"{int(row['burst_bytes']) / 1024:.0f}", f"`{row['collective']}`", row["runs"], seconds(row), percent(share_of_line_rate(row)),
           *(f"{1e3 * value:.1f}" if "compressed" in row["collective"] else "" for value in
             numbers(row, "compress_s", "all_to_all_s", "average_s", "all_gather_s", "decompress_s"))] for row in rows])
 
 
 def hierarchical(rows):
     lines = []
-    for (_, rate), group in by_rate(rows).items():
+    for (rate, _), group in by_laboratory(rows).items():
         of = {row["collective"]: row for row in group}
         dense = min((of["pairwise_allreduce"], of["hierarchical_allreduce"]), key=steady_s)
         flat, host = of["pairwise_compressed"], of["hierarchical_compressed"]

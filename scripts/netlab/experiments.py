@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 import results  # noqa: E402
-from netlab import run_while_here  # noqa: E402
+from netlab import LEAST_BURST_BYTES, run_while_here  # noqa: E402
 from results import read_csv  # noqa: E402
 
 # BERT-Large, sequence 128, 64 GPUs on Ethernet, batch 16 a GPU, no accumulation (Table 1 of the 1-bit Adam paper):
@@ -77,12 +77,12 @@ def fastest(rows, compressed):
     return min((row for row in rows if ("compressed" in row["collective"]) == compressed), key=steady_s)
 
 
-def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings):
+def bench_collective(onebit, hosts, ranks_per_host, rate, source, settings, least_burst_bytes=LEAST_BURST_BYTES):
     """Rows of collective.csv with the laboratory's columns; settings are `key=value`."""
     with tempfile.TemporaryDirectory(prefix="onebit-experiment.") as scratch:
         links, output = os.path.join(scratch, "links.csv"), os.path.join(scratch, "out")
         command = [sys.executable, str(HERE / "netlab.py"), "--hosts", str(hosts), "--ranks-per-host",
-                   str(ranks_per_host), "--rate", rate, "--links", links, "--", onebit, "bench", "collective", source]
+                   str(ranks_per_host), "--rate", rate, "--least-burst", str(least_burst_bytes), "--links", links, "--", onebit, "bench", "collective", source]
         for setting in [f"run.output={output}", *settings]:
             command += ["--set", setting]
         if run_while_here(command, cwd=ROOT) != 0:

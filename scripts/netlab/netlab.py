@@ -60,10 +60,9 @@ MEASURE_S = 1.0
 # TCP, IP and Ethernet headers take 5 % of the rate of the shaped packets; a token bucket gives a little more at first.
 ACCEPTED = (0.85, 1.10)
 
-# What a link passes at once after it was idle, before its rate holds. A real link has none, so the results take these bytes
-# off. The size matters beyond its bytes: with a smaller bucket the kernel's timer is late more often, while ranks compute on
-# the same cores, and dense and compressed averages change by different amounts (docs/network.md).
-LEAST_BURST_BYTES = 131072
+# A link passes so many bytes at once after it was idle, before its rate holds. A real link has no burst. The smallest
+# bucket that carries the rate is the nearest to it: a larger one hides pauses of the ranks (docs/network.md).
+LEAST_BURST_BYTES = 32768
 TIMER_S = 0.35e-3
 
 
@@ -84,19 +83,19 @@ def bits_per_second(rate):
     return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
 
 
-def burst_of(rate):
+def burst_of(rate, least=LEAST_BURST_BYTES):
     """Bytes of the token bucket of a link with this many bits per second."""
-    return max(LEAST_BURST_BYTES, int(rate / 8 * TIMER_S))
+    return max(least, int(rate / 8 * TIMER_S))
 
 
 class Laboratory:
     """Namespaces `onebit-PID-host0`, … and `onebit-PID-switch`, as long as the `with` block runs."""
 
-    def __init__(self, hosts, rate, queue_ms):
+    def __init__(self, hosts, rate, queue_ms, least_burst_bytes):
         # Switches have buffers of so many bytes, not of so much time: at slow rates the time alone would make a queue
         # shorter than a rank's messages, and TCP would lose packets of every exchange.
         self.hosts, self.rate, self.queue_bytes = hosts, rate, max(2**20, int(rate / 8 * queue_ms / 1000))
-        self.burst_bytes = burst_of(rate)
+        self.burst_bytes = burst_of(rate, least_burst_bytes)
         self.prefix = f"onebit-{os.getpid()}"
         self.made = []
         self.scratch = None
@@ -217,6 +216,8 @@ def main():
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--rate", type=bits_per_second, default="200mbit", help="of each link, in each direction")
     parser.add_argument("--queue-ms", type=float, default=50, help="longest wait of a packet in a link's queue, if that is more than a MiB")
+    parser.add_argument("--least-burst", type=int, default=LEAST_BURST_BYTES, metavar="BYTES",
+                        help="of a link's token bucket; it holds more where the rate needs more")
     parser.add_argument("--links", metavar="FILE.csv", help="where the measured links are written")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
@@ -239,7 +240,7 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     try:
-        with Laboratory(arguments.hosts, arguments.rate, arguments.queue_ms) as laboratory:
+        with Laboratory(arguments.hosts, arguments.rate, arguments.queue_ms, arguments.least_burst) as laboratory:
             links = laboratory.measure()
             if arguments.links:
                 partial = arguments.links + ".partial"
