@@ -34,7 +34,7 @@ DEFAULT_HEADING = "Convergence"
 CURVES = ("samples", "bytes", "variance")  # kinds of figures that are drawn over steps
 # Keys of an input that name files which a run reads.
 FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "replay.file", "checkpoint.initialize_from",
-              "checkpoint.restart", "warmup.from")
+              "checkpoint.restart", "freeze.from")
 
 
 # --- what a result depends on -------------------------------------------------

@@ -269,14 +269,14 @@ inline void adam(SimulatedRanks& all, const std::vector<Values>& g, int t, doubl
 }
 
 inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
-  const long t_w = all.input.warmup.steps.number;
+  const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
 }
 
 inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
-  const long t_w = all.input.warmup.steps.number;
+  const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.average(all.local_momenta(all.clipped(g)));
   for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);

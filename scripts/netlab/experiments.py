@@ -147,4 +147,4 @@ def synthetic(arguments, hosts, rate):
     compute = arguments.compute_scale * BERT_LARGE_COMPUTE_MS * arguments.parameters / BERT_LARGE_PARAMETERS
     return Run(arguments, hosts, rate, "inputs/synthetic_step.yaml", {
         "workload.parameters": arguments.parameters, "workload.compute_time_ms": f"{compute:.6g}",
-        "train.steps": arguments.dense_steps + arguments.compressed_steps, "warmup.steps": arguments.dense_steps})
+        "train.steps": arguments.dense_steps + arguments.compressed_steps, "freeze.step": arguments.dense_steps})

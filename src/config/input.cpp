@@ -325,7 +325,7 @@ const std::vector<std::string>& algorithm_names() {
   return all;
 }
 
-bool has_warmup(const std::string& algorithm) {
+bool freezes(const std::string& algorithm) {
   return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit" || algorithm == "onebit_lamb";
 }
 
@@ -335,9 +335,9 @@ bool scales_residual_by_lr(const std::string& algorithm) {
 }
 
 std::int64_t latest_freeze(const Input& in) {
-  if (in.warmup.steps.word.empty()) return in.warmup.steps.number;
+  if (in.freeze.step.word.empty()) return in.freeze.step.number;
   // The slack keeps a product such as 0.07 · 100 = 7.000000000000001 from counting a step more.
-  const auto share = static_cast<std::int64_t>(std::ceil(in.warmup.at_most * in.train.steps - 1e-6));
+  const auto share = static_cast<std::int64_t>(std::ceil(in.freeze.at_most * in.train.steps - 1e-6));
   const std::int64_t before_last = std::min<std::int64_t>(share, in.train.steps - 1);
   return std::max<std::int64_t>({1, before_last, in.schedule.warmup_steps});
 }
@@ -428,24 +428,24 @@ std::vector<Section> keys(Input& in) {
     key.real("floor", in.schedule.floor, 0, 1, "End of `linear` and `cosine`, as a fraction of the peak.");
   }
   {
-    Declare key(sections, "warmup", "When the variance is frozen and compression begins (T_w).");
-    key.number_or_word("steps", in.warmup.steps, 0, {"auto"},
+    Declare key(sections, "freeze", "When the variance is frozen and compression begins (T_w).");
+    key.number_or_word("step", in.freeze.step, 0, {"auto"},
                        "T_w: the last step of the Adam phase, less than `train.steps`. `auto` freezes at the first "
                        "step, not before the learning rate's rise has ended, at which `criterion` holds, and at the "
                        "latest as `at_most` says.");
-    key.choice("criterion", in.warmup.criterion, {{"two_sided", Criterion::two_sided}, {"paper", Criterion::paper}},
+    key.choice("criterion", in.freeze.criterion, {{"two_sided", Criterion::two_sided}, {"paper", Criterion::paper}},
                "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, "
                "`paper` asks r ≥ threshold, which holds from the start while v still grows from zero.");
-    key.real("threshold", in.warmup.threshold, 0, 1, "How near to 1 the ratio must be.", false);
-    key.real("at_most", in.warmup.at_most, 0, 1,
-             "With `steps: auto`: the variance is frozen at the latest at this share of `train.steps`, rounded up, but "
+    key.real("threshold", in.freeze.threshold, 0, 1, "How near to 1 the ratio must be.", false);
+    key.real("at_most", in.freeze.at_most, 0, 1,
+             "With `step: auto`: the variance is frozen at the latest at this share of `train.steps`, rounded up, but "
              "not before the learning rate's rise has ended, and before the last step. The paper's warm-up is 15 to "
              "20 % of a run.",
              false);
-    key.text("from", in.warmup.from,
+    key.text("from", in.freeze.from,
              "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): its variance "
              "is what "
-             "this run starts with, so `steps` may be 0, no phase of Adam at all. Empty starts at 0.");
+             "this run starts with, so `step` may be 0, no phase of Adam at all. Empty starts at 0.");
   }
   {
     Declare key(sections, "compression", "The compressor of every algorithm that has a compressed allreduce.");
@@ -526,7 +526,7 @@ std::vector<Section> keys(Input& in) {
     key.text(
         "initialize_from", in.checkpoint.initialize_from,
         "Checkpoint of an earlier run: step 1 begins with its parameters, and all else anew (a next phase of training, "
-        "fine-tuning; docs/checkpoint.md says which models fit). `warmup.from` takes its variance too, of the same "
+        "fine-tuning; docs/checkpoint.md says which models fit). `freeze.from` takes its variance too, of the same "
         "model. Empty begins with those of the workload.");
   }
   {
@@ -756,25 +756,25 @@ void check(const Input& in, int ranks) {
     refuse("schedule.warmup_steps", "the learning rate's rise is longer than the run",
            "lower schedule.warmup_steps to at most train.steps (" + std::to_string(in.train.steps) + ")");
   // A run of one step is a trial: nothing could be compressed in it, whatever the warm-up is.
-  if (has_warmup(in.optimizer.algorithm) && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
-    const bool is_auto = !in.warmup.steps.word.empty();
+  if (freezes(in.optimizer.algorithm) && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
+    const bool is_auto = !in.freeze.step.word.empty();
     refuse(
-        is_auto ? "schedule.warmup_steps" : "warmup.steps",
-        is_auto ? "warmup.steps is auto, which freezes the variance when the learning rate's rise has ended: no step "
+        is_auto ? "schedule.warmup_steps" : "freeze.step",
+        is_auto ? "freeze.step is auto, which freezes the variance when the learning rate's rise has ended: no step "
                   "would be compressed"
                 : "the variance would not be frozen before the run's last step: no step would be compressed",
-        std::string("lower ") + (is_auto ? "schedule.warmup_steps" : "warmup.steps") + " to less than train.steps (" +
+        std::string("lower ") + (is_auto ? "schedule.warmup_steps" : "freeze.step") + " to less than train.steps (" +
             std::to_string(in.train.steps) + "), raise train.steps, or use algorithm adam");
   }
   if (in.lamb.min_coefficient > in.lamb.max_coefficient)
     refuse("lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
-  if (in.optimizer.algorithm == "onebit_lamb" && in.warmup.steps.word.empty() && in.warmup.steps.number == 0)
-    refuse("warmup.steps", "1-bit LAMB learns its tensors' learning rates in the warm-up, and there is none",
+  if (in.optimizer.algorithm == "onebit_lamb" && in.freeze.step.word.empty() && in.freeze.step.number == 0)
+    refuse("freeze.step", "1-bit LAMB learns its tensors' learning rates in the warm-up, and there is none",
            "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
-  if (!in.warmup.from.empty() && (in.optimizer.algorithm == "onebit_lamb" ||
-                                  (in.optimizer.algorithm != "adam" && !has_warmup(in.optimizer.algorithm))))
-    refuse("warmup.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
-           "leave out warmup.from, or use algorithm onebit_adam");
+  if (!in.freeze.from.empty() && (in.optimizer.algorithm == "onebit_lamb" ||
+                                  (in.optimizer.algorithm != "adam" && !freezes(in.optimizer.algorithm))))
+    refuse("freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
+           "leave out freeze.from, or use algorithm onebit_adam");
   const bool is_sgd =
       in.optimizer.algorithm.find("sgd") != std::string::npos || in.optimizer.algorithm == "double_squeeze";
   if (is_sgd && in.optimizer.bias_correction)
@@ -877,7 +877,7 @@ std::vector<std::string> differences(Input one, Input other) {
                                          "train.accumulation",
                                          "train.validate_every",
                                          "train.validation_batch",
-                                         "warmup.from",
+                                         "freeze.from",
                                          "data.cache"};
   const auto is_free = [&](const std::string& path) {
     return path != "run.seed" &&

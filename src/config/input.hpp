@@ -78,12 +78,12 @@ struct Input {
     double floor = 0.0;
   } schedule;
   struct {
-    NumberOrWord steps{"auto", 0};
+    NumberOrWord step{"auto", 0};
     Criterion criterion = Criterion::two_sided;
     double threshold = 0.96;
     double at_most = 0.2;
     std::string from;
-  } warmup;
+  } freeze;
   struct {
     Compressor compressor = Compressor::sign;
     Scale scale = Scale::l1;
@@ -267,13 +267,13 @@ std::string documentation();
 
 /// Names of the algorithms that `optimizer.algorithm` allows.
 const std::vector<std::string>& algorithm_names();
-/// True for algorithms whose variance is frozen at T_w, so that the section `warmup` applies.
-bool has_warmup(const std::string& algorithm);
+/// True for algorithms whose variance is frozen at T_w, so that the section `freeze` applies.
+bool freezes(const std::string& algorithm);
 /// True for algorithms whose parameters are linear in what they compress, each step's with the weight γ_t, so that
 /// `compression.scale_residual_by_lr` applies.
 bool scales_residual_by_lr(const std::string& algorithm);
-/// The step at which section `warmup` freezes the variance at the latest, when no step is skipped: T_w, or for `auto`
-/// max(W, min(⌈warmup.at_most · T⌉, T − 1)), at least 1. W is the learning rate's rise and T is `train.steps`.
+/// The step at which section `freeze` freezes the variance at the latest, when no step is skipped: T_w, or for `auto`
+/// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1. W is the learning rate's rise and T is `train.steps`.
 std::int64_t latest_freeze(const Input& input);
 
 /// The word of a value in the input.

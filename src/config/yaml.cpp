@@ -84,6 +84,9 @@ public:
       if (section.name == name) return section;
       known.push_back(section.name);
     }
+    if (name == "warmup")
+      throw InputError(where, "section 'warmup' was renamed",
+                       "name it 'freeze'; its key 'steps' is 'step' there, all others are the same");
     const std::string meant = nearest(name, known);
     throw InputError(where, "unknown section '" + excerpt(name) + "'",
                      meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");

@@ -69,9 +69,9 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_variance("OneBit::optim::variance", setup.tensors.size()),
       m_decays(decay_bits<Exec>(setup.tensors)),
       m_residual_factor(setup.input) {
-  const std::string& from = setup.input.warmup.from;
+  const std::string& from = setup.input.freeze.from;
   if (from.empty()) return;
-  located(setup.input.where("warmup.from"),
+  located(setup.input.where("freeze.from"),
           [&] { m_earlier_steps = read_variance<Exec>(from, m_variance, setup.input.optimizer.beta2); });
 }
 

@@ -37,7 +37,7 @@ public:
 private:
   /// T_w = 0: v is frozen before the first step, at 0, the experiment without a warm-up, or as an earlier run left it.
   bool starts_frozen() const {
-    const config::NumberOrWord& steps = m_setup.input.warmup.steps;
+    const config::NumberOrWord& steps = m_setup.input.freeze.step;
     return m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0;
   }
 
@@ -52,7 +52,7 @@ private:
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
   ResidualFactor m_residual_factor;
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;  ///< over which `warmup.from` had averaged v; infinite where that is not known
+  double m_earlier_steps = 0;  ///< over which `freeze.from` had averaged v; infinite where that is not known
   long m_frozen_at = 0;
   bool m_frozen = false;
 };

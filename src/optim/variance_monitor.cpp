@@ -10,10 +10,10 @@
 namespace onebit::optim {
 
 VarianceMonitor::VarianceMonitor(const config::Input& input)
-    : m_auto(!input.warmup.steps.word.empty()),
+    : m_auto(!input.freeze.step.word.empty()),
       m_latest(config::latest_freeze(input)),
-      m_two_sided(input.warmup.criterion == config::Criterion::two_sided),
-      m_threshold(input.warmup.threshold),
+      m_two_sided(input.freeze.criterion == config::Criterion::two_sided),
+      m_threshold(input.freeze.threshold),
       m_rise(input.schedule.warmup_steps),
       m_delta(std::lround(1.0 / (1.0 - input.optimizer.beta2))),
       m_ratio(std::numeric_limits<double>::quiet_NaN()) {}
@@ -28,7 +28,7 @@ bool VarianceMonitor::record(long step, double variance_l1) {
   if (m_auto && step >= m_rise && stability >= m_threshold)  // false for NaN
     m_reason = "r_t";
   else if (step >= m_latest)
-    m_reason = m_auto ? "warmup.at_most" : "warmup.steps";
+    m_reason = m_auto ? "freeze.at_most" : "freeze.step";
   else
     m_reason = "";
   return *m_reason != '\0';

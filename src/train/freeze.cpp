@@ -11,7 +11,7 @@ namespace onebit::train {
 void announce_freeze(const config::Input& input, const optim::StepState& state) {
   if (input.run.progress_interval_s <= 0) return;
   const std::string& algorithm = input.optimizer.algorithm;
-  const bool begins = config::has_warmup(algorithm) && optim::compresses(algorithm) &&
+  const bool begins = config::freezes(algorithm) && optim::compresses(algorithm) &&
                       input.comm.collective != config::Collective::dense;
   std::printf("variance frozen at step %ld of %d: by %s%s\n", state.frozen_at, input.train.steps, state.frozen_by,
               begins ? "; compression begins" : "");
@@ -21,7 +21,7 @@ void announce_freeze(const config::Input& input, const optim::StepState& state) 
 void warn_without_freeze(const config::Input& input, const optim::StepState& state) {
   const std::string& algorithm = input.optimizer.algorithm;
   const bool is_zero_one = algorithm == "zero_one_adam";
-  if (!is_zero_one && !config::has_warmup(algorithm)) return;
+  if (!is_zero_one && !config::freezes(algorithm)) return;
   const long due = is_zero_one ? input.zero_one.variance_freeze_step : config::latest_freeze(input);
   const bool is_late = state.frozen_at == 0 || (!is_zero_one && state.frozen_at == input.train.steps);
   if (due == 0 || !is_late) return;
@@ -38,8 +38,8 @@ void warn_without_freeze(const config::Input& input, const optim::StepState& sta
           " were skipped, because their gradients were not finite";
     remedy = std::string("lower optimizer.lr, set optimizer.clip, or lower ") +
              (is_zero_one                       ? "zero_one.variance_freeze_step"
-              : input.warmup.steps.word.empty() ? "warmup.steps"
-                                                : "warmup.at_most");
+              : input.freeze.step.word.empty() ? "freeze.step"
+                                                : "freeze.at_most");
   }
   std::printf("warning: the variance was %s: %s\n  remedy: %s\n",
               state.frozen_at == 0 ? "never frozen" : "frozen at the last step", why.c_str(), remedy.c_str());

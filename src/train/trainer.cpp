@@ -168,7 +168,7 @@ Agreement agree(const Communicator& communicator, double loss, double square_nor
       tensor.empty() ? "the loss is not finite" : "the gradient of tensor '" + tensor + "' is not finite";
   throw AgreedError(ExitStatus::failed_run,
                     communicator.broadcast(place + ": " + what, rank) +
-                        "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or warmup.steps, set "
+                        "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or freeze.step, set "
                         "optimizer.clip, or set optimizer.on_nonfinite to skip");
 }
 
@@ -324,7 +324,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
   if (as_before) averaging.reason = "the checkpoint's run did";
   comm::Transport<Exec>* const transport = averaging.transport.get();
   resolved.comm.collective = averaging.collective;
-  if (checkpoints.restarts()) resolved.warmup.from.clear();  // the checkpoint holds the variance
+  if (checkpoints.restarts()) resolved.freeze.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
   std::string initialized;  // with what, in words
   const Communicator bucket_communicator(communicator.get());

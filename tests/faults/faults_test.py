@@ -36,7 +36,7 @@ WORKERS = 3  # most of the time ranks wait for each other
 WATCHDOG_S = 4
 
 KEYS = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps": 40, "train.batch": 6,
-        "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "warmup.steps": 12, "checkpoint.every": 8}
+        "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "freeze.step": 12, "checkpoint.every": 8}
 ENDLESS = {**KEYS, "train.steps": 2**31 - 1, "run.progress_interval_s": 1e-3}
 
 

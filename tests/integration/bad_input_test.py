@@ -159,14 +159,14 @@ value("real_too_small_for_float", "optimizer.epsilon", "1e-60", "single precisio
 value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true or false")
 for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
-                    "warmup.criterion": "two_sided, paper", "compression.scale": "l1, l2",
+                    "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
                     "comm.transport": "auto, host, device, nccl",
                     "workload.kind": "transformer, classification, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
 value("word_case", "optimizer.algorithm", "Adam", "'Adam', which is not one of its values")
-value("number_or_word", "warmup.steps", "soon", "not an integer", "auto or an integer")
+value("number_or_word", "freeze.step", "soon", "not an integer", "auto or an integer")
 value("number_too_small", "compression.group", "31", "out of range")
 value("block_of_48", "compression.group", "48", "32-bit sign words", "multiple of 32", ranks=2)
 value("line_end_in_text", "run.output", '"a\\nb"', "control character", output=None)
@@ -184,12 +184,12 @@ case("heads", "model:\n  hidden: 64\n  heads: 5\n", "input.yaml:3:3", "5 heads d
 case("sequence_and_positions", "model:\n  sequence: 129\n", "input.yaml:2:3", "more than 128 positions", ranks=2)
 case("warmup_longer_than_run", "train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", "input.yaml:4:3",
      "longer than the run")
-case("frozen_after_run", "train:\n  steps: 5\nwarmup:\n  steps: 6\n", "input.yaml:4:3",
-     "not be frozen before the run's last step", "lower warmup.steps to less than train.steps (5)")
-case("frozen_at_last_step", "train:\n  steps: 5\nwarmup:\n  steps: 5\n", "input.yaml:4:3",
+case("frozen_after_run", "train:\n  steps: 5\nfreeze:\n  step: 6\n", "input.yaml:4:3",
+     "not be frozen before the run's last step", "lower freeze.step to less than train.steps (5)")
+case("frozen_at_last_step", "train:\n  steps: 5\nfreeze:\n  step: 5\n", "input.yaml:4:3",
      "not be frozen before the run's last step", ranks=2)
 case("rise_to_last_step", "train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n", "input.yaml:4:3",
-     "warmup.steps is auto", "lower schedule.warmup_steps to less than train.steps (5)")
+     "freeze.step is auto", "lower schedule.warmup_steps to less than train.steps (5)")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
 case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda",
@@ -290,7 +290,7 @@ case("info_of_nothing", None, "none.h5: the file does not exist", command=("chec
      output=None, ranks=2)
 case("verify_of_text", None, "earlier.h5: this is not a checkpoint", command=("checkpoint", "verify", "earlier.h5"),
      output=None, prepare=lambda d: (d / "earlier.h5").write_text("x" * 5000))
-FROM = QUADRATIC + "optimizer: {algorithm: %s}\nwarmup:\n  from: earlier.h5\n"
+FROM = QUADRATIC + "optimizer: {algorithm: %s}\nfreeze:\n  from: earlier.h5\n"
 case("variance_missing", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", ranks=2)
 case("variance_is_text", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", "not an HDF5 file", ranks=3,
      prepare=lambda d: (d / "earlier.h5").write_text("variance " * 100))
@@ -461,7 +461,7 @@ def works(name, text, **options):
 
 
 works("plain", QUADRATIC)
-works("trial_of_one_step", QUADRATIC + "warmup: {steps: 300}\n", arguments=("--set", "train.steps=1"))
+works("trial_of_one_step", QUADRATIC + "freeze: {step: 300}\n", arguments=("--set", "train.steps=1"))
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))
 works("anchor", "workload: {kind: quadratic}\ntrain:\n  steps: &n 6\n  batch: *n\n")

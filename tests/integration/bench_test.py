@@ -231,7 +231,7 @@ class Bench(unittest.TestCase):
 
         (self.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 500)
         steps = 4
-        settings = {"train.steps": steps, "warmup.steps": 2, "schedule.warmup_steps": 1, "train.batch": 2,
+        settings = {"train.steps": steps, "freeze.step": 2, "schedule.warmup_steps": 1, "train.batch": 2,
                     "train.validate_every": 2, "train.validation_batch": 2, "model.layers": 1, "model.hidden": 32,
                     "model.feed_forward": 32, "workload.compute_time_ms": 1,
                     "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
@@ -253,7 +253,7 @@ class Bench(unittest.TestCase):
         train = [PROGRAM, "train", "train.yaml", "--set", f"run.output={output}"]
         (self.directory / "train.yaml").write_text(
             "workload: {kind: quadratic}\nquadratic: {dimension: 100000}\n"
-            "optimizer: {algorithm: onebit_adam, lr: 0.001}\nwarmup: {steps: 10}\n"
+            "optimizer: {algorithm: onebit_adam, lr: 0.001}\nfreeze: {step: 10}\n"
             "train: {steps: 100000000, batch: 6}\ncomm: {exchange: pairwise, collective: hierarchical}\n")
         process = subprocess.Popen([sys.executable, NETLAB, "--hosts", "3", "--ranks-per-host", "2", "--", *train],
                                    cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.PIPE,
@@ -274,7 +274,7 @@ class Bench(unittest.TestCase):
     def test_killed_experiment_leaves_nothing(self):
         before, word = namespaces(), "workload.parameters=20011"
         process = subprocess.Popen([sys.executable, pathlib.Path(NETLAB).parent / "figure5.py", "--onebit", PROGRAM, "--hosts",
-                                    "2", "--parameters", "20011", "--dense-steps", "1000000", "--set", "warmup.steps=1000000"],
+                                    "2", "--parameters", "20011", "--dense-steps", "1000000", "--set", "freeze.step=1000000"],
                                    cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.wait_until(lambda: len(ranks_of(word)) == 2)
         process.kill()

@@ -32,9 +32,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "
 LIMIT_S = 120
 
 QUADRATIC = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps": 40, "train.batch": 8,
-             "train.validate_every": 7, "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "warmup.steps": 15}
+             "train.validate_every": 7, "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "freeze.step": 15}
 GPT = {"train.steps": 24, "train.batch": 8, "train.validate_every": 5, "train.validation_batch": 8,
-       "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.algorithm": "onebit_adam", "warmup.steps": 10,
+       "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.algorithm": "onebit_adam", "freeze.step": 10,
        "run.check_replicas_every": 1, "model.architecture": "gpt", "model.layers": 2, "model.hidden": 32,
        "model.heads": 2, "model.feed_forward": 64, "model.positions": 32, "model.sequence": 32, "model.dropout": 0.1,
        "compression.group": "tensor"}

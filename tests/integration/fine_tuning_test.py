@@ -82,7 +82,7 @@ class FineTuning(unittest.TestCase):
         # is frozen.
         return self.train(name, {**MODEL, "workload.kind": "classification", "train.validate_every": 20,
                                  "optimizer.lr": 1e-2, "optimizer.beta2": 0.99, "optimizer.epsilon": 1e-3,
-                                 "schedule.decay": "linear", "model.sequence": 24, "warmup.steps": 30,
+                                 "schedule.decay": "linear", "model.sequence": 24, "freeze.step": 30,
                                  "compression.group": "tensor",
                                  "data.labelled": self.directory / "train.tsv",
                                  "data.labelled_validation": self.directory / "held_out.tsv", **keys}, **options)
@@ -92,14 +92,14 @@ class FineTuning(unittest.TestCase):
             model = {"model.architecture": architecture}
             first, first_steps, _ = self.train(f"{architecture}_12", {**MODEL, **model, "train.steps": 80,
                                                                       "optimizer.algorithm": "onebit_adam",
-                                                                      "warmup.steps": 40})
+                                                                      "freeze.step": 40})
             self.assertLess(float(first["final_loss"]), 0.95 * float(first_steps[0]["loss"]), "nothing was learned")
 
             # A longer sequence with its own T_w begins where the first one ended, not at the loss of an untrained model.
             checkpoint = self.directory / f"{architecture}_12/parameters.h5"
             longer, steps, _ = self.train(f"{architecture}_24", {
                 **MODEL, **model, "model.sequence": 24, "train.steps": 30, "optimizer.algorithm": "onebit_adam",
-                "warmup.steps": 10, "checkpoint.initialize_from": checkpoint})
+                "freeze.step": 10, "checkpoint.initialize_from": checkpoint})
             self.assertEqual(longer["variance_frozen_at_step"], "10")
             untrained, trained = float(first_steps[0]["loss"]), float(first["final_validation_loss"])
             # Positions 13 to 24 are new to it.
@@ -113,7 +113,7 @@ class FineTuning(unittest.TestCase):
 
             # Both algorithms learn the classes, with the same bits again and the same losses on one rank.
             keys = {**model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5",
-                    "train.steps": 100, "warmup.steps": 50}
+                    "train.steps": 100, "freeze.step": 50}
             for algorithm in ("adam", "onebit_adam"):
                 run, steps, said = self.classify(f"{architecture}_{algorithm}", {**keys, "optimizer.algorithm": algorithm})
                 self.assertIn("begin anew: classifier", said)
@@ -141,8 +141,8 @@ class FineTuning(unittest.TestCase):
         self.assertEqual(len(steps), 60)
 
     def test_checkpoints_of_other_models_are_refused(self):
-        self.classify("model", {"train.steps": 1, "warmup.steps": 1})
-        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1, "warmup.steps": 1}
+        self.classify("model", {"train.steps": 1, "freeze.step": 1})
+        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1, "freeze.step": 1}
         for change, part in (({"model.hidden": 16}, "but this one's is"), ({"model.layers": 2}, "no tensor 'encoder.1."),
                              ({"model.architecture": "gpt"}, "embeddings."), ({"data.tokenizer": "bytes"}, "word.weight")):
             _, _, error = self.classify("other", {**keys, **change}, expected=2)
@@ -152,7 +152,7 @@ class FineTuning(unittest.TestCase):
     def test_papers_phases(self):
         # The inputs of sequence length 128 and 512, with a model of seconds.
         small = {"model.layers": 1, "model.hidden": 16, "model.heads": 2, "model.feed_forward": 32, "train.steps": 2,
-                 "train.batch": 2, "train.accumulation": 1, "train.validation_batch": 2, "warmup.steps": 1,
+                 "train.batch": 2, "train.accumulation": 1, "train.validation_batch": 2, "freeze.step": 1,
                  "schedule.warmup_steps": 0, "data.tokenizer": "bytes", "run.dump_parameters": "parameters.h5"}
         for model in ("base", "large"):
             self.train(f"{model}_128", small, path=INPUTS / f"bert_{model}_seq128.yaml")

@@ -26,7 +26,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive
 COMPARE = str(pathlib.Path(__file__).resolve().parents[2] / "scripts/compare_backends.py")
 INPUT = """train: {batch: 4, steps: 6, validate_every: 0, validation_batch: 4}
 optimizer: {weight_decay: 0.01, bias_correction: true}
-warmup: {steps: 3}
+freeze: {step: 3}
 data: {corpus: [corpus.txt]}
 model: {preset: tiny, sequence: 24, vocabulary: 300}
 bench: {smallest: 100100, largest: 100100, warmup: 0, repetitions: 1}

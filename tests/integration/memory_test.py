@@ -25,7 +25,7 @@ class Memory(unittest.TestCase):
     def run_it(self, ranks, *settings):
         with tempfile.TemporaryDirectory() as scratch:
             (pathlib.Path(scratch) / "input.yaml").write_text(
-                "train: {steps: 3, batch: 2, validate_every: 0, validation_batch: 1}\nwarmup: {steps: 1}\n"
+                "train: {steps: 3, batch: 2, validate_every: 0, validation_batch: 1}\nfreeze: {step: 1}\n"
                 "data: {corpus: [corpus.txt]}\n")
             (pathlib.Path(scratch) / "corpus.txt").write_text("a text to learn, of few characters. " * 1000)
             done = subprocess.run([MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", "input.yaml", "--set",

@@ -25,7 +25,7 @@ INPUT = """
 run: {output: %s}
 train: {steps: 60, batch: 8, validate_every: 20}
 optimizer: {algorithm: onebit_adam, lr: 0.01}
-warmup: {steps: 20}
+freeze: {step: 20}
 workload: {kind: quadratic}
 quadratic: {dimension: 500}
 """

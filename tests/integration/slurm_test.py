@@ -32,7 +32,7 @@ LIMIT_S = 150  # of whatever is waited for
 INPUT = """
 train: {steps: 100, batch: 8, validate_every: 100}
 optimizer: {algorithm: onebit_adam, lr: 0.01}
-warmup: {steps: 50}
+freeze: {step: 50}
 workload: {kind: quadratic}
 quadratic: {dimension: 20000}
 """

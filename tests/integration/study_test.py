@@ -104,7 +104,7 @@ base: input.yaml
 seeds: [1, 2, 3]
 runs:
   state: {label: Adam, set: {optimizer.algorithm: adam, run.dump_parameters: state.h5}}
-  from_state: {set: {optimizer.algorithm: adam, warmup.from: "{state}/state.h5"}}
+  from_state: {set: {optimizer.algorithm: adam, freeze.from: "{state}/state.h5"}}
 """
 
     def setUp(self):

@@ -21,7 +21,7 @@ TINY_GPT = {
     "train.steps": 20, "train.batch": 12, "train.validate_every": 0, "train.validation_batch": 12,
     "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.weight_decay": 0.01, "run.check_replicas_every": 1,
     "model.architecture": "gpt", "model.layers": 2, "model.hidden": 32, "model.heads": 2, "model.feed_forward": 64,
-    "model.positions": 32, "model.sequence": 32, "model.dropout": 0, "warmup.steps": 10, "optimizer.algorithm": "adam",
+    "model.positions": 32, "model.sequence": 32, "model.dropout": 0, "freeze.step": 10, "optimizer.algorithm": "adam",
 }
 TINY_BERT = {**TINY_GPT, "model.architecture": "bert"}
 
@@ -87,12 +87,12 @@ class Training(unittest.TestCase):
                        "optimizer.on_nonfinite": "skip"}
             adam, adam_steps, _ = self.train(skipped, ranks)
             onebit, onebit_steps, _ = self.train(
-                {**skipped, "optimizer.algorithm": "onebit_adam", "warmup.steps": 19}, ranks)
+                {**skipped, "optimizer.algorithm": "onebit_adam", "freeze.step": 19}, ranks)
             self.assertEqual(adam["parameters_hash"], onebit["parameters_hash"])
             self.assertEqual([row["loss"] for row in adam_steps], [row["loss"] for row in onebit_steps])
             self.assertEqual(onebit["variance_frozen_at_step"], "19")
             whole, _, _ = self.train(TINY_BERT, ranks)
-            later, _, _ = self.train({**TINY_BERT, "optimizer.algorithm": "onebit_adam", "warmup.steps": 19}, ranks)
+            later, _, _ = self.train({**TINY_BERT, "optimizer.algorithm": "onebit_adam", "freeze.step": 19}, ranks)
             self.assertNotEqual(whole["parameters_hash"], later["parameters_hash"])
 
     def test_same_bits_again_and_with_other_threads_and_backend(self):
@@ -155,10 +155,10 @@ class Training(unittest.TestCase):
 
     def test_automatic_t_w(self):
         # Δ = 1/(1 − 0.9) = 10 steps: not before step 11, and not before the rise of the learning rate has ended.
-        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam_32bit", "warmup.steps": "auto", "train.steps": 80,
-                "warmup.at_most": 1}
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam_32bit", "freeze.step": "auto", "train.steps": 80,
+                "freeze.at_most": 1}
         for criterion in ("two_sided", "paper"):
-            run, steps, _ = self.train({**keys, "warmup.criterion": criterion, "schedule.warmup_steps": 15})
+            run, steps, _ = self.train({**keys, "freeze.criterion": criterion, "schedule.warmup_steps": 15})
             frozen = int(run["variance_frozen_at_step"])
             self.assertGreaterEqual(frozen, 15)
             ratios = [float(row["variance_ratio"]) if row["variance_ratio"] else None for row in steps]
@@ -174,7 +174,7 @@ class Training(unittest.TestCase):
         t_w, steps = 10, 24
         keys = {"workload.kind": "quadratic", "quadratic.dimension": 1000, "train.steps": steps, "train.batch": 12,
                 "optimizer.lr": 1e-3, "optimizer.beta2": 0.9, "optimizer.epsilon": 0.1, "run.check_replicas_every": 1,
-                "optimizer.on_nonfinite": "skip", "train.validate_every": 0, "warmup.steps": t_w,
+                "optimizer.on_nonfinite": "skip", "train.validate_every": 0, "freeze.step": t_w,
                 # The variance of zero_one_adam is updated in each step up to F.
                 "zero_one.variance_freeze_step": t_w, "zero_one.variance_update_scaler": 1000,
                 "zero_one.local_step_clipper": 1}
@@ -199,7 +199,7 @@ class Training(unittest.TestCase):
                 self.assertIn(f"variance frozen at step {frozen} of {steps}: by ", self.stdout, what)
                 self.assertNotIn("warning: the variance", self.stdout, what)
                 # The same step without a fault's help: as if T_w were what it came to.
-                meant = {**keys, **fault, "warmup.steps": frozen, "zero_one.variance_freeze_step": frozen}
+                meant = {**keys, **fault, "freeze.step": frozen, "zero_one.variance_freeze_step": frozen}
                 self.assertEqual(self.train(meant, ranks)[0]["parameters_hash"], run["parameters_hash"], what)
 
     def test_defaults_compress_most_steps(self):
@@ -208,11 +208,11 @@ class Training(unittest.TestCase):
                  "train.batch": 4, "optimizer.algorithm": "onebit_adam"}
         for criterion in ("two_sided", "paper"):
             for steps in (2, 3, 5, 10, 60):
-                run, rows, _ = self.train({**small, "train.steps": steps, "warmup.criterion": criterion}, 2)
+                run, rows, _ = self.train({**small, "train.steps": steps, "freeze.criterion": criterion}, 2)
                 frozen = -(-steps // 5)
                 self.assertEqual(run["variance_frozen_at_step"], str(frozen))
                 self.assertEqual([row["phase"] for row in rows], ["dense"] * frozen + ["compressed"] * (steps - frozen))
-                self.assertIn(f"variance frozen at step {frozen} of {steps}: by warmup.at_most; compression begins",
+                self.assertIn(f"variance frozen at step {frozen} of {steps}: by freeze.at_most; compression begins",
                               self.stdout)
                 self.assertIn(f"{steps - frozen} of {steps} steps were compressed; reduction of the bytes "
                               f"sent: {float(run['reduction']):.1f} against dense fp32 averages", self.stdout)
@@ -228,21 +228,21 @@ class Training(unittest.TestCase):
         self.assertIn("0 of 1 steps were compressed", self.stdout)
 
     def test_run_without_a_freeze_says_so(self):
-        overflows = {**TINY_GPT, "optimizer.lr": 1e38, "optimizer.on_nonfinite": "skip", "warmup.steps": 10}
-        for algorithm, key in (("onebit_adam", "warmup.steps"), ("zero_one_adam", "zero_one.variance_freeze_step")):
+        overflows = {**TINY_GPT, "optimizer.lr": 1e38, "optimizer.on_nonfinite": "skip", "freeze.step": 10}
+        for algorithm, key in (("onebit_adam", "freeze.step"), ("zero_one_adam", "zero_one.variance_freeze_step")):
             run, _, _ = self.train({**overflows, "optimizer.algorithm": algorithm, key: 10}, 2)
             self.assertEqual(run["variance_frozen_at_step"], "")
             self.assertRegex(self.stdout, "warning: the variance was never frozen: it was due at step 10 of 20, and the "
                                           "steps from there on were skipped")
             self.assertRegex(self.stdout, rf"remedy: .*{key}")
-        self.train({**overflows, "optimizer.algorithm": "onebit_adam", "warmup.steps": "auto"}, 2)
-        self.assertRegex(self.stdout, "(?s)never frozen: it was due at step 4 of 20.*remedy: .*warmup.at_most")
+        self.train({**overflows, "optimizer.algorithm": "onebit_adam", "freeze.step": "auto"}, 2)
+        self.assertRegex(self.stdout, "(?s)never frozen: it was due at step 4 of 20.*remedy: .*freeze.at_most")
         self.train({**TINY_GPT, "optimizer.algorithm": "zero_one_adam"}, 2)
         self.assertIn("never frozen: it is due at step 300, and the run has 20 step(s)", self.stdout)
         # Neither an algorithm that does not freeze nor one that is frozen from the start.
         self.train({**overflows, "optimizer.algorithm": "adam"}, 2)
         self.assertNotIn("never frozen", self.stdout)
-        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "warmup.steps": 0, "optimizer.lr": 1e-9}, 2)
+        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": 0, "optimizer.lr": 1e-9}, 2)
         self.assertNotIn("never frozen", self.stdout)
         # The line of the freeze is progress; one rank sends nothing.
         self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "run.progress_interval_s": 0})
@@ -250,7 +250,7 @@ class Training(unittest.TestCase):
         self.assertIn("10 of 20 steps were compressed; nothing was sent", self.stdout)
 
     def test_restart_keeps_the_freeze_with_another_length(self):
-        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "warmup.steps": "auto", "warmup.at_most": 0.4,
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": "auto", "freeze.at_most": 0.4,
                 "train.steps": 10, "checkpoint.every": 10, "run.dump_parameters": "state.h5"}
         first, _, _ = self.train(keys, 2)
         self.assertEqual(first["variance_frozen_at_step"], "4")
@@ -263,14 +263,14 @@ class Training(unittest.TestCase):
     def test_bias_correction_of_an_earlier_variance(self):
         # The earlier run stays where it begins, so its variance, 1 − β2¹⁰⁰⁰ = 63 % of g², corrects to g².
         keys = {"workload.kind": "quadratic", "quadratic.noise": 0, "train.batch": 12, "train.steps": 12,
-                "train.validate_every": 0, "optimizer.lr": 0.01, "optimizer.beta2": 0.999, "warmup.steps": 5,
+                "train.validate_every": 0, "optimizer.lr": 0.01, "optimizer.beta2": 0.999, "freeze.step": 5,
                 "optimizer.bias_correction": "true"}
         state = self.directory / "corrected.h5"
         self.train({**keys, "optimizer.algorithm": "adam", "optimizer.lr": 1e-9, "train.steps": 1000,
                     "run.dump_parameters": state}, 2)
         for algorithm in ("adam", "onebit_adam_32bit"):
             plain = {**keys, "optimizer.algorithm": algorithm}
-            second = {**plain, "warmup.from": state, "checkpoint.every": 4, "checkpoint.keep": 4}
+            second = {**plain, "freeze.from": state, "checkpoint.every": 4, "checkpoint.keep": 4}
             _, from_zero, _ = self.train(plain, 2)
             whole, rows, _ = self.train(second, 2)
             first, last = float(from_zero[0]["loss"]), float(from_zero[-1]["loss"])
@@ -286,12 +286,12 @@ class Training(unittest.TestCase):
         state = self.directory / "state.h5"
         keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "train.steps": 40}
         _, first, _ = self.train({**keys, "optimizer.algorithm": "adam", "run.dump_parameters": state}, ranks=2)
-        run, from_state, _ = self.train({**keys, "warmup.steps": 0, "warmup.from": state}, ranks=2)
+        run, from_state, _ = self.train({**keys, "freeze.step": 0, "freeze.from": state}, ranks=2)
         self.assertEqual({row["phase"] for row in from_state}, {"compressed"})
         self.assertAlmostEqual(float(from_state[0]["variance_l1"]), float(first[-1]["variance_l1"]),
                                delta=1e-6 * float(first[-1]["variance_l1"]))
         self.assertLess(float(run["final_validation_loss"]), float(first[0]["loss"]) - 0.5)
-        other = {**keys, "model.hidden": 64, "warmup.steps": 0, "warmup.from": state}
+        other = {**keys, "model.hidden": 64, "freeze.step": 0, "freeze.from": state}
         self.assertIn("there is no variance of", self.train(other, ranks=2, expected=2)[2])
 
     def test_nonfinite_gradients(self):
@@ -320,7 +320,7 @@ class Training(unittest.TestCase):
             run, steps, _ = self.train({
                 "workload.kind": "quadratic", "quadratic.dimension": 1000, "quadratic.condition": 10, "train.steps": 400,
                 "train.batch": 4, "optimizer.algorithm": algorithm, "optimizer.lr": 0.02, "schedule.decay": "linear",
-                "warmup.steps": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1}, 4)
+                "freeze.step": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1}, 4)
             self.assertLess(float(run["final_validation_loss"]), 1e-2 * float(steps[0]["loss"]), algorithm)
 
     def test_collective_that_is_measured_is_the_one_that_runs(self):

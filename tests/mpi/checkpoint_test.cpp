@@ -58,7 +58,7 @@ config::Input make_input(const std::string& output, const std::vector<std::strin
       "train: {steps: 24, batch: 12, validate_every: 4}\n"
       "optimizer: {lr: 0.01, beta2: 0.8, epsilon: 0.1, weight_decay: 0.01, local_steps: 3}\n"
       "schedule: {warmup_steps: 4, decay: cosine, floor: 0.1}\n"
-      "warmup: {steps: 8}\n"
+      "freeze: {step: 8}\n"
       "zero_one: {variance_freeze_step: 8, variance_update_scaler: 2, local_step_scaler: 4, local_step_clipper: 4}\n"
       "compression: {group: 64}\n"
       "run: {progress_interval_s: 0, check_replicas_every: 1}\n";
@@ -455,7 +455,7 @@ TEST(Checkpoint, another_input_is_refused_by_the_names_of_its_keys) {
   const std::string message = message_of({"optimizer.lr=0.5", "run.seed=3", "quadratic.noise=0.25"});
   for (const char* part : {"optimizer.lr (0.01, 0.5)", "run.seed (1, 3)", "quadratic.noise (0.5, 0.25)", "remedy:"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
-  for (const char* key : {"optimizer.algorithm=adam", "compression.group=128", "warmup.steps=9", "train.batch=24"})
+  for (const char* key : {"optimizer.algorithm=adam", "compression.group=128", "freeze.step=9", "train.batch=24"})
     EXPECT_NE(message_of({key}).find(std::string(key).substr(0, std::string(key).find('='))), std::string::npos) << key;
   EXPECT_NE(message_of({"train.steps=19"}).find("train.steps"), std::string::npos);
   EXPECT_EQ(message_of({"train.steps=30", "comm.exchange=pairwise", "train.validate_every=3", "run.backend=serial"}),
@@ -472,8 +472,8 @@ TEST(Checkpoint, a_next_phase_starts_from_parameters_and_variance) {
   const std::string output = scratch / "first", checkpoint = output + checkpoint_of(24);
   train::train(Exec(), make_input(output, {"optimizer.algorithm=adam", "checkpoint.every=24"}), world);
   train::train(Exec(),
-               make_input(scratch / "second", {"checkpoint.initialize_from=" + checkpoint, "warmup.from=" + checkpoint,
-                                               "warmup.steps=2", "train.batch=24", "run.seed=9"}),
+               make_input(scratch / "second", {"checkpoint.initialize_from=" + checkpoint, "freeze.from=" + checkpoint,
+                                               "freeze.step=2", "train.batch=24", "run.seed=9"}),
                world);
   const std::vector<Columns> first = rows(output + "/steps.csv"), second = rows(scratch / "second/steps.csv");
   EXPECT_EQ(second.front().at("loss"), first.back().at("validation_loss")) << "the parameters";

@@ -46,7 +46,7 @@ config::Input make_input(const std::string& algorithm) {
   input.optimizer.beta2 = 0.99;
   input.optimizer.variance_bits = 4;
   input.train.steps = steps;
-  input.warmup.steps = {"", 20};
+  input.freeze.step = {"", 20};
   return input;
 }
 
@@ -207,7 +207,7 @@ std::vector<float> momentum_of(const std::string& name, const std::vector<float>
   TensorTable tensors;
   tensors.add("weight", {g1.size()}, true);
   config::Input input = make_input(name);
-  input.warmup.steps = {"", 1};
+  input.freeze.step = {"", 1};
   const Communicator self(MPI_COMM_SELF);
   const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, self);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, 0, 1});
@@ -280,8 +280,8 @@ TYPED_TEST(Optim, onebit_adam_starts_from_the_variance_of_a_file) {
   for (const char* name : {"onebit_adam", "onebit_adam_32bit"})
     for (const int t_w : {0, 5}) {
       config::Input input = make_input(name);
-      input.warmup.from = path;
-      input.warmup.steps = {"", t_w};
+      input.freeze.from = path;
+      input.freeze.step = {"", t_w};
       compare<TypeParam>(input, tensors, Values(variance.begin(), variance.end()));
     }
 }
@@ -317,8 +317,8 @@ TYPED_TEST(Optim, a_variance_of_a_file_is_corrected_for_the_steps_it_is_of) {
     for (const auto& [name, t_w] : {std::make_pair("adam", 5), {"onebit_adam", 0}, {"onebit_adam_32bit", 5}}) {
       config::Input input = make_input(name);
       input.optimizer.bias_correction = true;
-      input.warmup.from = path;
-      input.warmup.steps = {"", t_w};
+      input.freeze.from = path;
+      input.freeze.step = {"", t_w};
       compare<TypeParam>(input, tensors, Values(variance.begin(), variance.end()), one.steps);
     }
   }

@@ -39,7 +39,7 @@ std::vector<std::string> column(const std::filesystem::path& path, const std::st
 constexpr char models[] =
     "train: {steps: 6, batch: 24, validation_batch: 12}\n"
     "optimizer: {lr: 0.01, beta2: 0.9}\n"
-    "warmup: {steps: 3}\n"
+    "freeze: {step: 3}\n"
     "zero_one: {variance_freeze_step: 3}\n"
     "comm: {exchange: pairwise}\n"
     "model: {layers: 2, hidden: 32, heads: 2, feed_forward: 64, positions: 16, sequence: 16}\n"
@@ -117,7 +117,7 @@ TYPED_TEST(Overlap, every_algorithm_ends_in_the_same_bits) {
     this->expect_the_same(
         {"model.architecture=gpt", std::string("optimizer.algorithm=") + algorithm, "optimizer.clip=1"});
   }
-  this->expect_the_same({"workload.kind=quadratic", "optimizer.algorithm=onebit_adam", "warmup.steps=0"});
+  this->expect_the_same({"workload.kind=quadratic", "optimizer.algorithm=onebit_adam", "freeze.step=0"});
   this->expect_the_same({"model.architecture=gpt", "optimizer.algorithm=onebit_adam", "comm.collective=hierarchical"});
 }
 

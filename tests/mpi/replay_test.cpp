@@ -57,7 +57,7 @@ TYPED_TEST(Replay, every_algorithm_ends_where_its_reference_does) {
                            "train: {steps: 50, batch: 12}\n"
                            "optimizer: {lr: 0.01, beta2: 0.99, weight_decay: 0.05, clip: 1.0, variance_bits: 3}\n"
                            "schedule: {warmup_steps: 5, decay: linear}\n"
-                           "warmup: {steps: 20}\n"
+                           "freeze: {step: 20}\n"
                            "compression: {group: chunk}\n";
   for (const auto& [name, reference_step] : test::references()) {
     SCOPED_TRACE(name);

@@ -207,7 +207,7 @@ Trajectory onebit_lamb_reference(const config::Input& input, const TensorTable& 
   const auto& in = input.optimizer;
   const auto& lamb = input.lamb;
   const std::size_t d = tensors.size();
-  const int t_w = static_cast<int>(input.warmup.steps.number);
+  const int t_w = static_cast<int>(input.freeze.step.number);
   CompressedAverage compressed_average(input, tensors, ranks);
   Values x = initial_parameters(tensors), m(d), v(d), fresh, scale(d, 1.0);
   Values average(tensors.tensors().size()), factor(average.size(), 1.0);
@@ -309,7 +309,7 @@ config::Input make_input(const std::string& algorithm) {
   input.optimizer.lr = 0.01;
   input.optimizer.beta2 = 0.99;
   input.train.steps = steps;
-  input.warmup.steps = {"", 20};
+  input.freeze.step = {"", 20};
   input.zero_one = {20, 4, 8, 4};
   return input;
 }

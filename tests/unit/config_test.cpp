@@ -237,7 +237,7 @@ std::string unmarked(const std::string& text) {
 TEST(Resolved, reads_back_as_the_same_text) {
   const std::string text =
       "run: {output: 'a \"b\" \\ c', seed: 7}\nmodel: {preset: base, layers: 3}\ndata: {corpus: [x, 'y z']}\n"
-      "warmup: {steps: 12}\ncompression: {group: 96, scale: l2}\noptimizer: {lr: 3.0e-4, clip: 0.1}\n";
+      "freeze: {step: 12}\ncompression: {group: 96, scale: l2}\noptimizer: {lr: 3.0e-4, clip: 0.1}\n";
   const std::string first = resolved(parsed(text));
   const std::string second = resolved(parsed(first));
   EXPECT_EQ(unmarked(second), unmarked(first));
@@ -293,7 +293,7 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
                            (key.section == "comm" && key.name != "collective") || key.section == "bench" ||
                            key.section == "predict" || key.section == "faults" || key.path() == "train.steps" ||
                            key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
-                           key.path() == "train.validation_batch" || key.path() == "warmup.from" ||
+                           key.path() == "train.validation_batch" || key.path() == "freeze.from" ||
                            key.path() == "data.cache" || key.path() == "workload.compute_time_ms";
       const std::vector<std::string> found = differences(unchanged, changed);
       EXPECT_EQ(found.empty(), is_free) << key.path();
@@ -307,12 +307,12 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
 }
 
 TEST(Parse, takes_values_from_text_and_overrides) {
-  const Input input = parsed("# comment\ntrain:\n  steps: 5   # five\nwarmup:\n",
-                             {"train.batch=8", "train.batch=16", "run.output=a=b.c", "warmup.steps=auto"});
+  const Input input = parsed("# comment\ntrain:\n  steps: 5   # five\nfreeze:\n",
+                             {"train.batch=8", "train.batch=16", "run.output=a=b.c", "freeze.step=auto"});
   EXPECT_EQ(input.train.steps, 5);
   EXPECT_EQ(input.train.batch, 16) << "the last one holds";
   EXPECT_EQ(input.run.output, "a=b.c");
-  EXPECT_EQ(input.warmup.steps.word, "auto");
+  EXPECT_EQ(input.freeze.step.word, "auto");
   EXPECT_EQ(input.where("train.steps"), "a.yaml:3:3");
   EXPECT_EQ(input.where("train.batch"), "--set train.batch=16");
   EXPECT_EQ(input.where("run.seed").rfind("a.yaml (", 0), 0u);
@@ -359,6 +359,7 @@ TEST(Parse, refuses_with_line_and_column) {
       {"train: 5\n", "a.yaml:1:1", {"'train'", "not a map"}},
       {"train: [1]\n", "a.yaml:1:1", {"'train'", "not a map"}},
       {"run:\n  seed: 1\n? [a]\n: 1\n", "a.yaml:3:3", {"unknown section"}},
+      {"warmup:\n  steps: 3\n", "a.yaml:1:1", {"was renamed", "'freeze'", "'step'"}},
       {"- train\n", "a.yaml:1:1", {"not a map"}},
       {"train\n", "a.yaml:1:1", {"not a map"}},
       {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},
@@ -439,15 +440,15 @@ TEST(Parse, refuses_wrong_overrides) {
 TEST(Check, takes_defaults_and_ends) {
   EXPECT_EQ(refusal_of_check(minimal, 1), "");
   EXPECT_EQ(refusal_of_check("train: {batch: 24, accumulation: 2}", 4), "");
-  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 5}\nwarmup: {steps: 4}", 1), "");
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 5}\nfreeze: {step: 4}", 1), "");
   EXPECT_EQ(refusal_of_check("train: {steps: 5}\nschedule: {warmup_steps: 4}", 1), "");
   EXPECT_EQ(refusal_of_check("train: {steps: 2}", 1), "");
-  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nwarmup: {at_most: 1}", 1), "") << "the last step is left";
-  for (const char* text : {"train: {steps: 1}", "train: {steps: 1}\nwarmup: {steps: 300}",
+  EXPECT_EQ(refusal_of_check("train: {steps: 5}\nfreeze: {at_most: 1}", 1), "") << "the last step is left";
+  for (const char* text : {"train: {steps: 1}", "train: {steps: 1}\nfreeze: {step: 300}",
                            "train: {steps: 1}\nschedule: {warmup_steps: 1}\noptimizer: {algorithm: onebit_lamb}"})
     EXPECT_EQ(refusal_of_check(text, 1), "") << "one step is a trial: " << text;
   EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\ntrain: {steps: 5}\nschedule: {warmup_steps: 5}", 1), "");
-  EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\nwarmup: {steps: 2000}", 1), "") << "adam has no T_w";
+  EXPECT_EQ(refusal_of_check("optimizer: {algorithm: adam}\nfreeze: {step: 2000}", 1), "") << "adam has no T_w";
   EXPECT_EQ(refusal_of_check("compression: {group: 64}", 1), "");
   EXPECT_EQ(refusal_of_check("model: {sequence: 128}", 1), "");
   EXPECT_EQ(refusal_of_check("workload: {kind: quadratic}\nmodel: {heads: 7, sequence: 4096}", 1), "")
@@ -468,15 +469,15 @@ TEST(LatestFreeze, is_a_share_of_the_run_that_leaves_steps_to_compress) {
     EXPECT_LE(2 * latest_freeze(input), steps) << steps << ": half of the steps and more are compressed";
   }
   input.train.steps = 100;
-  input.warmup.at_most = 0.07;  // 0.07 · 100 is a little more than 7
+  input.freeze.at_most = 0.07;  // 0.07 · 100 is a little more than 7
   EXPECT_EQ(latest_freeze(input), 7);
-  input.warmup.at_most = 1;
+  input.freeze.at_most = 1;
   EXPECT_EQ(latest_freeze(input), 99);
-  input.warmup.at_most = 1e-9;
+  input.freeze.at_most = 1e-9;
   EXPECT_EQ(latest_freeze(input), 1);
   input.schedule.warmup_steps = 30;
   EXPECT_EQ(latest_freeze(input), 30);
-  input.warmup.steps = {"", 12};
+  input.freeze.step = {"", 12};
   EXPECT_EQ(latest_freeze(input), 12);
 }
 
@@ -492,16 +493,16 @@ TEST(Check, refuses_combinations) {
       {"train:\n  batch: 2\n", 4, "a.yaml:2:3", {"train.batch"}},
       {"workload: {kind: quadratic}\n", 3, "a.yaml (train.batch has its default)", {"3 ranks"}},
       {"train:\n  steps: 5\nschedule:\n  warmup_steps: 6\n", 1, "a.yaml:4:3", {"schedule.warmup_steps", "5"}},
-      {"train:\n  steps: 5\nwarmup:\n  steps: 6\n", 1, "a.yaml:4:3", {"warmup.steps", "5"}},
-      {"train:\n  steps: 5\nwarmup:\n  steps: 5\n", 1, "a.yaml:4:3", {"lower warmup.steps to less than", "(5)"}},
+      {"train:\n  steps: 5\nfreeze:\n  step: 6\n", 1, "a.yaml:4:3", {"freeze.step", "5"}},
+      {"train:\n  steps: 5\nfreeze:\n  step: 5\n", 1, "a.yaml:4:3", {"lower freeze.step to less than", "(5)"}},
       {"train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n",
        1,
        "a.yaml:4:3",
        {"lower schedule.warmup_steps to less than", "(5)", "auto"}},
-      {"warmup:\n  at_most: 0\n", 1, "a.yaml:2:3", {"warmup.at_most", "out of range"}},
-      {"warmup:\n  at_most: 1.1\n", 1, "a.yaml:2:3", {"warmup.at_most", "out of range"}},
-      {"optimizer:\n  algorithm: onebit_adam_32bit\nwarmup:\n  steps: 1001\n", 1, "a.yaml:4:3", {"warmup.steps"}},
-      {"warmup:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
+      {"freeze:\n  at_most: 0\n", 1, "a.yaml:2:3", {"freeze.at_most", "out of range"}},
+      {"freeze:\n  at_most: 1.1\n", 1, "a.yaml:2:3", {"freeze.at_most", "out of range"}},
+      {"optimizer:\n  algorithm: onebit_adam_32bit\nfreeze:\n  step: 1001\n", 1, "a.yaml:4:3", {"freeze.step"}},
+      {"freeze:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
       {"optimizer:\n  bias_correction: true\n  algorithm: local_sgd\n", 1, "a.yaml:2:3", {"local_sgd", "correction"}},
       {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
       {"compression:\n  scale_residual_by_lr: true\n  error_feedback: false\n", 1, "a.yaml:2:3", {"no residuals"}},
@@ -513,8 +514,8 @@ TEST(Check, refuses_combinations) {
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
       {"model:\n  sequence: 129\n", 1, "a.yaml:2:3", {"129", "128"}},
-      {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  steps: 0\n", 1, "a.yaml:4:3", {"LAMB", "at least a step"}},
-      {"optimizer:\n  algorithm: onebit_lamb\nwarmup:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},
+      {"optimizer:\n  algorithm: onebit_lamb\nfreeze:\n  step: 0\n", 1, "a.yaml:4:3", {"LAMB", "at least a step"}},
+      {"optimizer:\n  algorithm: onebit_lamb\nfreeze:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},
       {"lamb:\n  min_coefficient: 2\n  max_coefficient: 1\n", 1, "a.yaml:2:3", {"lamb.max_coefficient"}},
       {"predict:\n  ranks: [4, 12]\n", 1, "a.yaml:2:3", {"12", "hosts of 8"}},
       {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
@@ -557,7 +558,7 @@ TEST(Names, are_those_of_the_input) {
   for (const std::string& name : algorithm_names()) {
     const Input input = parsed("optimizer: {algorithm: " + name + "}");
     EXPECT_EQ(input.optimizer.algorithm, name);
-    EXPECT_EQ(has_warmup(name), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
+    EXPECT_EQ(freezes(name), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
   }
 }
 

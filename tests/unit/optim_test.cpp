@@ -74,7 +74,7 @@ config::Input make_monitored(const char* criterion, int rise) {
   config::Input input;
   input.optimizer.beta2 = 0.9;  // Δ = 10
   input.schedule.warmup_steps = rise;
-  input.warmup.criterion = std::string(criterion) == "paper" ? config::Criterion::paper : config::Criterion::two_sided;
+  input.freeze.criterion = std::string(criterion) == "paper" ? config::Criterion::paper : config::Criterion::two_sided;
   return input;
 }
 
@@ -106,15 +106,15 @@ TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_rise_of_the_r
 
 TEST(VarianceMonitor, fixed_steps) {
   config::Input input = make_monitored("two_sided", 0);
-  input.warmup.steps = {"", 37};
+  input.freeze.step = {"", 37};
   EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 37);
-  input.warmup.steps = {"", 501};
+  input.freeze.step = {"", 501};
   EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 0);
 }
 
 TEST(VarianceMonitor, freezes_at_the_next_step_where_t_w_was_skipped) {
   config::Input fixed = make_monitored("two_sided", 0), automatic = fixed;
-  fixed.warmup.steps = {"", 37};
+  fixed.freeze.step = {"", 37};
   automatic.train.steps = 185;  // 20 % are 37
   const auto growing = [](long t) { return std::pow(1.1, t); };
   for (const config::Input& input : {fixed, automatic}) {
@@ -122,7 +122,7 @@ TEST(VarianceMonitor, freezes_at_the_next_step_where_t_w_was_skipped) {
     for (long step = 1; step <= 36; ++step) EXPECT_FALSE(monitor.record(step, growing(step))) << step;
     EXPECT_STREQ(monitor.reason(), "");
     EXPECT_TRUE(monitor.record(39, growing(39)));
-    EXPECT_STREQ(monitor.reason(), input.warmup.steps.word.empty() ? "warmup.steps" : "warmup.at_most");
+    EXPECT_STREQ(monitor.reason(), input.freeze.step.word.empty() ? "freeze.step" : "freeze.at_most");
   }
 }
 
@@ -135,11 +135,11 @@ TEST(VarianceMonitor, auto_freezes_at_most_at_its_share_of_the_run) {
     input.train.steps = 400;
     EXPECT_EQ(freezes_at(input, stable), 11) << "by r_t";
     EXPECT_EQ(freezes_at(input, nan), 80);
-    input.warmup.at_most = 0.5;
+    input.freeze.at_most = 0.5;
     EXPECT_EQ(freezes_at(input, nan), 200);
     input.schedule.warmup_steps = 300;
     EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's rise has ended";
-    input.warmup.steps = {"", 7};
+    input.freeze.step = {"", 7};
     EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
   }
   EXPECT_EQ(freezes_at(make_monitored("two_sided", 0), growing), 200) << "of 1000 steps";
