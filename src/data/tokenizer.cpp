@@ -26,7 +26,7 @@
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "io/file.hpp"
 
 namespace onebit::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "base/hdf5.hpp"
-#include "base/seal.hpp"
+#include "io/hdf5.hpp"
+#include "io/seal.hpp"
 #include "optim/adam_update.hpp"
 
 namespace onebit::optim {

@@ -14,9 +14,9 @@
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
 #include "base/error.hpp"
-#include "base/hdf5.hpp"
-#include "base/seal.hpp"
-#include "base/sealed_writer.hpp"
+#include "io/hdf5.hpp"
+#include "io/seal.hpp"
+#include "io/sealed_writer.hpp"
 #include "base/timer.hpp"
 
 namespace onebit::train {

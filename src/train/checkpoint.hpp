@@ -10,7 +10,7 @@
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
-#include "base/sealed_writer.hpp"
+#include "io/sealed_writer.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 #include "comm/transport.hpp"

@@ -11,8 +11,8 @@
 #include <random>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
-#include "base/seal.hpp"
+#include "io/file.hpp"
+#include "io/seal.hpp"
 
 namespace onebit::train {
 namespace {

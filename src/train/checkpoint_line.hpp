@@ -11,7 +11,7 @@
 
 namespace onebit::train {
 
-/// Which line a checkpoint is of: the label of its seal (base/seal.hpp).
+/// Which line a checkpoint is of: the label of its seal (io/seal.hpp).
 struct Line {
   std::string id;        ///< 64 random bits in hexadecimal; empty for a checkpoint of an earlier version
   std::string parent;    ///< id of the line that it branched from, or "unknown"; empty for a run from step 1

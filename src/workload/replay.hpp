@@ -4,7 +4,7 @@
 /// dataset `gradients` (steps, ranks, parameters), optional `initial` (parameters), optional tensor table
 /// `tensors/names`, `tensors/sizes`, `tensors/decays` (one entry a tensor, in order).
 
-#include "base/hdf5.hpp"
+#include "io/hdf5.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/seal.hpp"
+#include "io/seal.hpp"
 #include "fuzz.hpp"
 #include "optim/archive.hpp"
 

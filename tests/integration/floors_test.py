@@ -15,8 +15,8 @@ FLOORS = {
     "app": 6,
     "train": 5, "bench": 5,
     "optim": 4, "workload": 4,
-    "comm": 3, "nn": 3, "scale": 3,
-    "compress": 2, "linalg": 2, "data": 2, "config": 2,
+    "comm": 3, "nn": 3, "data": 3, "scale": 3,
+    "compress": 2, "linalg": 2, "config": 2, "io": 2,
     "base": 1, "report": 1,
 }  # fmt: skip
 
@@ -24,11 +24,11 @@ FLOORS = {
 KNOWN_TO = {
     r"mpi(-ext)?\.h$": {"base", "comm"},
     r"yaml-cpp/": {"config"},
-    r"hdf5\.h$": {"base"},
+    r"hdf5\.h$": {"io"},
     r"sentencepiece": {"data"},
     r"CLI/": {"app"},
     r"Kokkos_Core\.hpp$": {"base"},
-    r"base/mpi\.hpp$": {"app", "train", "optim", "workload", "bench", "comm", "base"},
+    r"base/mpi\.hpp$": {"app", "train", "optim", "workload", "bench", "comm", "io", "base"},
     r"base/kokkos\.hpp$": FLOORS.keys() - {"scale", "config", "report"},
 }
 

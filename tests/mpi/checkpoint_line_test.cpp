@@ -14,7 +14,7 @@
 
 #include "../support.hpp"
 #include "base/error.hpp"
-#include "base/seal.hpp"
+#include "io/seal.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"

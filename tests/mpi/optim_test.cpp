@@ -20,7 +20,7 @@
 
 #include "../optim_reference.hpp"
 #include "../support.hpp"
-#include "base/hdf5.hpp"
+#include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 
 #include "../optim_reference.hpp"
 #include "../support.hpp"
-#include "base/hdf5.hpp"
+#include "io/hdf5.hpp"
 #include "base/mpi.hpp"
 #include "optim/algorithm.hpp"
 #include "train/trainer.hpp"

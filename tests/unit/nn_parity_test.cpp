@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "base/hdf5.hpp"
+#include "io/hdf5.hpp"
 #include "nn/transformer.hpp"
 #include "nn_support.hpp"
 

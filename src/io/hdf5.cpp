@@ -1,7 +1,7 @@
 /// \file hdf5.cpp
 /// See hdf5.hpp. The library's own error stack is switched off: what went wrong is said in one sentence here.
 
-#include "base/hdf5.hpp"
+#include "io/hdf5.hpp"
 
 #include <fcntl.h>
 #include <hdf5.h>

@@ -1,7 +1,7 @@
 /// \file seal.cpp
 /// See seal.hpp.
 
-#include "base/seal.hpp"
+#include "io/seal.hpp"
 
 #include <sys/stat.h>
 
@@ -12,7 +12,7 @@
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
-#include "base/file.hpp"
+#include "io/file.hpp"
 #include "base/hash.hpp"
 
 namespace onebit {

@@ -1,7 +1,7 @@
 /// \file sealed_writer.cpp
 /// See sealed_writer.hpp.
 
-#include "base/sealed_writer.hpp"
+#include "io/sealed_writer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -13,9 +13,9 @@
 #include <queue>
 
 #include "base/activity.hpp"
-#include "base/file.hpp"
+#include "io/file.hpp"
 #include "base/memory.hpp"
-#include "base/seal.hpp"
+#include "io/seal.hpp"
 
 namespace onebit {
 

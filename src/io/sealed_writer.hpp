@@ -1,6 +1,6 @@
 #pragma once
 /// \file sealed_writer.hpp
-/// Completes sealed files (base/seal.hpp) beside the calling threads: the ranks copy what they have to write, and a thread
+/// Completes sealed files (io/seal.hpp) beside the calling threads: the ranks copy what they have to write, and a thread
 /// of each brings the copy to the disk while they go on.
 
 #include <cstddef>
