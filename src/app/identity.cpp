@@ -10,6 +10,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::app {
 namespace {

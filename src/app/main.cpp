@@ -83,7 +83,7 @@ int environment_threads() {
 
 /// Refuses a backend that this build or this machine does not have, and more threads than Kokkos can hold.
 void check_backend(const config::Input& input) {
-  const std::string wanted = config::to_string(input.run.backend);
+  const std::string wanted = to_string(input.run.backend);
   const std::vector<std::string> built = backends();
   if (std::find(built.begin(), built.end(), wanted) == built.end())
     throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
@@ -92,8 +92,7 @@ void check_backend(const config::Input& input) {
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
                      "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
-  if (input.run.backend == config::Backend::openmp && input.run.threads == 0 &&
-      environment_threads() > config::most_threads)
+  if (input.run.backend == Backend::openmp && input.run.threads == 0 && environment_threads() > config::most_threads)
     throw InputError("OMP_NUM_THREADS",
                      "OpenMP would start " + std::to_string(environment_threads()) + " threads, more than Kokkos holds",
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
@@ -103,7 +102,7 @@ KokkosSession start_kokkos(const Communicator& world, const config::Input& input
   const Activity activity("OneBit::app::start_kokkos");
   world.collectively([&] { check_backend(input); });
   const int gpus = gpu_count();
-  const bool serial = input.run.backend == config::Backend::serial;
+  const bool serial = input.run.backend == Backend::serial;
   return KokkosSession(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
 }
 
@@ -113,7 +112,7 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
   const KokkosSession kokkos = start_kokkos(world, input);
   flush_subnormals_of_backends();
 #define ONEBIT_DISPATCH(Exec) \
-  if (config::to_string(input.run.backend) == BackendName<Exec>::value) return work(Exec());
+  if (to_string(input.run.backend) == BackendName<Exec>::value) return work(Exec());
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
 }
 
@@ -127,7 +126,6 @@ void list() {
       "nbit\n");
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-  using linalg::Precision;
 #define ONEBIT_PRECISIONS(Exec)                                              \
   std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
               linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \

@@ -28,9 +28,9 @@ struct Kernel {
   double bytes;       ///< that any implementation must move: each input read once, each output written once
   double flop;        ///< multiplications and additions of its matrix products; 0 where there is none
   std::function<void()> run;
-  std::function<Check()> check;     ///< of what the first run left
-  std::function<void()> prepare{};  ///< before each run, not timed; where a run destroys its own input
-  linalg::Precision precision = linalg::Precision::fp32;  ///< of the factors in its products
+  std::function<Check()> check;           ///< of what the first run left
+  std::function<void()> prepare{};        ///< before each run, not timed; where a run destroys its own input
+  Precision precision = Precision::fp32;  ///< of the factors in its products
 };
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
@@ -67,15 +67,13 @@ inline constexpr double tolerance = 2e-5;
 
 /// A number as a product of this precision reads it. How tensor cores round to tf32 is theirs to know: their results are
 /// compared with those of numbers that are not rounded, within `product_tolerance`.
-inline float factor(linalg::Precision precision, float value) {
-  if (precision != linalg::Precision::bf16) return value;
+inline float factor(Precision precision, float value) {
+  if (precision != Precision::bf16) return value;
   const std::uint32_t bits = std::uint32_t{linalg::to_bfloat16(value)} << 16;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-inline double product_tolerance(linalg::Precision precision) {
-  return precision == linalg::Precision::tf32 ? 1e-3 : tolerance;
-}
+inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
 
 /// Compares values(i) with twin(i) for i in [0, length), within `share` of the greatest twin(i). NaN is wrong.
 template <class Values, class Twin>

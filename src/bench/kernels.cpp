@@ -55,7 +55,7 @@ public:
                             "backend and this input");
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
-    const bool rounded = kernel.precision != linalg::Precision::fp32;
+    const bool rounded = kernel.precision != Precision::fp32;
     if (rounded && !m_rounded_peak.run) m_rounded_peak = kernel;
     const Kernel& most = rounded ? m_rounded_peak : m_peak;
 
@@ -125,7 +125,7 @@ private:
     const linalg::BlasInfo blas = linalg::blas_info();
     m_file->row({kernel.name,
                  kernel.shape,
-                 linalg::name(kernel.precision),
+                 to_string(kernel.precision),
                  BackendName<Exec>::value,
                  m_communicator.size(),
                  is_host<Exec> ? concurrency(m_exec) : 1,

@@ -57,7 +57,7 @@ Check compare(const Doubles& values, const Doubles& twin, double share = toleran
       [&](std::size_t i) { return twin.values[i]; }, share);
 }
 /// A matrix as a product of this precision reads it.
-Doubles factors(linalg::Precision precision, Doubles matrix) {
+Doubles factors(Precision precision, Doubles matrix) {
   for (double& value : matrix.values) value = factor(precision, static_cast<float>(value));
   return matrix;
 }
@@ -92,7 +92,7 @@ struct Network {
   using Buffer = Vector<Exec, float>;
 
   const Exec& exec;
-  linalg::Precision precision;
+  Precision precision;
   linalg::MatrixProduct<Exec, float>& product;
   const Measure& measure;
 
@@ -109,7 +109,7 @@ struct Network {
     const Buffer input = array(0, input_size), weight = array(1, weight_size), output = zeros(output_size);
     const auto rows = some(N), outs = some(out);
     const Exec instance = exec;
-    const linalg::Precision rounding = precision;
+    const Precision rounding = precision;
     linalg::MatrixProduct<Exec, float>& multiply = product;
     measure({name + "_forward",
              extents({N, out, in}),
@@ -315,10 +315,10 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
                      "set model.vocabulary");
   const int B = input.train.batch / (ranks * input.train.accumulation), T = model.sequence, N = B * T;
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
-  const bool causal = model.architecture == config::Architecture::gpt;
+  const bool causal = model.architecture == Architecture::gpt;
   const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
   linalg::MatrixProduct<Exec, float> product = workload::make_product<Exec>(input);
-  const Network<Exec> network{exec, workload::product_precision(input), product, measure};
+  const Network<Exec> network{exec, input.model.precision, product, measure};
   network.dense("qkv", N, H, 3 * H);
   network.attention(B, model.heads, T, H, causal);
   network.dense("attention_output", N, H, H);

@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/choices.hpp"
 #include "data/tokenizer.hpp"
 
 namespace onebit::data {
-
-/// Values of `data.tokenizer`.
-enum class TokenizerKind { bytes, characters, sentencepiece };
 
 /// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
 /// a file must not be completed by the next.

@@ -30,13 +30,13 @@ std::vector<std::size_t> tensor_begins(const TensorTable& tensors) {
 compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, std::size_t begin, std::size_t end,
                              int chunks) {
   using compress::Grouping;
-  const bool columns = input.compression.compressor == config::Compressor::column;
+  const bool columns = compress::by_columns(input.compression.compressor);
   const config::NumberOrWord& group = input.compression.group;
   const Grouping grouping = columns                  ? Grouping::column
                             : group.word == "vector" ? Grouping::vector
                             : group.word == "chunk"  ? Grouping::chunk
                             : group.word == "tensor" ? Grouping::tensor
-                                                     : Grouping::block;
+                                                     : Grouping::fixed;
   std::vector<std::size_t> begins = {0};
   for (const std::size_t at : columns ? column_begins(tensors) : tensor_begins(tensors))
     if (at > begin && at < end) begins.push_back(at - begin);
@@ -44,49 +44,16 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
 }
 
 compress::Options make_options(const config::Input& input) {
-  using compress::Kind;
   const auto& in = input.compression;
-  compress::Options options;
-  switch (in.compressor) {
-    case config::Compressor::sign:
-      options.kind = Kind::sign;
-      break;
-    case config::Compressor::sign_ternary:
-      options.kind = Kind::sign_ternary;
-      break;
-    case config::Compressor::column:
-      options.kind = Kind::column;
-      break;
-    case config::Compressor::nbit:
-      options.kind = Kind::nbit;
-      break;
-  }
-  options.scale = in.scale == config::Scale::l1 ? compress::Scale::l1 : compress::Scale::l2;
-  options.bits = static_cast<int>(in.bits);
-  options.reconstruction = in.reconstruction == config::Reconstruction::mean ? compress::Reconstruction::mean
-                                                                             : compress::Reconstruction::range;
-  return options;
+  return {in.compressor, in.scale, in.bits, in.reconstruction};
 }
 
 }  // namespace
 
-comm::TransportKind transport_kind(const config::Input& input) {
-  switch (input.comm.transport) {
-    case config::Transport::host:
-      return comm::TransportKind::host;
-    case config::Transport::device:
-      return comm::TransportKind::device;
-    case config::Transport::nccl:
-      return comm::TransportKind::nccl;
-    case config::Transport::automatic:
-      break;
-  }
-  return comm::TransportKind::automatic;
-}
-
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
-  if (setup.input.comm.collective == config::Collective::dense) return comm::CompressedAllreduce<Exec>(setup.transport);
+  if (setup.input.compression.compressor == CompressorKind::none)
+    return comm::CompressedAllreduce<Exec>(setup.transport);
   const std::size_t length = setup.tensors.size();
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();

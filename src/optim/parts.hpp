@@ -11,9 +11,6 @@
 
 namespace onebit::optim {
 
-/// The transport that the input asks for.
-comm::TransportKind transport_kind(const config::Input& input);
-
 /// CA with the compressor, groups and error feedback of the section `compression`, as `comm.collective` says; residuals
 /// are 0.
 template <class Exec>

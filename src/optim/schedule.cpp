@@ -18,15 +18,15 @@ double learning_rate(const config::Input& input, long step) {
   const long length = input.train.steps - rise;
   const double passed = length > 0 ? static_cast<double>(step - rise) / static_cast<double>(length) : 1.0;
   switch (schedule.decay) {
-    case config::Decay::constant:
+    case Decay::constant:
       return peak;
-    case config::Decay::exponential:
+    case Decay::exponential:
       return peak * std::pow(schedule.rate, static_cast<double>((step - rise) / schedule.every));
-    case config::Decay::step:
+    case Decay::step:
       return peak * std::pow(schedule.rate, static_cast<double>(step / schedule.every));
-    case config::Decay::linear:
+    case Decay::linear:
       return peak * (1.0 - (1.0 - schedule.floor) * passed);
-    case config::Decay::cosine:
+    case Decay::cosine:
       return peak * (schedule.floor + (1.0 - schedule.floor) * 0.5 * (1.0 + std::cos(M_PI * passed)));
   }
   return peak;

@@ -34,7 +34,8 @@ template <class Exec>
 std::optional<comm::CompressedAllreduce<Exec>> make_exchange(const Setup<Exec>& setup, Averaged averaged) {
   if (averaged == Averaged::gradient || averaged == Averaged::parameters) return {};
   config::Input input = setup.input;
-  if (averaged == Averaged::column_gradient) input.compression.compressor = config::Compressor::column;
+  CompressorKind& compressor = input.compression.compressor;
+  if (averaged == Averaged::column_gradient && compressor != CompressorKind::none) compressor = CompressorKind::column;
   return make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport, setup.rank, setup.ranks});
 }
 

@@ -12,7 +12,7 @@ namespace onebit::optim {
 VarianceMonitor::VarianceMonitor(const config::Input& input)
     : m_auto(!input.freeze.step.word.empty()),
       m_latest(config::latest_freeze(input)),
-      m_two_sided(input.freeze.criterion == config::Criterion::two_sided),
+      m_two_sided(input.freeze.criterion == Criterion::two_sided),
       m_threshold(input.freeze.threshold),
       m_rise(input.schedule.warmup_steps),
       m_delta(std::lround(1.0 / (1.0 - input.optimizer.beta2))),

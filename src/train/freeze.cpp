@@ -12,7 +12,7 @@ void announce_freeze(const config::Input& input, const optim::StepState& state) 
   if (input.run.progress_interval_s <= 0) return;
   const std::string& algorithm = input.optimizer.algorithm;
   const bool begins = config::freezes(algorithm) && optim::compresses(algorithm) &&
-                      input.comm.collective != config::Collective::dense;
+                      input.compression.compressor != CompressorKind::none;
   std::printf("variance frozen at step %ld of %d: by %s%s\n", state.frozen_at, input.train.steps, state.frozen_by,
               begins ? "; compression begins" : "");
   std::fflush(stdout);

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "config/input.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::config {
 namespace {
@@ -290,8 +290,8 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
       ASSERT_NE(other, key.print()) << key.path();
       const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
       const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
-                           (key.section == "comm" && key.name != "collective") || key.section == "bench" ||
-                           key.section == "predict" || key.section == "faults" || key.path() == "train.steps" ||
+                           key.section == "comm" || key.section == "bench" || key.section == "predict" ||
+                           key.section == "faults" || key.path() == "train.steps" ||
                            key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
                            key.path() == "train.validation_batch" || key.path() == "freeze.from" ||
                            key.path() == "data.cache" || key.path() == "workload.compute_time_ms";
@@ -360,6 +360,7 @@ TEST(Parse, refuses_with_line_and_column) {
       {"train: [1]\n", "a.yaml:1:1", {"'train'", "not a map"}},
       {"run:\n  seed: 1\n? [a]\n: 1\n", "a.yaml:3:3", {"unknown section"}},
       {"warmup:\n  steps: 3\n", "a.yaml:1:1", {"was renamed", "'freeze'", "'step'"}},
+      {"comm:\n  collective: dense\n", "a.yaml:2:3", {"was renamed", "compression.compressor: none"}},
       {"- train\n", "a.yaml:1:1", {"not a map"}},
       {"train\n", "a.yaml:1:1", {"not a map"}},
       {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},

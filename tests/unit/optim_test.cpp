@@ -16,7 +16,7 @@ namespace {
 
 using namespace onebit;
 
-config::Input make_input(config::Decay decay) {
+config::Input make_input(Decay decay) {
   config::Input input;
   input.optimizer.lr = 2;
   input.train.steps = 110;
@@ -29,7 +29,7 @@ config::Input make_input(config::Decay decay) {
 }
 
 TEST(Schedule, rises_linearly_to_the_peak) {
-  const config::Input input = make_input(config::Decay::constant);
+  const config::Input input = make_input(Decay::constant);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 1), 0.2);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 5), 1.0);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 10), 2.0);
@@ -38,22 +38,22 @@ TEST(Schedule, rises_linearly_to_the_peak) {
 }
 
 TEST(Schedule, decays_as_documented) {
-  const auto at = [](config::Decay decay, long step) { return optim::learning_rate(make_input(decay), step); };
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 29), 2.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 30), 1.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 50), 0.5);
-  EXPECT_DOUBLE_EQ(at(config::Decay::step, 19), 2.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::step, 20), 1.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 60), 2.0 * 0.55);
-  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 110), 0.2);
-  EXPECT_DOUBLE_EQ(at(config::Decay::cosine, 60), 2.0 * 0.55);
-  EXPECT_NEAR(at(config::Decay::cosine, 110), 0.2, 1e-12);
+  const auto at = [](Decay decay, long step) { return optim::learning_rate(make_input(decay), step); };
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 29), 2.0);
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 30), 1.0);
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 50), 0.5);
+  EXPECT_DOUBLE_EQ(at(Decay::step, 19), 2.0);
+  EXPECT_DOUBLE_EQ(at(Decay::step, 20), 1.0);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 60), 2.0 * 0.55);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 110), 0.2);
+  EXPECT_DOUBLE_EQ(at(Decay::cosine, 60), 2.0 * 0.55);
+  EXPECT_NEAR(at(Decay::cosine, 110), 0.2, 1e-12);
 }
 
 TEST(Schedule, paper_bert_rate) {
   config::Input input;
   input.optimizer.lr = 4e-4;
-  input.schedule = {12500, config::Decay::exponential, 0.99, 520, 0};
+  input.schedule = {12500, Decay::exponential, 0.99, 520, 0};
   input.train.steps = 152000;
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500), 4e-4);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 519), 4e-4);
@@ -74,7 +74,7 @@ config::Input make_monitored(const char* criterion, int rise) {
   config::Input input;
   input.optimizer.beta2 = 0.9;  // Δ = 10
   input.schedule.warmup_steps = rise;
-  input.freeze.criterion = std::string(criterion) == "paper" ? config::Criterion::paper : config::Criterion::two_sided;
+  input.freeze.criterion = std::string(criterion) == "paper" ? Criterion::paper : Criterion::two_sided;
   return input;
 }
 
