@@ -317,23 +317,6 @@ private:
 
 }  // namespace
 
-const std::vector<std::string>& algorithm_names() {
-  static const std::vector<std::string> all = {
-      "adam",       "onebit_adam",   "onebit_adam_32bit", "adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance",
-      "sgd",        "momentum_sgd",  "double_squeeze",    "ef_momentum_sgd", "local_sgd",          "local_momentum_sgd",
-      "onebit_sgd", "zero_one_adam", "onebit_lamb",       "onebit_lion"};
-  return all;
-}
-
-bool freezes(const std::string& algorithm) {
-  return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit" || algorithm == "onebit_lamb";
-}
-
-bool scales_residual_by_lr(const std::string& algorithm) {
-  return algorithm == "onebit_adam" || algorithm == "ef_momentum_sgd" || algorithm == "double_squeeze" ||
-         algorithm == "onebit_sgd";
-}
-
 std::int64_t latest_freeze(const Input& in) {
   if (in.freeze.step.word.empty()) return in.freeze.step.number;
   // The slack keeps a product such as 0.07 · 100 = 7.000000000000001 from counting a step more.
@@ -755,8 +738,9 @@ void check(const Input& in, int ranks) {
   if (in.schedule.warmup_steps > in.train.steps)
     refuse("schedule.warmup_steps", "the learning rate's rise is longer than the run",
            "lower schedule.warmup_steps to at most train.steps (" + std::to_string(in.train.steps) + ")");
+  const AlgorithmTraits& algorithm = traits(in.optimizer.algorithm);
   // A run of one step is a trial: nothing could be compressed in it, whatever the warm-up is.
-  if (freezes(in.optimizer.algorithm) && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
+  if (algorithm.freezes() && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
     const bool is_auto = !in.freeze.step.word.empty();
     refuse(
         is_auto ? "schedule.warmup_steps" : "freeze.step",
@@ -768,16 +752,14 @@ void check(const Input& in, int ranks) {
   }
   if (in.lamb.min_coefficient > in.lamb.max_coefficient)
     refuse("lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
-  if (in.optimizer.algorithm == "onebit_lamb" && in.freeze.step.word.empty() && in.freeze.step.number == 0)
+  const bool skips_warmup = algorithm.freezes() && in.freeze.step.word.empty() && in.freeze.step.number == 0;
+  if (skips_warmup && !algorithm.starts_from_variance)
     refuse("freeze.step", "1-bit LAMB learns its tensors' learning rates in the warm-up, and there is none",
            "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
-  if (!in.freeze.from.empty() && (in.optimizer.algorithm == "onebit_lamb" ||
-                                  (in.optimizer.algorithm != "adam" && !freezes(in.optimizer.algorithm))))
+  if (!in.freeze.from.empty() && !algorithm.starts_from_variance)
     refuse("freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out freeze.from, or use algorithm onebit_adam");
-  const bool is_sgd =
-      in.optimizer.algorithm.find("sgd") != std::string::npos || in.optimizer.algorithm == "double_squeeze";
-  if (is_sgd && in.optimizer.bias_correction)
+  if (in.optimizer.bias_correction && algorithm.variance == Variance::none)
     refuse("optimizer.bias_correction", "algorithm " + in.optimizer.algorithm + " has no bias correction",
            "leave out optimizer.bias_correction, or use an algorithm with a variance");
   if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
@@ -786,11 +768,12 @@ void check(const Input& in, int ranks) {
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   if (in.compression.scale_residual_by_lr) {
-    if (!scales_residual_by_lr(in.optimizer.algorithm))
+    if (!algorithm.scales_residual_by_lr)
       refuse("compression.scale_residual_by_lr",
              "residuals of algorithm " + in.optimizer.algorithm +
                  " do not cancel when they are multiplied by a quotient of learning rates",
-             "leave it out, or use algorithm onebit_adam, ef_momentum_sgd, double_squeeze or onebit_sgd");
+             "leave it out, or use algorithm " +
+                 join(algorithm_names(&AlgorithmTraits::scales_residual_by_lr), " or "));
     if (!in.compression.error_feedback)
       refuse("compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "config/algorithms.hpp"
+
 namespace onebit::config {
 
 /// Values of the keys that take a word (docs/input.md), here and below.
@@ -265,13 +267,6 @@ std::vector<std::string> differences(Input one, Input other);
 /// docs/input.md.
 std::string documentation();
 
-/// Names of the algorithms that `optimizer.algorithm` allows.
-const std::vector<std::string>& algorithm_names();
-/// True for algorithms whose variance is frozen at T_w, so that the section `freeze` applies.
-bool freezes(const std::string& algorithm);
-/// True for algorithms whose parameters are linear in what they compress, each step's with the weight γ_t, so that
-/// `compression.scale_residual_by_lr` applies.
-bool scales_residual_by_lr(const std::string& algorithm);
 /// The step at which section `freeze` freezes the variance at the latest, when no step is skipped: T_w, or for `auto`
 /// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1. W is the learning rate's rise and T is `train.steps`.
 std::int64_t latest_freeze(const Input& input);

@@ -78,9 +78,6 @@ public:
 template <class Exec>
 std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup);
 
-/// Whether the algorithm of this name sends compressed vectors in any phase.
-bool compresses(const std::string& algorithm);
-
 /// Learning rate γ_t of step t ≥ 1: linear rise to the peak over W steps, then the chosen decay.
 double learning_rate(const config::Input& input, long step);
 

@@ -54,7 +54,7 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
-  auto allreduce = optim::compresses(input.optimizer.algorithm)
+  auto allreduce = config::traits(input.optimizer.algorithm).compresses
                        ? optim::make_compressed_allreduce(
                              optim::Setup<Exec>{input, tensors, transport, communicator.rank(), communicator.size()})
                        : comm::CompressedAllreduce<Exec>(transport);
@@ -85,7 +85,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
 
   std::vector<Collective> candidates = {Collective::flat};
   if (has_hierarchy(communicator)) candidates.push_back(Collective::hierarchical);
-  if (optim::compresses(input.optimizer.algorithm)) candidates.push_back(Collective::dense);
+  if (config::traits(input.optimizer.algorithm).compresses) candidates.push_back(Collective::dense);
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();
   std::string measured;
