@@ -5,59 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "base/error.hpp"
-#include "io/hdf5.hpp"
-#include "io/seal.hpp"
 #include "optim/adam_update.hpp"
 
 namespace onebit::optim {
-namespace {
-
-/// A checkpoint's dataset of one number.
-double number_in(const ArrayReader& file, const std::string& path, const std::string& dataset) {
-  const std::vector<double> values = file.reals(dataset);
-  if (values.size() != 1 || !(values[0] >= 0))
-    throw InputError(path, "dataset '" + dataset + "' is not a number of steps", "name another checkpoint");
-  return values[0];
-}
-
-/// Steps t over which the variance of a checkpoint was averaged since it was 0; infinite where the file does not say.
-/// With another β2 they are as many steps as leave the same weight β2ᵗ of that 0.
-double steps_of_variance(const ArrayReader& file, const std::string& path, double beta2) {
-  if (!file.has("step") || !file.has("input")) return std::numeric_limits<double>::infinity();
-  const auto number = [&](const char* dataset) { return file.has(dataset) ? number_in(file, path, dataset) : 0; };
-  double steps = number_in(file, path, "step");
-  if (number("state/frozen") > 0 || number("state/frozen_at") > 0) steps = std::min(steps, number("state/frozen_at"));
-  if (file.has("state/variance_updates")) steps = number("state/variance_updates");
-  steps += number("state/earlier_steps");
-  const double earlier_beta2 = config::parse(file.text("input"), path + ", its input", {}).optimizer.beta2;
-  if (earlier_beta2 == beta2 || steps == 0) return steps;
-  return beta2 > 0 && earlier_beta2 > 0 ? steps * std::log(earlier_beta2) / std::log(beta2)
-                                        : std::numeric_limits<double>::infinity();
-}
-
-/// Reads dataset `variance` of an earlier run of the same model. \returns steps_of_variance
-template <class Exec>
-double read_variance(const std::string& path, const Vector<Exec, float>& variance, double beta2) {
-  if (is_sealed(path)) verify_seal(path);
-  const ArrayReader file(path);
-  const std::vector<std::size_t> shape = {variance.extent(0)};
-  if (!file.has("variance") || file.shape("variance") != shape)
-    throw InputError(path, "there is no variance of " + std::to_string(shape[0]) + " parameters in it",
-                     "name a checkpoint that a run of the same model with adam or onebit_adam left");
-  const auto host = Kokkos::create_mirror_view(variance);
-  file.read("variance", {0}, shape, host.data());
-  for (std::size_t i = 0; i < shape[0]; ++i)
-    if (!(host(i) >= 0 && std::isfinite(host(i))))
-      throw InputError(path, "element " + std::to_string(i) + " of its variance is negative or not finite",
-                       "name another checkpoint");
-  Kokkos::deep_copy(variance, host);
-  return steps_of_variance(file, path, beta2);
-}
-
-}  // namespace
 
 template <class Exec>
 Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
@@ -68,12 +19,7 @@ Adam<Exec>::Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       m_momentum("OneBit::optim::momentum", setup.tensors.size()),
       m_variance("OneBit::optim::variance", setup.tensors.size()),
       m_decays(decay_bits<Exec>(setup.tensors)),
-      m_residual_factor(setup.input) {
-  const std::string& from = setup.input.freeze.from;
-  if (from.empty()) return;
-  located(setup.input.where("freeze.from"),
-          [&] { m_earlier_steps = read_variance<Exec>(from, m_variance, setup.input.optimizer.beta2); });
-}
+      m_residual_factor(setup.input) {}
 
 template <class Exec>
 StepState Adam<Exec>::step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
