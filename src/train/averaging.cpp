@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "comm/hierarchical.hpp"
-#include "optim/parts.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::train {
 namespace {
