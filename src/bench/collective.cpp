@@ -20,7 +20,7 @@
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
-#include "optim/parts.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::bench {
 namespace {

@@ -112,7 +112,7 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
   optim::StepContext context;
   context.step = input.train.steps;
   context.lr = input.optimizer.lr;
-  const optim::AdamUpdate update = optim::make_adam_update(input, context, context.step, 0);
+  const optim::AdamUpdate update = optim::make_adam_update(input, context, 0, context.step, context.step);
   const auto g = make_array(exec, gradient, d), x = make_array(exec, parameters, d), m = make_array(exec, momentum, d);
   const auto v = make_uninitialized<Exec, float>("OneBit::bench::variance", d);
   fill_variance(exec, v);

@@ -30,7 +30,7 @@ void check_steps(const Input& in, int ranks) {
     refuse(in, "schedule.warmup_steps", "the learning rate's warm-up is longer than the run",
            "lower schedule.warmup_steps to at most " + steps);
   // A run of one step is a trial. It compresses nothing, whatever T_w is.
-  if (freezes(in.optimizer.algorithm) && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
+  if (traits(in.optimizer.algorithm).freezes() && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
     const bool is_auto = !in.freeze.step.word.empty();
     const std::string key = is_auto ? "schedule.warmup_steps" : "freeze.step";
     refuse(in, key,
@@ -42,18 +42,18 @@ void check_steps(const Input& in, int ranks) {
 }
 
 void check_algorithm(const Input& in) {
-  const std::string& algorithm = in.optimizer.algorithm;
+  const AlgorithmTraits& algorithm = traits(in.optimizer.algorithm);
   if (in.lamb.min_coefficient > in.lamb.max_coefficient)
     refuse(in, "lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
-  if (algorithm == "onebit_lamb" && in.freeze.step.word.empty() && in.freeze.step.number == 0)
+  const bool skips_adam = algorithm.freezes() && in.freeze.step.word.empty() && in.freeze.step.number == 0;
+  if (skips_adam && !algorithm.starts_from_variance)
     refuse(in, "freeze.step", "1-bit LAMB learns its tensors' learning rates before T_w, and freeze.step is 0",
            "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
-  if (!in.freeze.from.empty() && (algorithm == "onebit_lamb" || (algorithm != "adam" && !freezes(algorithm))))
-    refuse(in, "freeze.from", "algorithm " + algorithm + " does not start from a variance",
+  if (!in.freeze.from.empty() && !algorithm.starts_from_variance)
+    refuse(in, "freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out freeze.from, or use algorithm onebit_adam");
-  const bool is_sgd = algorithm.find("sgd") != std::string::npos || algorithm == "double_squeeze";
-  if (is_sgd && in.optimizer.bias_correction)
-    refuse(in, "optimizer.bias_correction", "algorithm " + algorithm + " has no bias correction",
+  if (in.optimizer.bias_correction && algorithm.variance == Variance::none)
+    refuse(in, "optimizer.bias_correction", "algorithm " + in.optimizer.algorithm + " has no bias correction",
            "leave out optimizer.bias_correction, or use an algorithm with a variance");
 }
 
@@ -64,11 +64,12 @@ void check_averages(const Input& in) {
                ", which is not a whole number of 32-bit sign words",
            "give a multiple of 32, or vector, chunk, tensor");
   if (in.compression.scale_residual_by_lr) {
-    if (!scales_residual_by_lr(in.optimizer.algorithm))
+    if (!traits(in.optimizer.algorithm).scales_residual_by_lr)
       refuse(in, "compression.scale_residual_by_lr",
              "residuals of algorithm " + in.optimizer.algorithm +
                  " do not cancel when they are multiplied by a quotient of learning rates",
-             "leave it out, or use algorithm onebit_adam, ef_momentum_sgd, double_squeeze or onebit_sgd");
+             "leave it out, or use algorithm " +
+                 join(algorithm_names(&AlgorithmTraits::scales_residual_by_lr), " or "));
     if (!in.compression.error_feedback)
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");

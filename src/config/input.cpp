@@ -11,23 +11,6 @@
 
 namespace onebit::config {
 
-const std::vector<std::string>& algorithm_names() {
-  static const std::vector<std::string> all = {
-      "adam",       "onebit_adam",   "onebit_adam_32bit", "adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance",
-      "sgd",        "momentum_sgd",  "double_squeeze",    "ef_momentum_sgd", "local_sgd",          "local_momentum_sgd",
-      "onebit_sgd", "zero_one_adam", "onebit_lamb",       "onebit_lion"};
-  return all;
-}
-
-bool freezes(const std::string& algorithm) {
-  return algorithm == "onebit_adam" || algorithm == "onebit_adam_32bit" || algorithm == "onebit_lamb";
-}
-
-bool scales_residual_by_lr(const std::string& algorithm) {
-  return algorithm == "onebit_adam" || algorithm == "ef_momentum_sgd" || algorithm == "double_squeeze" ||
-         algorithm == "onebit_sgd";
-}
-
 std::int64_t latest_freeze(const Input& in) {
   if (in.freeze.step.word.empty()) return in.freeze.step.number;
   // A product such as 0.07 · 100 = 7.000000000000001 must not count a step more.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/choices.hpp"
+#include "config/algorithms.hpp"
 
 namespace onebit::config {
 
@@ -214,13 +215,6 @@ std::vector<std::string> differences(Input one, Input other);
 /// docs/input.md.
 std::string documentation();
 
-/// Names of the algorithms that `optimizer.algorithm` allows.
-const std::vector<std::string>& algorithm_names();
-/// True for algorithms whose variance is frozen at T_w, so that the section `freeze` applies.
-bool freezes(const std::string& algorithm);
-/// True for algorithms whose parameters are linear in what they compress, each step's with the weight γ_t, so that
-/// `compression.scale_residual_by_lr` applies.
-bool scales_residual_by_lr(const std::string& algorithm);
 /// The last step at which section `freeze` may freeze the variance when no step is skipped: T_w, or for `auto`
 /// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1, with W = `schedule.warmup_steps` and T = `train.steps`.
 std::int64_t latest_freeze(const Input& input);

@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "comm/hierarchical.hpp"
-#include "optim/parts.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::train {
 namespace {
@@ -52,7 +52,7 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
-  auto allreduce = optim::compresses(input.optimizer.algorithm)
+  auto allreduce = config::traits(input.optimizer.algorithm).compresses
                        ? optim::make_compressed_allreduce(
                              optim::Setup<Exec>{input, tensors, transport, communicator.rank(), communicator.size()})
                        : comm::CompressedAllreduce<Exec>(transport);
@@ -91,7 +91,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
   std::vector<Averaging<Exec>> candidates;
   candidates.push_back({nullptr, Collective::flat, compressor, ""});
   if (has_hierarchy(communicator)) candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
-  if (optim::compresses(input.optimizer.algorithm) && compressor != CompressorKind::none)
+  if (config::traits(input.optimizer.algorithm).compresses && compressor != CompressorKind::none)
     candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();

@@ -23,6 +23,7 @@
 #include "train/averaging.hpp"
 #include "train/checkpoint.hpp"
 #include "train/freeze.hpp"
+#include "train/initial_variance.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
@@ -342,6 +343,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
       located(input.where("checkpoint.initialize_from"),
               [&] { initialized = read_parameters(exec, from, tensors, x); });
     algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
+    read_initial_variance(exec, resolved, *algorithm);
     results = std::make_unique<Results>(communicator, input.run.output);
   });
   LocalGradient<Exec> local(tensors);

@@ -25,10 +25,11 @@ KNOWN_TO = {
     r"mpi(-ext)?\.h$": {"base", "comm"},
     r"yaml-cpp/": {"config"},
     r"hdf5\.h$": {"io"},
+    r"io/": {"io", "data", "workload", "train"},
     r"sentencepiece": {"data"},
     r"CLI/": {"app"},
     r"Kokkos_Core\.hpp$": {"base"},
-    r"base/mpi\.hpp$": {"app", "train", "optim", "workload", "bench", "comm", "io", "base"},
+    r"base/mpi\.hpp$": {"app", "train", "workload", "bench", "comm", "io", "base"},
     r"base/kokkos\.hpp$": FLOORS.keys() - {"scale", "config", "report"},
 }
 

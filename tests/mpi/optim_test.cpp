@@ -22,6 +22,7 @@
 #include "../support.hpp"
 #include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
+#include "train/initial_variance.hpp"
 
 namespace {
 
@@ -84,6 +85,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  train::read_initial_variance(exec, input, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
   if (!variance.empty()) reference.v = variance;

@@ -505,6 +505,7 @@ TEST(Check, refuses_combinations) {
       {"optimizer:\n  algorithm: onebit_adam_32bit\nfreeze:\n  step: 1001\n", 1, "a.yaml:4:3", {"freeze.step"}},
       {"freeze:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
       {"optimizer:\n  bias_correction: true\n  algorithm: local_sgd\n", 1, "a.yaml:2:3", {"local_sgd", "correction"}},
+      {"optimizer:\n  bias_correction: true\n  algorithm: onebit_lion\n", 1, "a.yaml:2:3", {"onebit_lion", "correction"}},
       {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
       {"compression:\n  scale_residual_by_lr: true\n  error_feedback: false\n", 1, "a.yaml:2:3", {"no residuals"}},
       {"compression:\n  scale_residual_by_lr: true\noptimizer:\n  algorithm: zero_one_adam\n",
@@ -559,7 +560,7 @@ TEST(Names, are_those_of_the_input) {
   for (const std::string& name : algorithm_names()) {
     const Input input = parsed("optimizer: {algorithm: " + name + "}");
     EXPECT_EQ(input.optimizer.algorithm, name);
-    EXPECT_EQ(freezes(name), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
+    EXPECT_EQ(traits(name).freezes(), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
   }
 }
 

@@ -9,7 +9,8 @@
 
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
-#include "optim/parts.hpp"
+#include "optim/averaging_steps.hpp"
+#include "optim/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace {
@@ -70,10 +71,10 @@ long freezes_at(const config::Input& input, Norm norm) {
   return 0;
 }
 
-config::Input make_monitored(const char* criterion, int rise) {
+config::Input make_monitored(const char* criterion, int warmup) {
   config::Input input;
   input.optimizer.beta2 = 0.9;  // Δ = 10
-  input.schedule.warmup_steps = rise;
+  input.schedule.warmup_steps = warmup;
   input.freeze.criterion = std::string(criterion) == "paper" ? Criterion::paper : Criterion::two_sided;
   return input;
 }
@@ -94,7 +95,7 @@ TEST(VarianceMonitor, two_sided_waits_until_a_growing_variance_has_settled) {
   EXPECT_LT(norm(two_sided - 11) / norm(two_sided - 1), 0.96);
 }
 
-TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_rise_of_the_rate) {
+TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_warmup_of_the_rate) {
   const auto falling = [](long t) { return 1 + std::exp(-0.02 * static_cast<double>(t)); };
   for (const char* criterion : {"paper", "two_sided"}) {
     const long frozen = freezes_at(make_monitored(criterion, 0), falling);
@@ -138,7 +139,7 @@ TEST(VarianceMonitor, auto_freezes_at_most_at_its_share_of_the_run) {
     input.freeze.at_most = 0.5;
     EXPECT_EQ(freezes_at(input, nan), 200);
     input.schedule.warmup_steps = 300;
-    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's rise has ended";
+    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's warm-up has ended";
     input.freeze.step = {"", 7};
     EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
   }
