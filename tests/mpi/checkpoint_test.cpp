@@ -27,6 +27,7 @@
 #include "comm/hierarchical.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint.hpp"
+#include "train/initial_parameters.hpp"
 #include "train/trainer.hpp"
 
 namespace onebit {
