@@ -174,8 +174,8 @@ public:
     return part(exec, label, 0, m_length, f);
   }
 
-  /// Σ f(i) over [begin, end). Once the parts are all of [0, length), in any order, `total` has the bits of one sum over
-  /// the whole.
+  /// Σ f(i) over [begin, end). Once the parts are all of [0, length), in any order, `total` has the bits of one sum
+  /// over the whole.
   /// \param begin a multiple of `piece_length`, as `end` is where it is not the length
   template <class F>
   double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {

@@ -1,7 +1,8 @@
 #pragma once
 /// \file warps.hpp
-/// Units of work that the 32 threads of a GPU's warp, its lanes, share: lane l takes element l of 32, so that neighbours
-/// read and write side by side, and a bit that each of them has becomes one word. On the host one thread takes a unit.
+/// Units of work that the 32 threads of a GPU's warp, its lanes, share: lane l takes element l of 32, so that
+/// neighbours read and write side by side, and a bit that each of them has becomes one word. On the host one thread
+/// takes a unit.
 
 #include <cstddef>
 #include <cstdint>
