@@ -91,7 +91,8 @@ void check_backend(const config::Input& input) {
   const std::vector<std::string> built = backends();
   if (std::find(built.begin(), built.end(), wanted) == built.end())
     throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
-                     "use one of those that `onebit list` shows, or build with a Kokkos that has it (docs/build.md)");
+                     "use one of those that `onebit list` shows, or build with a Kokkos that has it "
+                     "(docs/guide/build.md)");
   // A Kokkos with CUDA does not start without a GPU, even for its host backends.
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
@@ -123,6 +124,15 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
   watchdog.remove_file();
+}
+
+/// Verifies a checkpoint and prints its description, or the first line of it. Collective.
+void print_checkpoint(const Communicator& world, const std::string& path, bool all) {
+  world.collectively([&] {
+    if (world.rank() > 0) return;
+    const std::string description = train::describe_checkpoint(path);
+    std::fputs((all ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
+  });
 }
 
 /// The words that a key of the input allows.
@@ -178,7 +188,7 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
   using Work = std::function<void(const config::Input&)>;
   const auto add_input_command = [&](CLI::App& parent, const char* name, const char* meaning, const Work& work) {
     CLI::App* const command = parent.add_subcommand(name, meaning);
-    command->add_option("INPUT", path, "YAML file (docs/input.md)")->required();
+    command->add_option("INPUT", path, "YAML file (docs/reference/input.md)")->required();
     command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
     command->callback([&, work] { work(read_input(world, path, overrides)); });
   };
@@ -208,14 +218,8 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
   CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
   const auto add_file_command = [&](const char* name, const char* meaning, bool all) {
     CLI::App* const command = checkpoint_command.add_subcommand(name, meaning);
-    command->add_option("FILE", path, "checkpoint (docs/checkpoint.md)")->required();
-    command->callback([&, all] {
-      world.collectively([&] {
-        if (!root) return;
-        const std::string description = train::describe_checkpoint(path);
-        std::fputs((all ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
-      });
-    });
+    command->add_option("FILE", path, "checkpoint (docs/guide/checkpoint.md)")->required();
+    command->callback([&, all] { print_checkpoint(world, path, all); });
   };
   add_file_command("info", "verify it and print what it holds", true);
   add_file_command("verify", "check that no byte of it has changed", false);
@@ -227,7 +231,7 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
                       });
                     });
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
-  list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
+  list_command->add_flag("--input-keys", input_keys, "print docs/reference/input.md");
   list_command->callback([&] {
     if (root && input_keys) std::fputs(config::documentation().c_str(), stdout);
     if (root && !input_keys) list();

@@ -1,6 +1,6 @@
 #pragma once
 /// \file collective.hpp
-/// `onebit bench collective`: averages over ranks, dense and compressed, by vector length. Each is checked against an
+/// `onebit bench collective`: dense and compressed averages over ranks, by vector length. Each is checked against an
 /// oracle before it is timed.
 
 #include "base/mpi.hpp"
@@ -8,8 +8,8 @@
 
 namespace onebit::bench {
 
-/// Times the collectives of `bench.collectives`; writes collective.csv into `run.output` and a table to standard output.
-/// Collective over `communicator`.
+/// Times the collectives of `bench.collectives`; writes collective.csv into `run.output` and a table to standard
+/// output. Collective over `communicator`.
 /// \throws AgreedError when a result is wrong, or the output cannot be written
 template <class Exec>
 void collective(const Exec& exec, const config::Input& input, const Communicator& communicator);

@@ -56,7 +56,8 @@ struct Dataset {
         type(id.valid() ? H5Dget_type(id) : -1, H5Tclose) {
     if (!space.valid() || H5Sget_simple_extent_ndims(space) < 0)
       throw InputError(path, "there is no dataset '" + name + "' that can be read",
-                       "see docs/input.md and docs/checkpoint.md for the datasets that this file must have");
+                       "see docs/reference/input.md and docs/guide/checkpoint.md for the datasets that this file must "
+                       "have");
   }
   /// Reads all elements. \returns false when that fails
   bool read(hid_t memory_type, void* values) const {

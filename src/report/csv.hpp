@@ -35,6 +35,10 @@ public:
 
   /// Appends a row with a cell for each column and flushes it. A row that cannot be written is cut off.
   void row(const std::vector<Cell>& cells);
+  template <class... Values>
+  void row_of(const Values&... values) {
+    row({Cell(values)...});
+  }
   /// The text so far, read back from the file.
   std::string text() const;
   /// Replaces the text by that of an earlier file. \returns false, and changes nothing, when its columns differ
