@@ -16,8 +16,7 @@
 #include "base/build_info.hpp"
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
-#include "bench/collective.hpp"
-#include "bench/kernels.hpp"
+#include "bench/bench.hpp"
 #include "comm/nccl.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
@@ -76,15 +75,6 @@ std::vector<std::string> backends() {
   return names;
 }
 
-/// Threads that OpenMP starts when the input does not say how many.
-int environment_threads() {
-#ifdef KOKKOS_ENABLE_OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
 /// Refuses a backend that this build or this machine lacks, and more threads than Kokkos can hold.
 void check_backend(const config::Input& input) {
   const std::string wanted = config::to_string(input.run.backend);
@@ -97,11 +87,13 @@ void check_backend(const config::Input& input) {
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
                      "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
-  if (input.run.backend == config::Backend::openmp && input.run.threads == 0 &&
-      environment_threads() > config::most_threads)
+#ifdef KOKKOS_ENABLE_OPENMP
+  const int threads = omp_get_max_threads();
+  if (input.run.backend == config::Backend::openmp && input.run.threads == 0 && threads > config::most_threads)
     throw InputError("OMP_NUM_THREADS",
-                     "OpenMP would start " + std::to_string(environment_threads()) + " threads, more than Kokkos holds",
+                     "OpenMP would start " + std::to_string(threads) + " threads, more than Kokkos holds",
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
+#endif
 }
 
 KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {

@@ -15,6 +15,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
@@ -184,15 +185,11 @@ std::vector<Watchdog::Line> Watchdog::read_lines() const {
   std::string text;
   for (int rank = 0; rank < m_communicator.size(); ++rank) {
     Line& line = lines[rank];
-    char kind[8] = {}, activity[96] = {}, host[64] = {}, time[32] = {};
-    if (std::getline(file, text))
-      std::sscanf(text.c_str(), "rank %*d step %ld %7s %95s for %lf s process %d on %63s at %31s beat %lu", &line.step,
-                  kind, activity, &line.still, &line.process, host, time, &line.beats);
+    std::getline(file, text);
+    std::istringstream words(text);
+    words >> text >> text >> text >> line.step >> line.kind >> line.activity >> text >> line.still >> text >> text >>
+        line.process >> text >> line.host >> text >> line.time >> text >> line.beats;
     line.rank = rank;
-    line.kind = kind;
-    line.activity = activity;
-    line.host = host;
-    line.time = time;
   }
   return lines;
 }

@@ -36,18 +36,13 @@ template <class Exec>
 inline constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
 /// Host memory for the fastest copies to and from an execution space: pinned for CUDA.
-template <class Exec>
-struct StagingSpaceOf {
-  using type = Kokkos::HostSpace;
-};
 #ifdef KOKKOS_ENABLE_CUDA
-template <>
-struct StagingSpaceOf<Kokkos::Cuda> {
-  using type = Kokkos::CudaHostPinnedSpace;
-};
-#endif
 template <class Exec>
-using StagingSpace = typename StagingSpaceOf<Exec>::type;
+using StagingSpace = std::conditional_t<is_host<Exec>, Kokkos::HostSpace, Kokkos::CudaHostPinnedSpace>;
+#else
+template <class Exec>
+using StagingSpace = Kokkos::HostSpace;
+#endif
 
 /// An uninitialised View; the caller writes every element before it reads one.
 template <class Exec, class T>

@@ -149,15 +149,6 @@ void piece_sums(const Exec& exec, const char* label, const Begins& begins, const
   reduce_pieces<Sum>(exec, label, begins, sums, f);
 }
 
-/// Begins of the pieces of [first, end), for `piece_sums`: a function object, so that nothing is stored.
-struct EvenPieces {
-  std::size_t first, end;
-  KOKKOS_FUNCTION std::size_t operator()(std::size_t piece) const {
-    const std::size_t begin = first + piece * piece_length;
-    return begin < end ? begin : end;
-  }
-};
-
 /// Sums over a vector of `length` elements in a fixed tree: pieces of 1024 elements, then the pieces, both by
 /// `piece_sums`. Holds the scratch space; made once, used at every step.
 template <class Exec>
@@ -181,7 +172,11 @@ public:
   double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
     const std::size_t first = begin / piece_length, last = first + piece_count(end - begin);
     const Vector<Exec, double> sums = Kokkos::subview(m_pieces, std::make_pair(first, last));
-    piece_sums(exec, label, EvenPieces{begin, end}, sums, f);
+    const auto begins = KOKKOS_LAMBDA(std::size_t piece) {
+      const std::size_t first_of_piece = begin + piece * piece_length;
+      return first_of_piece < end ? first_of_piece : end;
+    };
+    piece_sums(exec, label, begins, sums, f);
     return sum_of_pieces(exec, label, first, last);
   }
   double total(const Exec& exec, const char* label) const { return sum_of_pieces(exec, label, 0, m_pieces.extent(0)); }

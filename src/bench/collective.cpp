@@ -1,9 +1,9 @@
 /// \file collective.cpp
-/// See collective.hpp. Rates are those of nccl-tests: algbw = bytes / time and busbw = algbw · 2 (n−1)/n. For a dense
-/// average with any number of ranks, the bandwidth of the links bounds busbw. Both are of the logical bytes (4 d);
-/// another rate is of the bytes that left a rank. The time is the median of the slowest rank's times.
+/// `onebit bench collective`. Rates are those of nccl-tests: algbw = bytes / time and busbw = algbw · 2 (n−1)/n. For a
+/// dense average with any number of ranks, the bandwidth of the links bounds busbw. Both are of the logical bytes (4
+/// d); another rate is of the bytes that left a rank. The time is the median of the slowest rank's times.
 
-#include "bench/collective.hpp"
+#include "bench/bench.hpp"
 
 #include <algorithm>
 #include <cmath>

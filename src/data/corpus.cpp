@@ -3,6 +3,7 @@
 
 #include "data/corpus.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,12 +11,12 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
+#include "io/file.hpp"
 
 namespace onebit::data {
 namespace {
@@ -70,28 +71,25 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   std::string text(total, '\0');
   std::size_t offset = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    errno = 0;
-    std::ifstream stream(files[i], std::ios::binary);
-    if (!stream)
+    const Descriptor file(files[i], O_RDONLY);
+    if (file < 0)
       throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
                        "check the permissions of the file");
     constexpr std::size_t block = std::size_t{1} << 20;
-    for (std::size_t done = 0; done < sizes[i]; done += block) {
+    for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
       Activity::goes_on();
-      if (stream.read(text.data() + offset + done, static_cast<std::streamsize>(std::min(block, sizes[i] - done))))
-        continue;
-      throw InputError(files[i],
-                       "could be read only up to byte " +
-                           std::to_string(done + static_cast<std::size_t>(stream.gcount())) + " of " +
-                           std::to_string(sizes[i]),
-                       "check that nothing writes to the file and that its file system works");
+      const std::size_t count = std::min(block, sizes[i] - begin);
+      const std::size_t got = read_at(file, begin, text.data() + offset + begin, count);
+      if (got < count)
+        throw InputError(
+            files[i],
+            "could be read only up to byte " + std::to_string(begin + got) + " of " + std::to_string(sizes[i]),
+            "check that nothing writes to the file and that its file system works");
     }
-    if (must_be_utf8) {
-      const std::size_t valid = utf8_prefix(std::string_view(text).substr(offset, sizes[i]));
-      if (valid < sizes[i])
-        throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
-                         "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
-    }
+    const std::size_t valid = must_be_utf8 ? utf8_prefix(std::string_view(text).substr(offset, sizes[i])) : sizes[i];
+    if (valid < sizes[i])
+      throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
+                       "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
     offset += sizes[i];
   }
   return text;

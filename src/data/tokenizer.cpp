@@ -355,24 +355,19 @@ std::size_t utf8_prefix(std::string_view text) {
   const auto byte = [&](std::size_t offset) -> unsigned {
     return offset < text.size() ? static_cast<unsigned char>(text[offset]) : 0;
   };
-  const auto continues = [&](std::size_t offset) { return (byte(offset) & 0xC0u) == 0x80u; };
   std::size_t offset = 0;
   while (offset < text.size()) {
     const unsigned first = byte(offset), second = byte(offset + 1);
-    std::size_t length = 0;
-    if (first < 0x80) {
-      length = 1;
-    } else if (first >= 0xC2 && first <= 0xDF && continues(offset + 1)) {
-      length = 2;
-    } else if (first >= 0xE0 && first <= 0xEF && continues(offset + 1) && continues(offset + 2)) {
-      // Not overlong, and not a UTF-16 surrogate.
-      if (!(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F)) length = 3;
-    } else if (first >= 0xF0 && first <= 0xF4 && continues(offset + 1) && continues(offset + 2) &&
-               continues(offset + 3)) {
-      // Not overlong, and not beyond U+10FFFF.
-      if (!(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F)) length = 4;
-    }
-    if (length == 0) return offset;
+    const std::size_t length = first < 0x80                   ? 1
+                               : first < 0xC2 || first > 0xF4 ? 0
+                               : first < 0xE0                 ? 2
+                               : first < 0xF0                 ? 3
+                                                              : 4;
+    bool valid = length > 0;
+    for (std::size_t i = 1; i < length; ++i) valid = valid && (byte(offset + i) & 0xC0u) == 0x80u;
+    const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+    const bool no_character = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);  // or a surrogate
+    if (!valid || overlong || no_character) return offset;
     offset += length;
   }
   return offset;

@@ -285,14 +285,6 @@ void ArrayWriter::dataset(const std::string& name, Type type, const std::vector<
 }
 
 void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
-                        const float* values) {
-  write(offset, extent, values, Type::real32);
-}
-void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
-                        const double* values) {
-  write(offset, extent, values, Type::real64);
-}
-void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
                         const void* values, Type type) {
   if (m_handles->data < 0) return;
   const std::vector<hsize_t> begin(offset.begin(), offset.end()), count(extent.begin(), extent.end());
