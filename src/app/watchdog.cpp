@@ -185,7 +185,7 @@ std::vector<Watchdog::Line> Watchdog::read_lines() const {
   std::string text;
   for (int rank = 0; rank < m_communicator.size(); ++rank) {
     Line& line = lines[rank];
-    std::getline(file, text);
+    if (!std::getline(file, text)) text.clear();
     std::istringstream words(text);
     words >> text >> text >> text >> line.step >> line.kind >> line.activity >> text >> line.still >> text >> text >>
         line.process >> text >> line.host >> text >> line.time >> text >> line.beats;
