@@ -57,9 +57,9 @@ public:
     m_changed.notify_all();
   }
 
-  /// Writes blocks until the queue ends; called by the other thread. Ranks of the same `host` take turns.
+  /// Writes blocks until the queue ends; called by the other thread.
   /// \throws RunError at the end when a block could not be written
-  void write_to(const std::string& path, int host) {
+  void write_to(const std::string& path) {
     const Descriptor file(path, O_WRONLY);
     int error = file < 0 ? errno : 0;
     m_checksum = 0;
@@ -74,7 +74,6 @@ public:
       // After an error, takes the blocks all the same: the calling thread waits for them.
       if (error == 0) {
         m_checksum += checksum_of(block.place, block.from, block.bytes);
-        const FileTurn turn(file, host);
         if (!write_at(file, block.place, block.from, block.bytes)) error = errno;
       }
       if (error == 0 && !write_behind.add(block.place, block.bytes)) error = errno;
@@ -149,7 +148,6 @@ private:
 SealedWriter::SealedWriter(const Communicator& communicator, bool background)
     : m_communicator(communicator),
       m_background(background),
-      m_host(communicator.hosts()[communicator.rank()]),
       m_ranks_of_host(communicator.local_size()),
       m_blocks(std::make_unique<Blocks>()) {}
 
@@ -173,7 +171,7 @@ void SealedWriter::begin(const std::string& path, const std::vector<Piece>& piec
   try {
     m_communicator.collectively([&] {
       m_blocks->open(most_blocks());
-      start([this] { m_blocks->write_to(m_partial, m_host); });
+      start([this] { m_blocks->write_to(m_partial); });
       for (const Piece& piece : pieces)
         for (std::size_t first = 0, count; first < piece.bytes; first += count) {
           // Blocks end where words of the checksum do.
