@@ -74,9 +74,9 @@ public:
       // After an error, takes the blocks all the same: the calling thread waits for them.
       if (error == 0) {
         m_checksum += checksum_of(block.place, block.from, block.bytes);
-        if (!write_at(file, block.place, block.from, block.bytes)) error = errno;
+        if (!write_at(file, block.place, block.from, block.bytes) || !write_behind.add(block.place, block.bytes))
+          error = errno;
       }
-      if (error == 0 && !write_behind.add(block.place, block.bytes)) error = errno;
       ++m_written;
       lock.lock();
       if (block.memory) m_free.push_back(std::move(block.memory));
