@@ -1,6 +1,3 @@
-/// \file commands.cpp
-/// See commands.hpp.
-
 #include "app/commands.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,3 @@
-/// \file identity.cpp
-/// See identity.hpp.
-
 #include "app/identity.hpp"
 
 #include <cstdint>

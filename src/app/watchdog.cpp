@@ -1,5 +1,5 @@
 /// \file watchdog.cpp
-/// See watchdog.hpp. The thread calls no function of MPI but MPI_Abort. Should MPI_Abort wait for the main thread, an
+/// The thread calls no function of MPI but MPI_Abort. Should MPI_Abort wait for the main thread, an
 /// alarm ends the process.
 
 #include "app/watchdog.hpp"

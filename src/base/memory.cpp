@@ -1,6 +1,3 @@
-/// \file memory.cpp
-/// See memory.hpp.
-
 #include "base/memory.hpp"
 
 #include <unistd.h>

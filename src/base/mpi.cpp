@@ -1,5 +1,5 @@
 /// \file mpi.cpp
-/// See mpi.hpp. Errors of MPI keep the default handler, which aborts all ranks with the library's message.
+/// Errors of MPI keep the default handler, which aborts all ranks with the library's message.
 
 #include "base/mpi.hpp"
 

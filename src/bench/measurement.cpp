@@ -1,6 +1,3 @@
-/// \file measurement.cpp
-/// See measurement.hpp.
-
 #include "bench/measurement.hpp"
 
 #include <algorithm>

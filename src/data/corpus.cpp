@@ -1,6 +1,3 @@
-/// \file corpus.cpp
-/// See corpus.hpp.
-
 #include "data/corpus.hpp"
 
 #include <fcntl.h>

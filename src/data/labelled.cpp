@@ -1,6 +1,3 @@
-/// \file labelled.cpp
-/// See labelled.hpp.
-
 #include "data/labelled.hpp"
 
 #include <algorithm>

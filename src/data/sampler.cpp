@@ -1,6 +1,3 @@
-/// \file sampler.cpp
-/// See sampler.hpp.
-
 #include "data/sampler.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file tokenizer.cpp
-/// See tokenizer.hpp.
-
 #include "data/tokenizer.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /// \file hdf5.cpp
-/// See hdf5.hpp. The error stack of the library is switched off; the messages here name the error in one sentence.
+/// The error stack of the library is switched off; the messages here name the error in one sentence.
 
 #include "io/hdf5.hpp"
 

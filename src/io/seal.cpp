@@ -1,6 +1,3 @@
-/// \file seal.cpp
-/// See seal.hpp.
-
 #include "io/seal.hpp"
 
 #include <sys/stat.h>

@@ -1,6 +1,3 @@
-/// \file sealed_writer.cpp
-/// See sealed_writer.hpp.
-
 #include "io/sealed_writer.hpp"
 
 #include <algorithm>

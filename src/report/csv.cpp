@@ -1,6 +1,3 @@
-/// \file csv.cpp
-/// See csv.hpp.
-
 #include "report/csv.hpp"
 
 #include <cmath>
