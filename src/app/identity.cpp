@@ -1,52 +1,34 @@
-/// \file identity.cpp
-/// See identity.hpp.
-
 #include "app/identity.hpp"
 
-#include <link.h>
-
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <fstream>
+#include <vector>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "config/keys.hpp"
 
 namespace onebit::app {
 namespace {
 
-/// The linker's hash of this executable (its build id) in hexadecimal; empty where the linker wrote none.
-std::string build_id() {
-  std::string id;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* found) {
-        const auto aligned = [](std::size_t bytes) { return (bytes + 3) / 4 * 4; };
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& header = info->dlpi_phdr[i];
-          if (header.p_type != PT_NOTE) continue;
-          const char* note = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
-          const char* const end = note + header.p_memsz;
-          while (end - note >= static_cast<std::ptrdiff_t>(sizeof(ElfW(Nhdr)))) {
-            ElfW(Nhdr) head;
-            std::memcpy(&head, note, sizeof head);
-            const char* const name = note + sizeof head;
-            const char* const bytes = name + aligned(head.n_namesz);
-            note = bytes + aligned(head.n_descsz);
-            if (head.n_type != NT_GNU_BUILD_ID || head.n_namesz != 4 || std::memcmp(name, "GNU", 4) != 0) continue;
-            for (std::size_t byte = 0; byte < head.n_descsz; ++byte) {
-              char digits[3];
-              std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(bytes[byte]));
-              *static_cast<std::string*>(found) += digits;
-            }
-          }
-        }
-        return 1;  // the executable comes first, libraries behind it
-      },
-      &id);
-  return id;
+/// Hash of the executable file of this process, in hexadecimal.
+std::string program_hash() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::vector<std::uint64_t> words(std::size_t{1} << 16);
+  std::uint64_t hash = 0, place = 0;
+  while (file) {
+    words.assign(words.size(), 0);
+    file.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(8 * words.size()));
+    for (const std::uint64_t word : words) hash += hash_term(word, place++);
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
-/// "rank 3" or "ranks 1, 2, 5"; not more than a few of them.
+/// "rank 3" or "ranks 1, 2, 5"; a few of them at most.
 std::string names(const std::vector<int>& ranks) {
   constexpr std::size_t most = 8;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -57,7 +39,7 @@ std::string names(const std::vector<int>& ranks) {
 }  // namespace
 
 void check_same_program(const Communicator& world, const std::string& command) {
-  const std::string mine = "onebit" + command + " of build " + build_id() + ", version " + build_version + " (" +
+  const std::string mine = "onebit" + command + " of build " + program_hash() + ", version " + build_version + " (" +
                            build_git + ", " + build_compiler + ")";
   const std::string first = world.broadcast(mine, 0);
   const double differs = mine != first;

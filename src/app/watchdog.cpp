@@ -1,6 +1,6 @@
 /// \file watchdog.cpp
-/// See watchdog.hpp. The thread makes no call of MPI but MPI_Abort, which ends the process in any case: an alarm does so
-/// where the library would wait for the main thread.
+/// The thread calls no function of MPI but MPI_Abort. Should MPI_Abort wait for the main thread, an
+/// alarm ends the process.
 
 #include "app/watchdog.hpp"
 
@@ -15,6 +15,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
@@ -24,11 +25,11 @@ namespace onebit::app {
 namespace {
 
 constexpr std::size_t line_bytes = 256;
-/// Between two looks at the main thread. Open MPI's mpirun gives ranks a second from SIGTERM to SIGKILL.
+/// Time between two looks at the main thread. Open MPI's mpirun sends SIGKILL a second after SIGTERM.
 constexpr double look_seconds = 0.1;
-/// Beats that a line may miss before its rank counts as silent.
+/// Beats (writes of a line) that a rank may miss before it counts as silent.
 constexpr int beats_waited = 3;
-/// Seconds after which a rank no longer leaves it to a lower one to end the run.
+/// Seconds after which a rank ends the run itself instead of waiting for a lower one to do so.
 constexpr double patience_seconds = 30;
 
 constexpr const char* works = "in";
@@ -51,7 +52,7 @@ std::string time_now() {
   return text;
 }
 
-/// Seconds as people say them.
+/// "12.3 s"
 std::string rounded(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", seconds);
@@ -60,20 +61,20 @@ std::string rounded(double seconds) {
 
 }  // namespace
 
-/// One rank's line of the file.
+/// A rank's line of the file.
 struct Watchdog::Line {
   int rank = -1;
   long step = 0;
-  std::string kind;      ///< `works`, `waits` or `left`; empty where there is no line
-  std::string activity;  ///< name of it
-  double still = 0;      ///< seconds without a change, when it was written
+  std::string kind;  ///< `works`, `waits` or `left`; empty where there is no line
+  std::string activity;
+  double still = 0;  ///< seconds without a change of activity
   int process = 0;
   std::string host;
-  std::string time;         ///< when it was written
-  unsigned long beats = 0;  ///< how often it was
-  bool is_silent = false;   ///< not written between two readings
+  std::string time;         ///< at which it was written
+  unsigned long beats = 0;  ///< number of times it was written
+  bool is_silent = false;   ///< true where it was not written between two readings
 
-  /// "rank 1 (process 4711 on node7), step 12, OneBit::comm::allreduce", without a step before the first one
+  /// "rank 1 (process 4711 on node7), step 12, OneBit::comm::allreduce"; without the step before the first one
   std::string last_seen() const {
     return "rank " + std::to_string(rank) + " (process " + std::to_string(process) + " on " + host + "), " +
            (step > 0 ? "step " + std::to_string(step) + ", " : "") + activity;
@@ -89,9 +90,9 @@ Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
   if (m_seconds <= 0) return;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
-    std::error_code error;  // shows where the file is written
-    std::filesystem::create_directories(input.run.output, error);
-    // All of it now, so that a disk that fills up later has room for what ranks write.
+    std::error_code ignored;  // the file below shows it
+    std::filesystem::create_directories(input.run.output, ignored);
+    // The whole file, so that ranks can write their lines even on a disk that fills up later.
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
     file.close();
@@ -122,14 +123,14 @@ void Watchdog::run() {
   const std::chrono::duration<double> look(look_seconds);
   Activity::Seen before = Activity::seen();
   double still = 0, since_beat = 0, since_reading = 0;
-  std::vector<Line> lines;  // as they were when this rank had been still for long enough
-  bool said = false;
+  std::vector<Line> lines;  // as they were at the last reading, once this rank has been still for long enough
+  bool reported = false;
   const auto write = [&] { write_line(before, before.waits ? waits : works, still); };
   write();
   Stopwatch watch;
   std::unique_lock<std::mutex> lock(m_mutex);
   while (!m_changed.wait_for(lock, look, [&] { return m_ends; })) {
-    // Time in which the whole job was suspended does not count.
+    // Does not count the time in which the whole job was suspended.
     const double passed = std::min(watch.restart(), 2 * look_seconds);
     const Activity::Seen now = Activity::seen();
     still = now.changes == before.changes ? still + passed : 0;
@@ -140,9 +141,9 @@ void Watchdog::run() {
       write();
       since_beat = 0;
     }
-    if (!said && train::StopSignal::received() && still >= look_seconds) {
-      say_who_is_gone();
-      said = true;
+    if (!reported && train::StopSignal::received() && still >= look_seconds) {
+      report_dead_processes();
+      reported = true;
     }
     if (still < m_seconds) {
       lines.clear();
@@ -152,7 +153,7 @@ void Watchdog::run() {
     } else if (since_reading >= beats_waited * m_beat) {
       std::vector<Line> again = read_lines();
       for (std::size_t i = 0; i < again.size(); ++i) again[i].is_silent = again[i].beats == lines[i].beats;
-      if (is_to_end(again, still)) end_run(describe(again));
+      if (must_end_run(again, still)) end_run(describe(again));
       lines = again;
       since_reading = 0;
     }
@@ -160,8 +161,8 @@ void Watchdog::run() {
   write_line(before, left, still);
 }
 
-/// Opens and closes the file each time, which is when a network file system passes on what was written. Nothing depends on
-/// whether it works but what can be said later.
+/// Opens and closes the file each time, because a network file system shows a write to others after that. An error is
+/// ignored; it only makes the later message poorer.
 void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double still) {
   char text[line_bytes + 1];
   std::snprintf(text, sizeof text, "rank %d step %ld %s %s for %.1f s process %d on %s at %s beat %lu",
@@ -177,37 +178,33 @@ void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double s
   ::close(file);
 }
 
-/// (ranks)
+/// \returns (ranks)
 std::vector<Watchdog::Line> Watchdog::read_lines() const {
   std::vector<Line> lines(m_communicator.size());
   std::ifstream file(m_path, std::ios::binary);
   std::string text;
   for (int rank = 0; rank < m_communicator.size(); ++rank) {
     Line& line = lines[rank];
-    char kind[8] = {}, activity[96] = {}, host[64] = {}, time[32] = {};
-    if (std::getline(file, text))
-      std::sscanf(text.c_str(), "rank %*d step %ld %7s %95s for %lf s process %d on %63s at %31s beat %lu", &line.step,
-                  kind, activity, &line.still, &line.process, host, time, &line.beats);
+    if (!std::getline(file, text)) text.clear();
+    std::istringstream words(text);
+    words >> text >> text >> text >> line.step >> line.kind >> line.activity >> text >> line.still >> text >> text >>
+        line.process >> text >> line.host >> text >> line.time >> text >> line.beats;
     line.rank = rank;
-    line.kind = kind;
-    line.activity = activity;
-    line.host = host;
-    line.time = time;
   }
   return lines;
 }
 
-/// Whether no rank goes on, and it is this one that has to end the run.
-bool Watchdog::is_to_end(const std::vector<Line>& lines, double still) const {
-  const auto is_heard_of = [](const Line& line) { return !line.is_silent && line.kind != left; };
+/// Whether no rank makes progress, and this one has to end the run.
+bool Watchdog::must_end_run(const std::vector<Line>& lines, double still) const {
+  const auto is_alive = [](const Line& line) { return !line.is_silent && line.kind != left; };
   for (const Line& line : lines)
-    if (is_heard_of(line) && line.still < m_seconds - 2 * m_beat) return false;
-  const auto lowest = std::find_if(lines.begin(), lines.end(), is_heard_of);
+    if (is_alive(line) && line.still < m_seconds - 2 * m_beat) return false;
+  const auto lowest = std::find_if(lines.begin(), lines.end(), is_alive);
   return (lowest != lines.end() && lowest->rank == m_communicator.rank()) || still > m_seconds + patience_seconds;
 }
 
 std::string Watchdog::describe(const std::vector<Line>& lines) const {
-  constexpr std::size_t most = 16;  // lines of a message
+  constexpr std::size_t most = 16;  // ranks in each list of the message
   std::vector<std::string> silent, busy, waiting;
   for (const Line& line : lines) {
     if (line.kind == left) continue;
@@ -239,7 +236,7 @@ std::string Watchdog::describe(const std::vector<Line>& lines) const {
   return text + (trains ? "; checkpoint.restart=auto goes on from the last checkpoint" : "");
 }
 
-void Watchdog::say_who_is_gone() const {
+void Watchdog::report_dead_processes() const {
   std::string gone;
   int speaker = -1;
   for (const Line& line : read_lines()) {

@@ -1,7 +1,6 @@
 #pragma once
 /// \file watchdog.hpp
-/// Ends a run that hangs, and says in which activity each rank was last seen: of a rank that is stopped too, which can
-/// say nothing itself.
+/// Ends a run that hangs, and prints in which activity each rank was last seen, even if it is stopped.
 
 #include <condition_variable>
 #include <mutex>
@@ -15,24 +14,25 @@
 
 namespace onebit::app {
 
-/// While one lives, a thread of each rank writes about once a second what its main thread is at (base/activity.hpp) into
-/// a line of its own of `watchdog.txt`, by a file because a run that hangs exchanges no messages any more.
+/// In its scope, a thread of each rank writes the activity of its main thread (base/activity.hpp) about once a second
+/// into its own line of `watchdog.txt`. It is a file because a run that hangs exchanges no messages any more.
 ///
-/// When no main thread that is heard of has changed its activity for `run.watchdog_seconds`, the lowest of these ranks reads the
-/// lines of all, prints who keeps the others waiting, and ends the run on all ranks with status 1. A signal that asks a
-/// training to end (train/stop_signal.hpp) while the main thread waits for a process that is gone makes it say which one:
-/// so do mpirun's survivors before they are ended too.
+/// A rank is alive while it writes its line. When no living rank has changed its activity for `run.watchdog_seconds`,
+/// the lowest of them reads all lines, prints which ranks keep the others waiting, and ends all ranks with status 1.
+/// When a signal asks a training to end (train/stop_signal.hpp) while its main thread waits for a process that is gone,
+/// the watchdog names that process: mpirun signals the survivors before it kills them.
 class Watchdog {
 public:
-  /// Watches the calling thread; nothing where `run.watchdog_seconds` is 0. Makes `run.output` for its file where that is
-  /// missing. Collective. \throws AgreedError where the file cannot be written
+  /// Watches the calling thread, unless `run.watchdog_seconds` is 0. Makes directory `run.output` for its file.
+  /// Collective.
+  /// \throws AgreedError when the file cannot be written
   Watchdog(const Communicator& communicator, const config::Input& input);
-  /// Writes that this rank has left. The file stays, for those who ask why the run ended.
+  /// Writes that this rank has left. The file stays, as a record of why the run ended.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Removes the file, on rank 0, at the end of a run that went well.
+  /// Removes the file, at the end of a successful run.
   void remove_file() const;
 
 private:
@@ -40,9 +40,9 @@ private:
   void run();
   void write_line(const Activity::Seen& seen, const char* kind, double still);
   std::vector<Line> read_lines() const;
-  bool is_to_end(const std::vector<Line>& lines, double still) const;
+  bool must_end_run(const std::vector<Line>& lines, double still) const;
   std::string describe(const std::vector<Line>& lines) const;
-  void say_who_is_gone() const;
+  void report_dead_processes() const;
   [[noreturn]] void end_run(const std::string& message) const;
 
   const Communicator& m_communicator;
@@ -53,7 +53,7 @@ private:
   std::condition_variable m_changed;
   bool m_ends = false;
   unsigned long m_beats = 0;  ///< lines that this rank has written
-  std::thread m_thread;       ///< last, so that it begins when all else is there
+  std::thread m_thread;       ///< last, so that it starts after all other members exist
 };
 
 }  // namespace onebit::app

@@ -1,29 +1,29 @@
 #pragma once
 /// \file activity.hpp
-/// What this process is at, for a thread that watches it (app/watchdog.hpp): a few atomic writes where the work
-/// changes, and nothing where nobody watches.
+/// What this process does at the moment, for the thread that watches it (app/watchdog.hpp). A change of activity costs
+/// a few atomic stores, or nothing where no thread watches.
 
 #include <atomic>
 #include <cstdint>
 
 namespace onebit {
 
-/// Marks its scope as what the calling thread is at. Every profiling region (`Region`) is one. Scopes nest, and the
-/// innermost one counts; what happens within a wait for other ranks is that wait.
+/// Names what the calling thread does in a scope. Every profiling region (`Region`) is one. Scopes nest, and the
+/// innermost one counts; inside a wait for other ranks, everything counts as that wait.
 ///
-/// One thread is watched. A thread that works for it, such as the one that averages buckets, helps it: each activity
-/// that it begins shows that the watched thread's wait goes on, and the name stays that of the watched thread.
+/// One thread is watched. Another one may help it, such as the thread that averages buckets: each activity that the
+/// helper begins shows that the watched thread's wait makes progress. The name stays that of the watched thread.
 class Activity {
 public:
-  /// What the watched thread was at.
+  /// State of the watched thread.
   struct Seen {
     const char* name;
     bool waits;             ///< for other ranks
-    std::uint64_t changes;  ///< grows whenever an activity begins or ends, or one of a helping thread begins
+    std::uint64_t changes;  ///< grows when an activity begins or ends, and when a helper begins one
     long step;
   };
 
-  /// \param name  that lives as long as the program
+  /// \param name  of static lifetime
   /// \param waits whether other ranks must act before this ends
   explicit Activity(const char* name, bool waits = false) {
     if (role() == Role::helps) goes_on();
@@ -38,16 +38,16 @@ public:
   Activity(const Activity&) = delete;
   Activity& operator=(const Activity&) = delete;
 
-  /// Whether the calling thread, and no other, is watched from now on.
+  /// Begins or ends to watch the calling thread. No other one may be watched meanwhile.
   static void watch(bool is_watched) { role() = is_watched ? Role::watched : Role::none; }
-  /// From now on what the calling thread does is work for the watched thread.
+  /// From now on, the calling thread helps the watched one.
   static void help() { role() = Role::helps; }
   static void set_step(long step) { state().step.store(step, std::memory_order_relaxed); }
-  /// Says that a long activity goes on.
+  /// Reports progress within a long activity.
   static void goes_on() {
     if (role() != Role::none) state().changes.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Any thread may ask.
+  /// May be called by any thread.
   static Seen seen() {
     return {state().name.load(std::memory_order_relaxed), state().waits.load(std::memory_order_relaxed),
             state().changes.load(std::memory_order_relaxed), state().step.load(std::memory_order_relaxed)};
@@ -75,11 +75,11 @@ private:
     goes_on();
   }
 
-  const char* m_outer = nullptr;  ///< null where nobody watches
+  const char* m_outer = nullptr;  ///< null in a thread that is not watched
   bool m_outer_waits = false;
 };
 
-/// For activities and regions that end when other ranks have done their part.
+/// Argument of activities and regions that end only after other ranks have acted.
 inline constexpr bool waits_for_ranks = true;
 
 }  // namespace onebit

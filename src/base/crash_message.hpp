@@ -1,6 +1,6 @@
 #pragma once
 /// \file crash_message.hpp
-/// Last words: a library that crashes or hangs cannot be stopped, but it can be named.
+/// A last message: a crash or a hang inside a library cannot be prevented, but the library can be named.
 
 #include <unistd.h>
 
@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// Where this process crashes (SIGSEGV, SIGBUS) while this lives, or this lives longer than so many seconds, a message
-/// goes to standard error before the process ends as it would have ended without. One at a time.
+/// Prints a message to standard error when the process crashes (SIGSEGV, SIGBUS) in its scope, or when the scope lasts
+/// longer than `patience`. The process then ends as it would have ended without this object. One object at a time.
 class CrashMessage {
 public:
   /// \param text of static lifetime
@@ -33,8 +33,8 @@ private:
   static constexpr int signal_count = 3;
   static constexpr int signals[signal_count] = {SIGSEGV, SIGBUS, SIGALRM};
 
-  /// Calls only what a signal handler may call. The signal is blocked in here and comes again after the return, for who
-  /// handled it before (a library's backtrace, or the default).
+  /// Calls only async-signal-safe functions. The signal is blocked in here; the one raised at the end arrives after the
+  /// return, at the earlier handler (a library's backtrace, or the default).
   static void speak(int signal) {
     const ssize_t written = write(STDERR_FILENO, s_text, std::strlen(s_text));
     (void)written;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file error.hpp
-/// The errors a user may see. Each says where it is, what is wrong and what to do about it; `main` is the only place
-/// that catches them, and the type decides the exit status.
+/// The errors that a user may see. Each says where it is, what is wrong and what to do about it. `main` catches them,
+/// and their type decides the exit status.
 
 #include <new>
 #include <stdexcept>
@@ -9,21 +9,21 @@
 
 namespace onebit {
 
-/// Exit statuses of the program. Every rank ends with the same one. `stopped` is sysexits.h's EX_TEMPFAIL: a signal asked
-/// the run to stop, its checkpoint is written, and starting it again goes on.
+/// Exit statuses of the program; every rank ends with the same one. `stopped` is EX_TEMPFAIL of sysexits.h: a signal
+/// asked the run to stop, a checkpoint is written, and the same command continues the run.
 enum class ExitStatus : int { success = 0, failed_run = 1, bad_input = 2, stopped = 75 };
 
 /// Base of all errors: "<where>: <what>\n  remedy: <remedy>".
 class Error : public std::runtime_error {
 public:
-  /// \param status exit status of the program if nobody catches this
-  /// \param where  file, file:line:column or the phase it happened in
+  /// \param status exit status of the program
+  /// \param where  file, file:line:column, or the phase in which it happened
   /// \param what   what is wrong, in one sentence
   /// \param remedy what the user can do, in one sentence
   Error(ExitStatus status, const std::string& where, const std::string& what, const std::string& remedy)
       : std::runtime_error(where + ": " + what + "\n  remedy: " + remedy), m_status(status) {}
 
-  /// Rebuilds an error from its complete message, as another rank sent it.
+  /// \param message complete, with its remedy
   Error(ExitStatus status, const std::string& message) : std::runtime_error(message), m_status(status) {}
 
   ExitStatus status() const { return m_status; }
@@ -44,8 +44,8 @@ struct RunError : Error {
       : Error(ExitStatus::failed_run, where, what, remedy) {}
 };
 
-/// Runs `work`, which reads something that the input names, and puts `where` in front of an InputError of it: the
-/// message then names both the line of the input and the file that is at fault.
+/// Runs `work`, which reads a file that the input names. Puts `where` in front of an InputError, so that its message
+/// names both the line of the input and the faulty file.
 template <class Work>
 auto located(const std::string& where, const Work& work) {
   try {
@@ -55,11 +55,11 @@ auto located(const std::string& where, const Work& work) {
   }
 }
 
-/// A user's text as a message shows it: at most 60 bytes, in one line, whatever it holds.
+/// A user's text as messages show it: at most 60 bytes, on one line, without control characters.
 inline std::string excerpt(const std::string& text) {
   constexpr std::size_t longest = 60;
   std::size_t length = text.size() <= longest ? text.size() : longest;
-  // Not within a UTF-8 character.
+  // Do not cut a UTF-8 character.
   while (length < text.size() && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0u) == 0x80u) --length;
   std::string shown = text.substr(0, length) + (length < text.size() ? "…" : "");
   for (char& c : shown)
@@ -71,7 +71,7 @@ inline std::string excerpt(const std::string& text) {
 inline Error describe(const std::exception& error) {
   if (const auto* const known = dynamic_cast<const Error*>(&error)) return *known;
   const std::string message = error.what();
-  // Kokkos throws a std::runtime_error that says which View of how many bytes, in words of which these stayed the same.
+  // Kokkos throws a std::runtime_error that names the View and its bytes. All versions of it use these words.
   const bool is_view = message.find("failed to allocate") != std::string::npos;
   if (is_view || dynamic_cast<const std::bad_alloc*>(&error))
     return RunError("memory", is_view ? message.substr(0, message.find('\n')) : "an allocation failed",
@@ -80,8 +80,8 @@ inline Error describe(const std::exception& error) {
   return {ExitStatus::failed_run, error.what()};
 }
 
-/// An error that every rank holds with the same message, so that each may end in the ordinary way. Any other error
-/// is known to one rank only and must end the run with MPI_Abort, or the others would wait for ever.
+/// An error that every rank throws with the same message, so that all ranks end normally. Any other error is known to
+/// one rank only, which must call MPI_Abort, or the others would wait for ever.
 struct AgreedError : Error {
   using Error::Error;
 };

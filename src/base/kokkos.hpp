@@ -1,7 +1,7 @@
 #pragma once
 /// \file kokkos.hpp
-/// Kokkos as OneBit uses it: the Views and execution spaces of the program, and every difference between Kokkos 3.4
-/// and 5.x, so that no other file has a version test.
+/// Kokkos as OneBit uses it: the types of Views, the execution spaces, and every difference between Kokkos 3.4 and 5.x.
+/// No other file tests the version.
 
 #include <Kokkos_Core.hpp>
 
@@ -31,31 +31,26 @@ using MatrixRef = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos:
 template <class T>
 using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
-/// True when code that runs on the host may dereference a `Vector<Exec, T>`.
+/// True when host code may dereference a `Vector<Exec, T>`.
 template <class Exec>
 inline constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
-/// Host memory that copies fastest to and from an execution space: pinned for CUDA.
-template <class Exec>
-struct StagingSpaceOf {
-  using type = Kokkos::HostSpace;
-};
+/// Host memory for the fastest copies to and from an execution space: pinned for CUDA.
 #ifdef KOKKOS_ENABLE_CUDA
-template <>
-struct StagingSpaceOf<Kokkos::Cuda> {
-  using type = Kokkos::CudaHostPinnedSpace;
-};
-#endif
 template <class Exec>
-using StagingSpace = typename StagingSpaceOf<Exec>::type;
+using StagingSpace = std::conditional_t<is_host<Exec>, Kokkos::HostSpace, Kokkos::CudaHostPinnedSpace>;
+#else
+template <class Exec>
+using StagingSpace = Kokkos::HostSpace;
+#endif
 
-/// An uninitialised View, labelled: the caller writes every element before it reads one.
+/// An uninitialised View; the caller writes every element before it reads one.
 template <class Exec, class T>
 Vector<Exec, T> make_uninitialized(const std::string& label, std::size_t length) {
   return Vector<Exec, T>(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
 }
 
-/// Numbers of the host, copied into a new View of the same length.
+/// A new View with the values of a host vector.
 template <class Exec, class T>
 Vector<Exec, T> copy_to_device(const std::string& label, const std::vector<T>& values) {
   const Vector<Exec, T> copy = make_uninitialized<Exec, T>(label, values.size());
@@ -64,7 +59,7 @@ Vector<Exec, T> copy_to_device(const std::string& label, const std::vector<T>& v
   return copy;
 }
 
-/// Names of the backends in the input and in CSV files.
+/// Name of a backend in the input and in CSV files.
 template <class Exec>
 struct BackendName;
 #ifdef KOKKOS_ENABLE_SERIAL
@@ -95,31 +90,31 @@ struct BackendName<Kokkos::Cuda> {
 #define ONEBIT_IF_CUDA(M)
 #endif
 
-/// The fastest execution space of this build whose memory is the host's.
+/// The fastest execution space of this build on host memory.
 #if defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
 using HostExec = Kokkos::OpenMP;
 #else
 using HostExec = Kokkos::Serial;
 #endif
 
-/// M(Exec) for each execution space in this build: explicit instantiations and dispatch tables are made with it.
+/// M(Exec) for each execution space of this build, for explicit instantiations and dispatch.
 #define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
 
-/// Functions on floating-point numbers that run on every backend (`math::exp(x)`, …).
+/// Mathematical functions for every backend (`math::exp(x)`, …).
 #if KOKKOS_VERSION >= 30700
 namespace math = ::Kokkos;
 #else
 namespace math = ::Kokkos::Experimental;
 #endif
 
-/// The first argument of Kokkos Kernels' BLAS calls: they take an instance since 4.0 and use the default one before.
+/// The first argument of a BLAS call of Kokkos Kernels, which takes an instance since 4.0.
 #if KOKKOS_VERSION >= 40000
 #define ONEBIT_KERNELS_INSTANCE(exec) exec,
 #else
 #define ONEBIT_KERNELS_INSTANCE(exec)
 #endif
 
-/// Number of threads that an instance runs on (1 for Serial; the resident threads for CUDA).
+/// Number of threads of an instance (1 for Serial; the resident threads for CUDA).
 template <class Exec>
 int concurrency(const Exec& exec) {
 #if KOKKOS_VERSION >= 40100
@@ -130,7 +125,7 @@ int concurrency(const Exec& exec) {
 #endif
 }
 
-/// Waits for the work of an instance; Kokkos Tools show the label since 3.5.
+/// Waits for the work of an instance. Kokkos takes the label since 3.5.
 template <class Exec>
 void fence(const Exec& exec, const char* label) {
 #if KOKKOS_VERSION >= 30500
@@ -141,7 +136,7 @@ void fence(const Exec& exec, const char* label) {
 #endif
 }
 
-/// An instance whose copies wait for no other's: on a GPU it has a stream of its own.
+/// An instance with a stream of its own on a GPU, so that its copies do not wait for other instances.
 template <class Exec>
 class InstanceOfItsOwn {
 public:
@@ -158,7 +153,7 @@ public:
 
 private:
   struct Stream {
-    // Not one that waits for the default stream.
+    // Non-blocking: it does not wait for the default stream.
     Stream() { cudaStreamCreateWithFlags(&value, cudaStreamNonBlocking); }
     ~Stream() { cudaStreamDestroy(value); }
     Stream(const Stream&) = delete;
@@ -170,7 +165,7 @@ private:
 };
 #endif
 
-/// To be called by a new thread that is to use an instance: a thread begins on GPU 0, whatever the rank's is.
+/// Selects the GPU of an instance in a new thread, which begins on GPU 0.
 template <class Exec>
 void use_device_of(const Exec& exec) {
   (void)exec;
@@ -179,7 +174,8 @@ void use_device_of(const Exec& exec) {
 #endif
 }
 
-/// A profiling region for its scope; Kokkos Tools, Nsight and the watchdog show it. Names are `OneBit::folder::what`.
+/// A profiling region for its scope, which Kokkos Tools, Nsight and the watchdog show. Its name is
+/// `OneBit::folder::what`.
 class Region {
 public:
   /// \param name, waits as for Activity
@@ -194,7 +190,7 @@ private:
   Activity m_activity;
 };
 
-/// GPUs that this process sees; -1 in a build without GPU backends.
+/// Number of GPUs that this process sees; -1 in a build without GPU backends.
 inline int gpu_count() {
 #ifdef KOKKOS_ENABLE_CUDA
   int count = 0;
@@ -207,8 +203,8 @@ inline int gpu_count() {
 /// Starts Kokkos for its scope.
 class KokkosSession {
 public:
-  /// \param threads host threads of this rank; 0 leaves it to OMP_NUM_THREADS
-  /// \param device  GPU of this rank; -1 leaves it to Kokkos
+  /// \param threads host threads of this rank; 0: OMP_NUM_THREADS decides
+  /// \param device  GPU of this rank; -1: Kokkos decides
   KokkosSession(int threads, int device) {
 #if KOKKOS_VERSION >= 30700
     Kokkos::InitializationSettings settings;
@@ -225,7 +221,7 @@ public:
   KokkosSession& operator=(const KokkosSession&) = delete;
 };
 
-/// "3.4.1", as CSV files name it.
+/// "3.4.1"
 inline std::string kokkos_version() {
   return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
          std::to_string(KOKKOS_VERSION % 100);

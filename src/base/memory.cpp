@@ -1,6 +1,3 @@
-/// \file memory.cpp
-/// See memory.hpp.
-
 #include "base/memory.hpp"
 
 #include <unistd.h>
@@ -18,7 +15,7 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// MemAvailable of /proc/meminfo (Linux 3.14): free memory and what the page cache would give back.
+/// MemAvailable of /proc/meminfo (Linux 3.14): free memory and what the page cache can give back.
 double unused_memory() {
   std::ifstream file("/proc/meminfo");
   std::string name, line;
@@ -28,19 +25,19 @@ double unused_memory() {
   return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Least limit of a control group and those above it. \param root where its controller is mounted
+/// Least limit of a control group and its ancestors. \param root mount point of the controller
 double group_limit(const std::filesystem::path& root, std::filesystem::path group, const char* file_name) {
   double least = no_limit;
   while (true) {
     std::ifstream file(root / group.relative_path() / file_name);
     double limit = 0;
-    if (file >> limit) least = std::min(least, limit);  // not a number: "max"
+    if (file >> limit) least = std::min(least, limit);  // not a number where it is "max"
     if (!group.has_relative_path()) return least;
     group = group.parent_path();
   }
 }
 
-/// Limit of this process's control groups, of version 1 or 2. Its lines are "number:controllers:/path".
+/// Limit of this process's control groups, version 1 or 2. A line of the file is "number:controllers:/path".
 double group_limit() {
   std::ifstream file("/proc/self/cgroup");
   double least = no_limit;
@@ -56,12 +53,12 @@ double group_limit() {
   return least;
 }
 
-/// What ViewMemory counts. Kokkos's callbacks are plain functions.
+/// Counters of ViewMemory; global, because the callbacks of Kokkos are plain functions.
 struct ViewBytes {
   std::mutex mutex;
   std::map<std::string, double> of_folder;
   double total = 0, peak = 0;
-  Kokkos::Tools::Experimental::EventSet before{};  ///< a tool's own callbacks
+  Kokkos::Tools::Experimental::EventSet before{};  ///< callbacks of a tool
 };
 ViewBytes& view_bytes() {
   static ViewBytes bytes;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file memory.hpp
-/// How much memory there is to take, so that a run that cannot fit is refused with a message: Linux grants memory that
-/// it does not have and kills the process, often the whole job, when it is written to. And how much a run took.
+/// How much memory is available, and how much a run took. A run that cannot fit must be refused with a message, because
+/// Linux grants memory that it does not have and kills the process, often the whole job, that writes to it.
 
 #include <string>
 
@@ -9,11 +9,11 @@
 
 namespace onebit {
 
-/// Bytes of host memory that processes can still take: what is free or can be freed, but no more than the control
-/// groups of this process allow (that is how Slurm and containers limit memory).
+/// Bytes of host memory that are free or can be freed, at most the limit of this process's control groups (with which
+/// Slurm and containers limit memory).
 double available_host_memory();
 
-/// Bytes that can still be taken in the memory of an execution space: the host's, or this process's GPU's.
+/// Bytes that are available in the memory of an execution space: of the host, or of this process's GPU.
 template <class Exec>
 double available_memory() {
 #ifdef KOKKOS_ENABLE_CUDA
@@ -25,11 +25,11 @@ double available_memory() {
   return available_host_memory();
 }
 
-/// The most bytes of host memory that this process ever had (VmHWM of /proc/self/status); 0 where Linux does not tell.
+/// Peak of this process's host memory in bytes (VmHWM of /proc/self/status); 0 where it is unknown.
 double peak_host_memory();
 
-/// Counts the bytes of all Views whose labels begin with `OneBit::`, in all memory spaces, from construction on. There is
-/// one at a time; it passes what it is told on to a Kokkos Tool that was loaded before.
+/// Counts the bytes of all Views with a label `OneBit::…`, in all memory spaces, from construction on. One object at a
+/// time. It forwards the callbacks to a Kokkos Tool that was loaded before.
 class ViewMemory {
 public:
   ViewMemory();
@@ -37,9 +37,9 @@ public:
   ViewMemory(const ViewMemory&) = delete;
   ViewMemory& operator=(const ViewMemory&) = delete;
 
-  /// Bytes that the Views of a folder's classes have now: those labelled `OneBit::folder::…`.
+  /// Bytes of the Views of a folder, labelled `OneBit::folder::…`, at the moment.
   double of(const std::string& folder) const;
-  /// The most that all of them together ever had.
+  /// Peak of the sum over all folders.
   double peak() const;
 };
 

@@ -1,5 +1,5 @@
 /// \file mpi.cpp
-/// See mpi.hpp. MPI's own errors keep the default handler, which aborts all ranks with a message of the library.
+/// Errors of MPI keep the default handler, which aborts all ranks with the library's message.
 
 #include "base/mpi.hpp"
 
@@ -12,8 +12,9 @@
 namespace onebit {
 namespace {
 
-/// What `ask` (rank or size) says of the processes of `all` that share this one's host. Collective.
-int on_host(MPI_Comm all, int (*ask)(MPI_Comm, int*)) {
+/// Calls ask(communicator, &answer) with the ranks of `all` on this rank's host. \returns the answer. Collective.
+template <class Ask>
+int ask_host(MPI_Comm all, const Ask& ask) {
   const Activity activity("OneBit::base::hosts", waits_for_ranks);
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
@@ -50,17 +51,16 @@ Communicator::Communicator(const Communicator& parent, int group, int order) {
 
 Communicator::~Communicator() { MPI_Comm_free(&m_comm); }
 
-int Communicator::local_rank() const { return on_host(m_comm, MPI_Comm_rank); }
+int Communicator::local_rank() const { return ask_host(m_comm, MPI_Comm_rank); }
 
-int Communicator::local_size() const { return on_host(m_comm, MPI_Comm_size); }
+int Communicator::local_size() const { return ask_host(m_comm, MPI_Comm_size); }
 
 std::vector<int> Communicator::hosts() const {
   const Activity activity("OneBit::base::hosts", waits_for_ranks);
-  MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(m_comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-  int lowest = m_rank;
-  MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, host);
-  MPI_Comm_free(&host);
+  const int lowest = ask_host(m_comm, [this](MPI_Comm host, int* answer) {
+    *answer = m_rank;
+    MPI_Allreduce(MPI_IN_PLACE, answer, 1, MPI_INT, MPI_MIN, host);
+  });
   std::vector<int> all(m_size);
   MPI_Allgather(&lowest, 1, MPI_INT, all.data(), 1, MPI_INT, m_comm);
   return all;

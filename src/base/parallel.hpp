@@ -1,14 +1,14 @@
 #pragma once
 /// \file parallel.hpp
-/// Two patterns over flat buffers whose results depend on nothing but the length: not on the thread count, nor on
-/// how a scheduler cuts the range. `for_each` applies a function, `reduce_pieces` adds in a fixed tree or finds maxima.
+/// Two patterns over flat buffers: `for_each` applies a function, and `reduce_pieces` adds in a fixed tree or finds
+/// maxima. Their results depend on the length alone, not on the number of threads or the schedule.
 
 #include <cstddef>
 #include <type_traits>
 
 #include "base/kokkos.hpp"
 
-/// Before a loop: what one iteration writes, no other reads or writes.
+/// Asserts that the iterations of the following loop are independent.
 #ifdef __clang__
 #define ONEBIT_IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -17,18 +17,18 @@
 
 namespace onebit {
 
-/// Elements of one piece: the unit of work of `for_each` on the host and the leaf of the tree of `OrderedSum`.
+/// Elements of a piece: the work of a thread in `for_each` on the host, and a leaf of the tree of `OrderedSum`.
 inline constexpr std::size_t piece_length = 1024;
-/// Interleaved partial sums of one piece: element i of a piece is added to lane i % lane_count.
+/// Partial sums of a piece, the lanes: element i of a piece is added to lane i % lane_count.
 inline constexpr int lane_count = 32;
 
-/// Pieces of so many elements, the last of which may be shorter.
+/// Number of pieces; the last one may be shorter.
 inline constexpr std::size_t piece_count(std::size_t length) { return (length + piece_length - 1) / piece_length; }
 
 /// Calls f(i) for i in [0, length).
 ///
-/// On the host a thread takes whole pieces, so the vectorised body and its scalar tail fall on the same elements
-/// whatever the thread count: their roundings may differ.
+/// On the host a thread takes whole pieces, because the vectorised loop and its scalar remainder may round differently:
+/// with any number of threads, the remainder is at the same elements.
 template <class Exec, class F>
 void for_each(const Exec& exec, const char* label, std::size_t length, const F& f) {
   if (length == 0) return;
@@ -45,7 +45,7 @@ void for_each(const Exec& exec, const char* label, std::size_t length, const F& 
   }
 }
 
-/// What `reduce_pieces` joins terms with: their sum, 0 for none.
+/// Reduction to the sum; 0 without terms.
 struct Sum {
   template <class T>
   using Reducer = Kokkos::Sum<T>;
@@ -59,7 +59,7 @@ struct Sum {
   }
 };
 
-/// What `reduce_pieces` joins terms with: the greatest, the type's lowest finite number for none. NaN is passed over.
+/// Reduction to the maximum; the lowest finite number of the type without terms. Ignores NaN.
 struct Maximum {
   template <class T>
   using Reducer = Kokkos::Max<T>;
@@ -73,7 +73,7 @@ struct Maximum {
   }
 };
 
-/// Calls f(i), or f(piece, i) where it takes both.
+/// Calls f(piece, i), or f(i) if f takes one argument.
 template <class F>
 KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t piece, std::size_t i) {
   if constexpr (std::is_invocable_v<F, std::size_t, std::size_t>) {
@@ -84,12 +84,12 @@ KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t piece, std::size_t
   }
 }
 
-/// results(p) = Σ f(i), or max f(i), over i in [begins(p), begins(p+1)) for each piece p: lane i % 32 (counted from the
-/// piece's begin) joins its terms one after the other in f's type, then the lanes are joined in double by halving
-/// (16, 8, 4, 2, 1). f may write element i of anything; it is called once for each i, as f(p, i) where it takes both.
+/// results(p) = Σ f(i), or max f(i), over i in [begins(p), begins(p+1)) for each piece p. Lane i % 32 (counted from the
+/// begin of the piece) joins its terms one after the other in the type of f. Then the lanes are joined in double by
+/// halving (16, 8, 4, 2, 1). f is called once for each i, as f(p, i) or f(i), and may write element i of any View.
 ///
 /// \tparam Join   `Sum` or `Maximum`
-/// \param begins  (pieces + 1) first elements; where floats are added, at most `piece_length` apart for their precision
+/// \param begins  (pieces + 1) first elements; for a sum of floats at most `piece_length` apart, for its precision
 /// \param results (pieces)
 template <class Join, class Exec, class Begins, class F>
 void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& results,
@@ -115,7 +115,7 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
       results(piece) = tree[0];
     });
   } else {
-    // One warp a piece: lane l of the warp is lane l of the definition, and its halving is done by lane 0's warp.
+    // A warp takes a piece, and its threads are the lanes.
     using Policy = Kokkos::TeamPolicy<Exec>;
     constexpr int warps = 8;
     Kokkos::parallel_for(
@@ -126,7 +126,7 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
             if (piece >= pieces) return;
             const std::size_t begin = begins(piece), end = begins(piece + 1);
             double total = 0;
-            // The shuffle tree of a 32-wide vector reduction joins by halving, like the host's.
+            // The shuffle tree of a reduction over 32 threads joins by halving, too.
             Kokkos::parallel_reduce(
                 Kokkos::ThreadVectorRange(team, lane_count),
                 [&](int lane, double& result) {
@@ -149,17 +149,8 @@ void piece_sums(const Exec& exec, const char* label, const Begins& begins, const
   reduce_pieces<Sum>(exec, label, begins, sums, f);
 }
 
-/// Begins of the pieces of [first, end), for `piece_sums`: a function object, so that nothing is stored.
-struct EvenPieces {
-  std::size_t first, end;
-  KOKKOS_FUNCTION std::size_t operator()(std::size_t piece) const {
-    const std::size_t begin = first + piece * piece_length;
-    return begin < end ? begin : end;
-  }
-};
-
-/// Sums over a vector of `length` elements in a fixed tree: pieces of 1024 elements, then the pieces, both by
-/// `piece_sums`. Holds the scratch space; made once, used at every step.
+/// Sums over a vector of `length` elements in a fixed tree: `piece_sums` of pieces of 1024 elements, and `piece_sums`
+/// of these. Owns the scratch space, so it is made once for all steps.
 template <class Exec>
 class OrderedSum {
 public:
@@ -168,25 +159,30 @@ public:
         m_pieces("OneBit::base::OrderedSum::pieces", piece_count(length)),
         m_total("OneBit::base::OrderedSum::total", 1) {}
 
-  /// Σ f(i) over [0, length) in the fixed tree; fences and returns the sum to the host.
+  /// Σ f(i) over [0, length); fences.
   template <class F>
   double operator()(const Exec& exec, const char* label, const F& f) const {
     return part(exec, label, 0, m_length, f);
   }
 
-  /// Σ f(i) over [begin, end). Once the parts are all of [0, length), in any order, `total` has the bits of one sum over
-  /// the whole.
-  /// \param begin a multiple of `piece_length`, as `end` is where it is not the length
+  /// Σ f(i) over the range [begin, end); fences. Once the ranges cover [0, length), in any order, `total` has the same
+  /// bits as one sum over [0, length).
+  /// \param begin, end multiples of `piece_length`; `end` may be the length
   template <class F>
   double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
     const std::size_t first = begin / piece_length, last = first + piece_count(end - begin);
     const Vector<Exec, double> sums = Kokkos::subview(m_pieces, std::make_pair(first, last));
-    piece_sums(exec, label, EvenPieces{begin, end}, sums, f);
+    const auto begins = KOKKOS_LAMBDA(std::size_t piece) {
+      const std::size_t first_of_piece = begin + piece * piece_length;
+      return first_of_piece < end ? first_of_piece : end;
+    };
+    piece_sums(exec, label, begins, sums, f);
     return sum_of_pieces(exec, label, first, last);
   }
+  /// Σ of all ranges; fences.
   double total(const Exec& exec, const char* label) const { return sum_of_pieces(exec, label, 0, m_pieces.extent(0)); }
 
-  /// Public only because a device lambda may not stand in a private member function.
+  /// Public only because it holds a device lambda.
   double sum_of_pieces(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
     const Vector<Exec, double> pieces = m_pieces;
     piece_sums(

@@ -1,8 +1,8 @@
 #pragma once
 /// \file random.hpp
-/// Random numbers by counter, not by state: the number at (key, counter) is the same on every rank, thread and
-/// backend, so data, initial parameters and dropout masks never depend on how the work is divided.
-/// Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+/// Counter-based random numbers: Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+/// 2011. The number at (key, counter) is the same on every rank, thread and backend, so data, initial parameters and
+/// dropout masks do not depend on how the work is divided.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace onebit {
 
-/// What a stream of random numbers is for: part of the key, so that no two uses share numbers.
+/// Use of a stream of random numbers. It is part of the key, so that no two uses share numbers.
 enum class Stream : std::uint32_t {
   initial_parameters = 1,
   data = 2,
@@ -42,7 +42,7 @@ KOKKOS_INLINE_FUNCTION Philox4 philox(std::uint64_t key, std::uint64_t counter_l
   return c;
 }
 
-/// Key of a stream: the run's seed and what the numbers are for.
+/// Key of a stream in a run with this seed.
 KOKKOS_INLINE_FUNCTION std::uint64_t stream_key(std::uint64_t seed, Stream stream) {
   return seed * 0x9E3779B97F4A7C15ull + static_cast<std::uint64_t>(stream);
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file reference.hpp
-/// The fixed summation tree of parallel.hpp in plain loops: the definition that the kernels are tested against.
+/// The fixed summation tree of parallel.hpp in plain loops, the definition that the kernels are tested against.
 
 #include <cstddef>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace onebit {
 
-/// The sum of one piece: term i is added to lane i % 32 in its own type, then the lanes are added in double by halving.
+/// The sum of a piece: term i is added to lane i % 32 in its own type. Then the lanes are added in double by halving.
 template <class Term>
 double piece_sum_ref(const std::vector<Term>& terms) {
   std::vector<Term> lanes(lane_count, Term(0));
@@ -20,7 +20,7 @@ double piece_sum_ref(const std::vector<Term>& terms) {
   return tree[0];
 }
 
-/// The sum of a vector: pieces of 1024 terms, and then their sums as one piece.
+/// The sum of a vector: the sums of pieces of 1024 terms, added as one piece.
 template <class Term>
 double ordered_sum_ref(const std::vector<Term>& terms) {
   std::vector<double> pieces;

@@ -2,8 +2,8 @@
 /// \file subnormals.hpp
 /// The program treats subnormal numbers as 0: results below the smallest normal number (1.2e-38 in float, 2.2e-308 in
 /// double) become 0 (flush to zero), and so do such operands (denormals are zero). Intel processors take more than a
-/// hundred cycles for an operation with a subnormal number. The mode belongs to a thread, and a thread inherits it from
-/// the one that starts it. Device code has the mode by a flag of the compiler (CMakeLists.txt).
+/// hundred cycles for an operation with a subnormal number. A thread inherits the mode from the thread that starts it.
+/// In device code, a compiler flag sets the mode (CMakeLists.txt).
 
 #include <cstdint>
 
@@ -21,15 +21,15 @@ inline void flush_subnormals() {
   constexpr unsigned flush_to_zero = 0x8000, denormals_are_zero = 0x0040;
   _mm_setcsr(_mm_getcsr() | flush_to_zero | denormals_are_zero);
 #elif defined(__aarch64__)
-  constexpr std::uint64_t flush_to_zero = std::uint64_t{1} << 24;  // FPCR.FZ: of operands and of results
+  constexpr std::uint64_t flush_to_zero = std::uint64_t{1} << 24;  // FPCR.FZ, for operands and results
   std::uint64_t control;
   asm volatile("mrs %0, fpcr" : "=r"(control));
   asm volatile("msr fpcr, %0" : : "r"(control | flush_to_zero));
 #endif
 }
 
-/// Sets the mode of every thread of the host backends, those included that existed before the calling thread had it.
-/// Kokkos has been started.
+/// Sets the mode of every thread of the host backends, including those that are older than the calling thread's mode.
+/// Kokkos must have been started.
 inline void flush_subnormals_of_backends() {
   flush_subnormals();  // Serial
 #ifdef KOKKOS_ENABLE_OPENMP

@@ -1,7 +1,7 @@
 #pragma once
 /// \file tensor_table.hpp
-/// Names, shapes and places of the tensors in a flat buffer. Parameters, gradients, momentum and variance share one
-/// table: tensor k is elements [offset, offset + size) of each.
+/// Names, shapes and offsets of the tensors in a flat buffer. Parameters, gradients, momentum and variance share one
+/// table: a tensor is the elements [offset, offset + size) of each.
 
 #include <cstddef>
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace onebit {
 
-/// One named tensor inside a flat buffer, row-major.
+/// A named tensor inside a flat buffer, row-major.
 struct Tensor {
   std::string name;                ///< dotted path, e.g. "encoder.0.attention.qkv.weight"
   std::vector<std::size_t> shape;  ///< e.g. (out, in) for a weight
   std::size_t offset = 0;          ///< first element in the flat buffer
-  bool decays = true;              ///< false for biases and LayerNorm, which weight decay skips
+  bool decays = true;              ///< whether weight decay applies; false for biases and LayerNorm
 
   std::size_t size() const {
     std::size_t product = 1;
@@ -24,10 +24,10 @@ struct Tensor {
   }
 };
 
-/// Tensors one after the other, without gaps.
+/// Consecutive tensors without gaps.
 class TensorTable {
 public:
-  /// Appends a tensor behind the last one and returns its offset.
+  /// Appends a tensor. \returns its offset
   std::size_t add(std::string name, std::vector<std::size_t> shape, bool decays) {
     m_tensors.push_back({std::move(name), std::move(shape), m_size, decays});
     m_size += m_tensors.back().size();
@@ -52,8 +52,8 @@ private:
   std::size_t m_size = 0;
 };
 
-/// How a flat gradient is reported while it is computed: called with a falling b whenever the elements [b, d) have their
-/// final values, as far as kernels are done: the callee fences. Empty where nobody asks.
+/// Reports the progress of a backward pass: called with decreasing b when the elements [b, d) of the flat gradient have
+/// their final values once all submitted kernels have finished; the callee fences. Empty where nobody asks.
 using GradientProgress = std::function<void(std::size_t b)>;
 
 }  // namespace onebit

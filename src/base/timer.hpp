@@ -1,6 +1,6 @@
 #pragma once
 /// \file timer.hpp
-/// Wall-clock time of the phases of a step.
+/// Wall-clock times of the phases of a step.
 
 #include <array>
 #include <chrono>
@@ -11,7 +11,7 @@ namespace onebit {
 class Stopwatch {
 public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - m_begin).count(); }
-  /// Seconds since the last restart; the next reading counts from here.
+  /// Returns the seconds, and starts again at 0.
   double restart() {
     const auto now = Clock::now();
     const double passed = std::chrono::duration<double>(now - m_begin).count();
@@ -24,14 +24,14 @@ private:
   Clock::time_point m_begin = Clock::now();
 };
 
-/// Phases of a training step, in the order in which they come (the rows of the paper's Table 1, taken apart).
+/// Phases of a training step in their order; they divide the rows of the paper's Table 1 further.
 enum class Phase { forward, backward, allreduce, compress, all_to_all, average, all_gather, update, count };
 
 /// Names of the phases in CSV files.
 inline constexpr std::array<const char*, static_cast<std::size_t>(Phase::count)> phase_names = {
     "forward", "backward", "allreduce", "compress", "all_to_all", "average", "all_gather", "update"};
 
-/// Seconds spent in each phase of one step. A caller fences before it adds, so that kernels are counted where they ran.
+/// Seconds of each phase of a step. A caller fences before it adds, so that kernels count in the phase that ran them.
 class PhaseTimes {
 public:
   void add(Phase phase, double seconds) { m_seconds[static_cast<std::size_t>(phase)] += seconds; }

@@ -1,9 +1,9 @@
 /// \file collective.cpp
-/// See collective.hpp. Rates are those of nccl-tests: algbw = bytes / time, busbw = algbw · 2 (n−1)/n, which the links'
-/// bandwidth bounds for a dense average whatever the number of ranks. They are given for the logical bytes (4 d) and for
-/// those that really left a rank. Their time is the median of the slowest rank's times.
+/// `onebit bench collective`. Rates are those of nccl-tests: algbw = bytes / time and busbw = algbw · 2 (n−1)/n. For a
+/// dense average with any number of ranks, the bandwidth of the links bounds busbw. Both are of the logical bytes (4
+/// d); another rate is of the bytes that left a rank. The time is the median of the slowest rank's times.
 
-#include "bench/collective.hpp"
+#include "bench/bench.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -25,18 +25,18 @@
 namespace onebit::bench {
 namespace {
 
-/// Rank i's element j: small integers, whose sum is exact in any order.
+/// Element j of a rank's vector: small integers, whose sum is exact in any order.
 KOKKOS_INLINE_FUNCTION float element(int rank, std::size_t j) {
   return static_cast<float>((j * 7 + static_cast<std::size_t>(rank) * 13 + j / 1000) % 33) - 16.0f;
 }
 
-/// One average to be timed: what it does, and what it must give for the vectors of `element`.
+/// An average, and its result for the vectors of `element`.
 template <class Exec>
 struct Average {
   std::function<void(const Vector<Exec, float>&, PhaseTimes&)> run;
   std::function<std::vector<float>()> oracle;
-  comm::Transport<Exec>* transport;  ///< that counts its bytes
-  double more_bytes = 0;             ///< that a call moves beside the transport, of the ring's volume
+  comm::Transport<Exec>* transport;  ///< counts its bytes
+  double more_bytes = 0;             ///< of a call without the transport: the volume of a ring
 };
 
 std::vector<float> dense_oracle(std::size_t length, int ranks) {
@@ -61,7 +61,7 @@ std::vector<float> compressed_oracle(std::size_t length, int ranks) {
                                       compress::Options())(vectors_of_all(length, ranks));
 }
 
-/// \param hosts (ranks) a number of each rank's host
+/// \param hosts (ranks) number of each rank's host
 std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
   std::vector<std::vector<int>> ranks;
   for (const auto& [host, its_ranks] : comm::ranks_by_host(hosts)) ranks.push_back(its_ranks);
@@ -74,8 +74,8 @@ std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int
                                         compress::Options())(vectors_of_all(length, static_cast<int>(hosts.size())));
 }
 
-/// MPI_Reduce_scatter and MPI_Allgatherv on host memory: what an allreduce consists of, as a library does each half.
-/// Counts and places fit an int, because the keys of section `bench` do.
+/// The two halves of an allreduce as the library does them: MPI_Reduce_scatter and MPI_Allgatherv on host memory.
+/// Counts and offsets fit an int, because the keys of section `bench` do.
 template <class Exec>
 void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, float>& x) {
   const int ranks = communicator.size();
@@ -95,8 +95,8 @@ void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, flo
   Kokkos::deep_copy(x, host);
 }
 
-/// Makes the average that a word of `bench.collectives` names, for vectors of `length`: by the library's collectives
-/// (mpi_), pairwise messages (pairwise_), by host (hierarchical_) or by NCCL (nccl_).
+/// Makes the averages of `bench.collectives`: by the library's collectives (mpi_), pairwise messages (pairwise_),
+/// hierarchically (hierarchical_), or by NCCL (nccl_).
 template <class Exec>
 class Averages {
 public:
@@ -156,9 +156,16 @@ private:
 
   Exec m_exec;
   const Communicator& m_communicator;
-  std::vector<int> m_hosts;  ///< (ranks)
+  std::vector<int> m_hosts;  ///< (ranks) number of each rank's host
   std::map<std::string, std::unique_ptr<comm::Transport<Exec>>> m_transports;
 };
+
+const std::vector<std::string> columns = {"collective",   "parameters",    "logical_bytes", "wire_bytes",
+                                          "ranks",        "hosts",         "repetitions",   "wrong",
+                                          "min_s",        "p50_s",         "mean_s",        "max_s",
+                                          "p99_s",        "algbw_B_per_s", "busbw_B_per_s", "busbw_wire_B_per_s",
+                                          "allreduce_s",  "compress_s",    "all_to_all_s",  "average_s",
+                                          "all_gather_s", "decompress_s",  "network",       "git"};
 
 template <class Exec>
 void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
@@ -167,23 +174,31 @@ void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
   fence(exec, "OneBit::bench::fill");
 }
 
-/// Elements that differ from the oracle, over all ranks.
+/// Runs an average once and compares its result with the oracle. \throws AgreedError for a wrong one
 template <class Exec>
-double wrong_elements(const Communicator& communicator, const Vector<Exec, float>& x, const Average<Exec>& average) {
+void check(const Exec& exec, const Communicator& communicator, const std::string& name, const Average<Exec>& average,
+           const Vector<Exec, float>& x) {
+  PhaseTimes times;
+  fill(exec, communicator.rank(), x);
+  average.run(x, times);
   const Region region("OneBit::bench::check");
   const std::vector<float> right = average.oracle();
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
   double wrong = 0;
   for (std::size_t j = 0; j < right.size(); ++j) wrong += host(j) != right[j];
   communicator.sum(&wrong, 1);
-  return wrong;
+  if (wrong > 0)
+    throw AgreedError(ExitStatus::failed_run,
+                      name + " of " + std::to_string(right.size()) +
+                          " parameters: " + std::to_string(static_cast<long>(wrong)) +
+                          " elements are wrong, so it is not timed\n  remedy: report it with the MPI library's version "
+                          "and this input");
 }
 
-/// What was measured of one average of one length.
 struct Measurement {
   RepetitionTimes seconds;
-  double wire_bytes;  ///< that a rank hands over for others, the most of any rank
-  PhaseTimes phases;  ///< means over the repetitions, slowest rank
+  double wire_bytes = 0;  ///< greatest number that a rank hands over for others
+  PhaseTimes phases{};    ///< means over the repetitions, of the slowest rank
 };
 
 template <class Exec>
@@ -191,7 +206,7 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
                     const Average<Exec>& average, const Vector<Exec, float>& x) {
   const Region region("OneBit::bench::measure");
   const int repetitions = input.bench.repetitions;
-  std::vector<double> mine;
+  std::vector<double> seconds;
   PhaseTimes times, unused;
   std::uint64_t bytes = 0;
   for (int repetition = -input.bench.warmup; repetition < repetitions; ++repetition) {
@@ -200,11 +215,10 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
     const std::uint64_t before = average.transport->traffic().total();
     const Stopwatch watch;
     average.run(x, repetition < 0 ? unused : times);
-    if (repetition >= 0) mine.push_back(watch.seconds());
+    if (repetition >= 0) seconds.push_back(watch.seconds());
     bytes = average.transport->traffic().total() - before + static_cast<std::uint64_t>(average.more_bytes);
   }
-  Measurement result{};
-  result.seconds = times_of_slowest_rank(communicator.gather(mine.data(), repetitions), repetitions);
+  Measurement result{times_of_slowest_rank(communicator, seconds)};
   std::vector<double> others = {static_cast<double>(bytes)};
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase) others.push_back(times[static_cast<Phase>(phase)]);
   others = slowest_rank(communicator, others);
@@ -214,22 +228,16 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
   return result;
 }
 
-const std::vector<std::string> columns = {"collective",   "parameters",    "logical_bytes", "wire_bytes",
-                                          "ranks",        "hosts",         "repetitions",   "wrong",
-                                          "min_s",        "p50_s",         "mean_s",        "max_s",
-                                          "p99_s",        "algbw_B_per_s", "busbw_B_per_s", "busbw_wire_B_per_s",
-                                          "allreduce_s",  "compress_s",    "all_to_all_s",  "average_s",
-                                          "all_gather_s", "decompress_s",  "network",       "git"};
-
 }  // namespace
 
 template <class Exec>
 void collective(const Exec& exec, const config::Input& input, const Communicator& communicator) {
-  const int rank = communicator.rank(), ranks = communicator.size();
+  const int ranks = communicator.size();
+  const bool root = communicator.rank() == 0;
   const std::size_t hosts = comm::ranks_by_host(communicator.hosts()).size();
   const char* const network = std::getenv("ONEBIT_NETWORK");
   const std::unique_ptr<report::CsvFile> file = open_csv(input, communicator, "collective.csv", columns);
-  if (rank == 0) {
+  if (root) {
     std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
                 BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
     if (network != nullptr) std::printf("# %s\n", network);
@@ -237,61 +245,35 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
                 "#wrong", "min ms", "p50 ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
   }
 
-  Averages<Exec> make(exec, input, communicator);
+  Averages<Exec> averages(exec, input, communicator);
   for (std::int64_t length = input.bench.smallest; length <= input.bench.largest; length *= input.bench.factor) {
     const std::size_t d = static_cast<std::size_t>(length);
     Vector<Exec, float> x;
     communicator.collectively([&] { x = make_uninitialized<Exec, float>("OneBit::bench::vector", d); });
     for (const std::string& name : input.bench.collectives) {
       Average<Exec> average;
-      communicator.collectively([&] { average = make(name, d); });
-      PhaseTimes first;
-      fill(exec, rank, x);
-      average.run(x, first);
-      const double wrong = wrong_elements(communicator, x, average);
-      if (wrong > 0)
-        throw AgreedError(ExitStatus::failed_run, name + " of " + std::to_string(d) +
-                                                      " parameters: " + std::to_string(static_cast<long>(wrong)) +
-                                                      " elements are wrong, so it is not timed\n  remedy: report it "
-                                                      "with the MPI library's version and this input");
-      const Measurement m = measure(exec, input, communicator, average, x);
-      if (rank > 0) continue;
-      const double logical = 4.0 * static_cast<double>(d), bus = 2.0 * (ranks - 1) / ranks;
-      const double algbw = logical / m.seconds.median;
-      std::printf("%13zu  %-22s %12.0f %7.0f %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, name.c_str(),
-                  m.wire_bytes, wrong, 1e3 * m.seconds.min, 1e3 * m.seconds.median, 1e3 * m.seconds.max,
-                  1e3 * m.seconds.percentile_99, algbw / 1e6, algbw * bus / 1e6, m.wire_bytes / m.seconds.median / 1e6);
+      communicator.collectively([&] { average = averages(name, d); });
+      check(exec, communicator, name, average, x);
+      const Measurement measured = measure(exec, input, communicator, average, x);
+      if (!root) continue;
+      const RepetitionTimes& seconds = measured.seconds;
+      const PhaseTimes& phases = measured.phases;
+      const double logical_bytes = 4.0 * static_cast<double>(d), algbw = logical_bytes / seconds.median;
+      const double busbw = algbw * (2.0 * (ranks - 1) / ranks), wire_bandwidth = measured.wire_bytes / seconds.median;
+      std::printf("%13zu  %-22s %12.0f %7d %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, name.c_str(),
+                  measured.wire_bytes, 0, 1e3 * seconds.min, 1e3 * seconds.median, 1e3 * seconds.max,
+                  1e3 * seconds.percentile_99, algbw / 1e6, busbw / 1e6, wire_bandwidth / 1e6);
       std::fflush(stdout);
-      file->row({name,
-                 static_cast<std::uint64_t>(d),
-                 logical,
-                 m.wire_bytes,
-                 ranks,
-                 static_cast<std::uint64_t>(hosts),
-                 input.bench.repetitions,
-                 wrong,
-                 m.seconds.min,
-                 m.seconds.median,
-                 m.seconds.mean,
-                 m.seconds.max,
-                 m.seconds.percentile_99,
-                 algbw,
-                 algbw * bus,
-                 m.wire_bytes / m.seconds.median,
-                 m.phases[Phase::allreduce],
-                 m.phases[Phase::compress],
-                 m.phases[Phase::all_to_all],
-                 m.phases[Phase::average],
-                 m.phases[Phase::all_gather],
-                 m.phases[Phase::update],
-                 network != nullptr ? network : "",
-                 build_git});
+      file->row_of(name, d, logical_bytes, measured.wire_bytes, ranks, hosts, input.bench.repetitions, 0, seconds.min,
+                   seconds.median, seconds.mean, seconds.max, seconds.percentile_99, algbw, busbw, wire_bandwidth,
+                   phases[Phase::allreduce], phases[Phase::compress], phases[Phase::all_to_all], phases[Phase::average],
+                   phases[Phase::all_gather], phases[Phase::update], network != nullptr ? network : "", build_git);
     }
   }
   communicator.collectively([&] {
     if (file) file->finish();
   });
-  if (rank == 0)
+  if (root)
     std::printf("# times are the slowest rank's, bandwidths in MB/s from their median; results are in %s\n",
                 input.run.output.c_str());
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file kernel.hpp
-/// What `onebit bench kernels` measures: a kernel, the least that it has to move and to compute, and its plain twin. The
-/// functions at the end make the kernels and hand them over one after the other, so that few buffers live at a time.
+/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their plain twins. The
+/// functions at the end make the kernels one after the other, so that few buffers exist at a time.
 
 #include <cmath>
 #include <cstring>
@@ -16,26 +16,26 @@
 
 namespace onebit::bench {
 
-/// A comparison with a twin: elements that were compared, and those of them that are wrong.
+/// Result of a comparison with a twin: the number of compared elements and of wrong ones.
 struct Check {
   double checked = 0, wrong = 0;
 };
 
-/// One row of kernels.csv: what is timed, what it must move and compute, and how it is checked.
+/// A kernel: one row of kernels.csv.
 struct Kernel {
-  std::string name;   ///< word in kernels.csv
+  std::string name;   ///< in kernels.csv
   std::string shape;  ///< "d=26214400", "2048x256x768", …
-  double bytes;       ///< that any implementation must move: each input read once, each output written once
-  double flop;        ///< multiplications and additions of its matrix products; 0 where there is none
+  double bytes;       ///< least traffic: each input is read once, each output is written once
+  double flop;        ///< multiplications and additions of its matrix products; 0 without any
   std::function<void()> run;
-  std::function<Check()> check;           ///< of what the first run left
-  std::function<void()> prepare{};        ///< before each run, not timed; where a run destroys its own input
-  Precision precision = Precision::fp32;  ///< of the factors in its products
+  std::function<Check()> check;     ///< of the result of the first run
+  std::function<void()> prepare{};  ///< called before each run and not timed, if a run overwrites its input
+  Precision precision = Precision::fp32;  ///< of the factors of its products
 };
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
 
-/// Element i of the benchmark's array `number`, uniform in [-1, 1): the same on host and device.
+/// Element i of array `number`, uniform in [-1, 1), the same on host and device.
 KOKKOS_INLINE_FUNCTION float value_at(int number, std::size_t i) {
   return 2 * uniform(philox(static_cast<std::uint64_t>(number), i, 0).word[0]) - 1;
 }
@@ -56,17 +56,18 @@ Vector<Exec, float> make_array(const Exec& exec, int number, std::size_t length)
   return array;
 }
 
-/// The array in host memory, copied where it lies elsewhere.
+/// The array in host memory, copied if necessary.
 template <class View>
 auto on_host(const View& array) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), array);
 }
 
-/// Single precision against a twin in double: beyond this share of the twin's greatest magnitude an element is wrong.
+/// An element of a kernel in float may differ from its twin in double by this fraction of the twin's greatest
+/// magnitude.
 inline constexpr double tolerance = 2e-5;
 
-/// A number as a product of this precision reads it. How tensor cores round to tf32 is theirs to know: their results are
-/// compared with those of numbers that are not rounded, within `product_tolerance`.
+/// A factor as a product in this precision reads it. The rounding of tensor cores to tf32 is not specified: their
+/// results are compared with those of unrounded factors, within `product_tolerance`.
 inline float factor(Precision precision, float value) {
   if (precision != Precision::bf16) return value;
   const std::uint32_t bits = std::uint32_t{linalg::to_bfloat16(value)} << 16;
@@ -75,31 +76,30 @@ inline float factor(Precision precision, float value) {
 }
 inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
 
-/// Compares values(i) with twin(i) for i in [0, length), within `share` of the greatest twin(i). NaN is wrong.
+/// Compares values(i) with twin(i) for i in [0, length), within `fraction` of the greatest |twin(i)|. NaN is wrong.
 template <class Values, class Twin>
-Check compare(std::size_t length, const Values& values, const Twin& twin, double share = tolerance) {
+Check compare(std::size_t length, const Values& values, const Twin& twin, double fraction = tolerance) {
   double greatest = 0;
   for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(twin(i))));
   Check check{static_cast<double>(length), 0};
   for (std::size_t i = 0; i < length; ++i)
-    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= share * greatest);
+    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= fraction * greatest);
   return check;
 }
-/// Both together.
 inline Check operator+(const Check& one, const Check& other) {
   return {one.checked + other.checked, one.wrong + other.wrong};
 }
 
-/// The machine itself: `copy` and `triad` on arrays far larger than the caches, `fma` in registers and `gemm` of a large
-/// square, by the backend's own threads; and that of factors in the precision of the model's products, if it is another.
+/// The machine: `copy` and `triad` on arrays far larger than the caches, `fma` in registers, `gemm` of large square
+/// matrices, and `gemm` in the precision of the model's products if it is not fp32.
 template <class Exec>
 void machine_kernels(const Exec& exec, const config::Input& input, const Measure& measure);
 
-/// The optimiser's passes over d parameters. Chunks are those of `senders` ranks.
+/// The optimiser's passes over d parameters.
 template <class Exec>
 void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure);
 
-/// The transformer's kernels in the shapes of section `model` and this rank's share of `train.batch`, without dropout.
+/// The transformer's kernels in the shapes of section `model` and this rank's samples of a step, without dropout.
 template <class Exec>
 void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure);
 

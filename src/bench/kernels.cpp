@@ -1,10 +1,10 @@
 /// \file kernels.cpp
-/// See kernels.hpp. A kernel's floor is the time in which the machine moves its bytes, or computes its FLOP, whichever is
-/// longer (Williams et al. 2009, "Roofline"). Other work on a machine slows everything, so the machine is measured again
-/// before every repetition of a kernel, and medians are compared. That leaves the caches cold; a kernel whose floor is
-/// FLOP is run once more before it is timed, as benchmarks of products do.
+/// `onebit bench kernels`. The roofline of a kernel (Williams et al. 2009) is the longer of two times: in which the
+/// machine moves its bytes, and in which it computes its FLOP. Other work on the machine slows down both, so the
+/// machine is measured again before every repetition of a kernel, and medians are compared. This leaves the caches
+/// cold; a kernel that FLOP bound runs once more before it is timed, as in benchmarks of matrix products.
 
-#include "bench/kernels.hpp"
+#include "bench/bench.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +26,12 @@ const std::vector<std::string> columns = {
     "min_s",           "max_s", "bound",     "floor_s", "floor_share", "bandwidth_B_per_s",
     "peak_FLOP_per_s", "blas",  "blas_core", "git"};
 
+/// Host threads of a rank.
+template <class Exec>
+int threads(const Exec& exec) {
+  return is_host<Exec> ? concurrency(exec) : 1;
+}
+
 template <class Exec>
 class Bench {
 public:
@@ -35,24 +41,10 @@ public:
         m_communicator(communicator),
         m_file(open_csv(input, communicator, "kernels.csv", columns)) {}
 
-  /// The machine's kernels are the first: `triad` is what bandwidth is measured with, the faster of `fma` and `gemm` what
-  /// multiply-adds are, and `gemm_tf32` or `gemm_bf16` what those of rounded factors are.
+  /// The machine's kernels come first: `triad` measures the bandwidth, the faster of `fma` and `gemm` the FLOP rate,
+  /// and `gemm_tf32` or `gemm_bf16` that of products with rounded factors.
   void operator()(const Kernel& kernel) {
-    if (kernel.prepare) kernel.prepare();
-    seconds(kernel);
-    Check check;
-    m_communicator.collectively([&] {
-      const Region region("OneBit::bench::check");
-      check = kernel.check();
-    });
-    m_communicator.sum(&check.checked, 1);
-    m_communicator.sum(&check.wrong, 1);
-    if (check.wrong > 0)
-      throw AgreedError(ExitStatus::failed_run,
-                        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
-                            " of " + std::to_string(static_cast<long>(check.checked)) +
-                            " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
-                            "backend and this input");
+    const Check check = checked(kernel);
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
     const bool rounded = kernel.precision != Precision::fp32;
@@ -73,16 +65,11 @@ public:
       stream_times.push_back(stream_time);
       peak_times.push_back(peak_time);
     }
-    const auto sorted = [&](const std::vector<double>& values) {
-      std::vector<double> slowest = slowest_rank(m_communicator, values);
-      std::sort(slowest.begin(), slowest.end());
-      return slowest;
-    };
-    times = sorted(times);
-    const double bandwidth = m_stream.bytes / quantile(sorted(stream_times), 0.5);
-    const double peak = most.run ? most.flop / quantile(sorted(peak_times), 0.5) : 0;
+    const RepetitionTimes slowest = times_of_slowest_rank(m_communicator, times);
+    const double bandwidth = m_stream.bytes / times_of_slowest_rank(m_communicator, stream_times).median;
+    const double peak = most.run ? most.flop / times_of_slowest_rank(m_communicator, peak_times).median : 0;
     if (m_peak.run && m_balance == 0) m_balance = peak / bandwidth;
-    write(kernel, check, times, bandwidth, peak);
+    if (m_file) write_row(kernel, check, slowest, bandwidth, peak);
   }
 
   void finish() {
@@ -92,6 +79,27 @@ public:
   }
 
 private:
+  /// Runs a kernel once and compares its result with its twin's. \throws AgreedError for a wrong one
+  Check checked(const Kernel& kernel) const {
+    if (kernel.prepare) kernel.prepare();
+    seconds(kernel);
+    Check check;
+    m_communicator.collectively([&] {
+      const Region region("OneBit::bench::check");
+      check = kernel.check();
+    });
+    m_communicator.sum(&check.checked, 1);
+    m_communicator.sum(&check.wrong, 1);
+    if (check.wrong > 0)
+      throw AgreedError(ExitStatus::failed_run,
+                        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
+                            " of " + std::to_string(static_cast<long>(check.checked)) +
+                            " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
+                            "backend and this input");
+    return check;
+  }
+
+  /// Runs a kernel once. \returns its time
   double seconds(const Kernel& kernel) const {
     const Region region("OneBit::bench::kernel");
     const Stopwatch watch;
@@ -100,7 +108,7 @@ private:
     return watch.seconds();
   }
 
-  /// Keeps the kernel that reaches more FLOP/s; every rank the same one.
+  /// Keeps the kernel with the higher FLOP rate over all ranks.
   void choose_peak(const Kernel& kernel) {
     const auto rate = [&](const Kernel& candidate) {
       double best = 0;
@@ -111,40 +119,22 @@ private:
     if (!m_peak.run || rate(kernel) > rate(m_peak)) m_peak = kernel;
   }
 
-  void write(const Kernel& kernel, const Check& check, const std::vector<double>& times, double bandwidth,
-             double peak) const {
-    if (!m_file) return;
-    const double median = quantile(times, 0.5), memory_floor = kernel.bytes / bandwidth;
-    const double compute_floor = kernel.flop > 0 ? kernel.flop / peak : 0;
-    const bool computes = compute_floor > memory_floor;
-    const double floor = std::max(memory_floor, compute_floor);
+  void write_row(const Kernel& kernel, const Check& check, const RepetitionTimes& seconds, double bandwidth,
+                 double peak) const {
+    const double median = seconds.median, memory_time = kernel.bytes / bandwidth;
+    const double compute_time = kernel.flop > 0 ? kernel.flop / peak : 0;
+    const char* const bound = compute_time > memory_time ? "compute" : "memory";
+    const double roofline = std::max(memory_time, compute_time);
+    const linalg::BlasInfo blas = linalg::blas_info();
     std::printf("%-26s %-22s %12.0f %12.0f %10.4f %8.1f %8.1f  %-7s %6.1f %%\n", kernel.name.c_str(),
                 kernel.shape.c_str(), kernel.bytes, kernel.flop, 1e3 * median, kernel.bytes / median / 1e9,
-                kernel.flop / median / 1e9, computes ? "compute" : "memory", 100 * floor / median);
+                kernel.flop / median / 1e9, bound, 100 * roofline / median);
     std::fflush(stdout);
-    const linalg::BlasInfo blas = linalg::blas_info();
-    m_file->row({kernel.name,
-                 kernel.shape,
-                 to_string(kernel.precision),
-                 BackendName<Exec>::value,
-                 m_communicator.size(),
-                 is_host<Exec> ? concurrency(m_exec) : 1,
-                 kernel.bytes,
-                 kernel.flop,
-                 check.checked,
-                 check.wrong,
-                 m_input.bench.repetitions,
-                 median,
-                 times.front(),
-                 times.back(),
-                 computes ? "compute" : "memory",
-                 floor,
-                 floor / median,
-                 bandwidth,
-                 peak > 0 ? report::Cell(peak) : report::Cell(),
-                 blas.library,
-                 blas.core,
-                 build_git});
+    const report::Cell peak_cell = peak > 0 ? report::Cell(peak) : report::Cell();
+    m_file->row_of(kernel.name, kernel.shape, to_string(kernel.precision), BackendName<Exec>::value,
+                   m_communicator.size(), threads(m_exec), kernel.bytes, kernel.flop, check.checked, check.wrong,
+                   m_input.bench.repetitions, median, seconds.min, seconds.max, bound, roofline, roofline / median,
+                   bandwidth, peak_cell, blas.library, blas.core, build_git);
   }
 
   const Exec m_exec;
@@ -152,7 +142,7 @@ private:
   const Communicator& m_communicator;
   const std::unique_ptr<report::CsvFile> m_file;  ///< on rank 0
   Kernel m_stream, m_peak, m_rounded_peak;
-  double m_balance = 0;  ///< FLOP that the machine computes while it moves a byte, measured with the first of m_peak
+  double m_balance = 0;  ///< FLOP per byte at which both bounds are equal, measured with the first m_peak
 };
 
 }  // namespace
@@ -163,11 +153,11 @@ void kernels(const Exec& exec, const config::Input& input, const Communicator& c
   const linalg::BlasInfo blas = linalg::blas_info();
   if (communicator.rank() == 0) {
     std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d\n", ranks,
-                BackendName<Exec>::value, is_host<Exec> ? concurrency(exec) : 1, blas.library.c_str(),
-                blas.core.c_str(), input.bench.repetitions, input.bench.warmup);
+                BackendName<Exec>::value, threads(exec), blas.library.c_str(), blas.core.c_str(),
+                input.bench.repetitions, input.bench.warmup);
     if (!blas.warning.empty()) std::printf("warning: %s\n", blas.warning.c_str());
     std::printf("#%25s %-22s %12s %12s %10s %8s %8s  %-7s %8s\n", "kernel", "shape", "bytes", "flop", "median ms",
-                "GB/s", "GFLOP/s", "bound", "of floor");
+                "GB/s", "GFLOP/s", "bound", "roofline");
   }
   Bench<Exec> bench(exec, input, communicator);
   const Measure measure = [&](const Kernel& kernel) { bench(kernel); };

@@ -1,5 +1,5 @@
 /// \file machine.cpp
-/// What the machine can do: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
+/// The machine: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
 
 #include <algorithm>
 #include <cmath>
@@ -12,12 +12,12 @@
 namespace onebit::bench {
 namespace {
 
-/// Elements of an array of copy and triad: three of them are 384 MiB on a host, 768 MiB on a device.
+/// Elements of an array of copy and triad. Three arrays have 384 MiB on a host, 768 MiB on a device.
 template <class Exec>
 constexpr std::size_t stream_length = is_host<Exec> ? std::size_t{1} << 25 : std::size_t{1} << 26;
 
-/// What one multiply-add works on: a vector register on the host, where a compiler that keeps an array of floats in
-/// memory would measure the cache.
+/// Operand of a multiply-add on the host: a vector register. An array of floats that the compiler keeps in memory would
+/// measure the cache.
 #if defined(__AVX512F__)
 constexpr int register_floats = 16;
 #else
@@ -30,16 +30,16 @@ constexpr int floats_of_register = is_host<Exec> ? register_floats : 1;
 template <class Exec>
 constexpr int chain_length = is_host<Exec> ? 1 << 18 : 1 << 12;
 
-/// Chains a ← a x + y that do not depend on each other: more than two units with a latency of five cycles can take up.
+/// Independent chains a ← a x + y: enough to occupy two units with a latency of up to five cycles.
 constexpr int chains = 10;
 constexpr float fma_factor = 0.5f, fma_term = 0.25f;
 
-/// One thread's share on the host; not for device code, which has no vector types.
+/// The work of one thread on the host. Device code has no vector types.
 struct MultiplyAdd {
   int repetitions;
-  float* sums;  ///< (shares) so that nothing is optimised away
+  float* sums;  ///< (tasks) keeps the compiler from removing the loop
 
-  void operator()(int share) const {
+  void operator()(int task) const {
     HostRegister chain[chains];
     for (int k = 0; k < chains; ++k) chain[k] = HostRegister{} + static_cast<float>(k);
     for (int repetition = 0; repetition < repetitions; ++repetition) {
@@ -50,26 +50,26 @@ struct MultiplyAdd {
     }
     float sum = 0;
     for (int k = 0; k < chains; ++k) sum += chain[k][0];
-    sums[share] = sum;
+    sums[task] = sum;
   }
 };
 
-/// `repetitions` multiply-adds of each chain in each share.
+/// `repetitions` multiply-adds of each chain in each task.
 template <class Exec>
 void multiply_add(const Exec& exec, int repetitions, const Vector<Exec, float>& sums) {
-  const Kokkos::RangePolicy<Exec> shares(exec, 0, sums.extent_int(0));
+  const Kokkos::RangePolicy<Exec> tasks(exec, 0, sums.extent_int(0));
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for("OneBit::bench::fma", shares, MultiplyAdd{repetitions, sums.data()});
+    Kokkos::parallel_for("OneBit::bench::fma", tasks, MultiplyAdd{repetitions, sums.data()});
   } else {
     Kokkos::parallel_for(
-        "OneBit::bench::fma", shares, KOKKOS_LAMBDA(int share) {
+        "OneBit::bench::fma", tasks, KOKKOS_LAMBDA(int task) {
           float chain[chains];
           for (int k = 0; k < chains; ++k) chain[k] = static_cast<float>(k);
           for (int repetition = 0; repetition < repetitions; ++repetition)
             for (int k = 0; k < chains; ++k) chain[k] = std::fma(chain[k], fma_factor, fma_term);
           float sum = 0;
           for (int k = 0; k < chains; ++k) sum += chain[k];
-          sums(share) = sum;
+          sums(task) = sum;
         });
   }
 }
@@ -96,7 +96,7 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
   const auto a = make_array(exec, 0, n), b = make_array(exec, 1, n), c = make_array(exec, 2, n);
   const auto compare_a = [=](const auto& twin) {
     const auto host = on_host(a);
-    constexpr std::size_t stride = 61;  // elements at every place of a vector register and of a page
+    constexpr std::size_t stride = 61;  // prime: visits every place of a vector register and of a page
     return compare(
         n / stride, [&](std::size_t i) { return host(stride * i); }, [&](std::size_t i) { return twin(stride * i); });
   };
@@ -106,51 +106,47 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
            [=] { return compare_a([](std::size_t i) { return value_at(1, i); }); }});
 
   constexpr int floats = floats_of_register<Exec>, repetitions = chain_length<Exec>;
-  const int shares = 8 * concurrency(exec);
-  const auto sums = make_uninitialized<Exec, float>("OneBit::bench::sums", shares);
-  measure({"fma", std::to_string(shares) + "x" + std::to_string(chains * floats), 0,
-           2.0 * shares * chains * floats * repetitions, [=] { multiply_add(exec, repetitions, sums); },
+  const int tasks = 8 * concurrency(exec);
+  const auto sums = make_uninitialized<Exec, float>("OneBit::bench::sums", tasks);
+  measure({"fma", std::to_string(tasks) + "x" + std::to_string(chains * floats), 0,
+           2.0 * tasks * chains * floats * repetitions, [=] { multiply_add(exec, repetitions, sums); },
            [=] {
              // a ← a x + y ends at y / (1 − x).
              const auto host = on_host(sums);
-             return compare(shares, host, [](std::size_t) { return chains * fma_term / (1.0 - fma_factor); });
+             return compare(tasks, host, [](std::size_t) { return chains * fma_term / (1.0 - fma_factor); });
            }});
 
   const int edge = is_host<Exec> ? 2048 : 8192;
   const std::size_t size = static_cast<std::size_t>(edge) * edge;
   const auto p = make_array(exec, 0, size), q = make_array(exec, 1, size), product = make_array(exec, 2, size);
   const auto matrix = [=](const auto& array) { return MatrixRef<Exec, float>(array.data(), edge, edge); };
-  const Exec instance = exec;
+  // The kernel is kept and measured again beside others, so it owns its product.
   const auto gemm = [&](const std::string& name, Precision precision,
                         linalg::MatrixProduct<Exec, float> product_of_precision) {
-    // The kernel is kept, to measure others against.
     const auto multiply = std::make_shared<linalg::MatrixProduct<Exec, float>>(std::move(product_of_precision));
-    measure({name,
-             std::to_string(edge) + "x" + std::to_string(edge) + "x" + std::to_string(edge),
-             3.0 * sizeof(float) * static_cast<double>(size),
-             2.0 * edge * static_cast<double>(size),
-             [=] {
-               (*multiply)(instance, linalg::Transpose::no, linalg::Transpose::yes, 1.0f, matrix(p), matrix(q), 0.0f,
-                           matrix(product));
-             },
-             [=] {
-               // Elements that a plain loop can check.
-               const auto host = on_host(product);
-               const auto in_sample = [=](std::size_t k) { return k * (size / 1000); };
-               return compare(
-                   1000, [&](std::size_t k) { return host(in_sample(k)); },
-                   [&](std::size_t k) {
-                     const std::size_t i = in_sample(k) / edge, j = in_sample(k) % edge;
-                     double sum = 0;
-                     for (int l = 0; l < edge; ++l)
-                       sum += static_cast<double>(factor(precision, value_at(0, i * edge + l))) *
-                              factor(precision, value_at(1, j * edge + l));
-                     return sum;
-                   },
-                   product_tolerance(precision));
-             },
-             {},
-             precision});
+    const auto run = [=, instance = exec] {
+      (*multiply)(instance, linalg::Transpose::no, linalg::Transpose::yes, 1.0f, matrix(p), matrix(q), 0.0f,
+                  matrix(product));
+    };
+    const auto check = [=] {
+      constexpr std::size_t sample = 1000;  // as many elements as a plain loop can check
+      const auto host = on_host(product);
+      const auto twin = [&](std::size_t k) {
+        const std::size_t i = k * (size / sample) / edge, j = k * (size / sample) % edge;
+        double sum = 0;
+        for (int l = 0; l < edge; ++l)
+          sum += static_cast<double>(factor(precision, value_at(0, i * edge + l))) *
+                 factor(precision, value_at(1, j * edge + l));
+        return sum;
+      };
+      return compare(
+          sample, [&](std::size_t k) { return host(k * (size / sample)); }, twin, product_tolerance(precision));
+    };
+    const std::string length = std::to_string(edge), shape = length + "x" + length + "x" + length;
+    Kernel kernel{name, shape, 3.0 * sizeof(float) * static_cast<double>(size), 2.0 * edge * static_cast<double>(size),
+                  run,  check};
+    kernel.precision = precision;
+    measure(kernel);
   };
   gemm("gemm", Precision::fp32, linalg::MatrixProduct<Exec, float>());
   const Precision precision = input.model.precision;

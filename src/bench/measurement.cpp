@@ -1,6 +1,3 @@
-/// \file measurement.cpp
-/// See measurement.hpp.
-
 #include "bench/measurement.hpp"
 
 #include <algorithm>
@@ -11,6 +8,20 @@
 #include "base/error.hpp"
 
 namespace onebit::bench {
+namespace {
+
+/// (columns) greatest value of each column. \param matrix (rows × columns)
+std::vector<double> column_maxima(const std::vector<double>& matrix, std::size_t columns) {
+  std::vector<double> maxima(matrix.begin(), matrix.begin() + static_cast<std::ptrdiff_t>(columns));
+  for (std::size_t i = 0; i < matrix.size(); ++i) maxima[i % columns] = std::max(maxima[i % columns], matrix[i]);
+  return maxima;
+}
+
+double quantile(const std::vector<double>& sorted, double fraction) {
+  return sorted[static_cast<std::size_t>(std::ceil(fraction * static_cast<double>(sorted.size()))) - 1];
+}
+
+}  // namespace
 
 std::unique_ptr<report::CsvFile> open_csv(const config::Input& input, const Communicator& communicator,
                                           const std::string& name, const std::vector<std::string>& columns) {
@@ -30,28 +41,19 @@ std::unique_ptr<report::CsvFile> open_csv(const config::Input& input, const Comm
 }
 
 std::vector<double> slowest_rank(const Communicator& communicator, const std::vector<double>& values) {
-  const std::vector<double> all = communicator.gather(values.data(), static_cast<int>(values.size()));
-  std::vector<double> slowest = values;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    double& greatest = slowest[i % values.size()];
-    greatest = std::max(greatest, all[i]);
-  }
-  return slowest;
-}
-
-double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1];
+  return column_maxima(communicator.gather(values.data(), static_cast<int>(values.size())), values.size());
 }
 
 RepetitionTimes times_of_slowest_rank(const std::vector<double>& seconds, int repetitions) {
-  std::vector<double> slowest(repetitions, 0);
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    double& greatest = slowest[i % slowest.size()];
-    greatest = std::max(greatest, seconds[i]);
-  }
-  std::sort(slowest.begin(), slowest.end());
-  const double sum = std::accumulate(slowest.begin(), slowest.end(), 0.0);
-  return {slowest.front(), quantile(slowest, 0.5), sum / repetitions, slowest.back(), quantile(slowest, 0.99)};
+  std::vector<double> times = column_maxima(seconds, static_cast<std::size_t>(repetitions));
+  std::sort(times.begin(), times.end());
+  const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+  return {times.front(), quantile(times, 0.5), sum / repetitions, times.back(), quantile(times, 0.99)};
+}
+
+RepetitionTimes times_of_slowest_rank(const Communicator& communicator, const std::vector<double>& seconds) {
+  const int repetitions = static_cast<int>(seconds.size());
+  return times_of_slowest_rank(communicator.gather(seconds.data(), repetitions), repetitions);
 }
 
 }  // namespace onebit::bench

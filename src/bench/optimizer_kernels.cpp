@@ -1,6 +1,6 @@
 /// \file optimizer_kernels.cpp
-/// The optimiser's passes over the flat buffers, in the order of a step; docs/performance.md has the table of what each
-/// must move.
+/// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance.md has the table of
+/// what each must move.
 
 #include <algorithm>
 #include <memory>
@@ -16,24 +16,26 @@ namespace {
 using compress::as_bits;
 using compress::as_float;
 
-/// Ranks that the vector is cut for: those whose messages one averages.
+/// Number of ranks: of chunks of a vector, and of messages that a server averages.
 constexpr int senders = 4;
-/// Numbers of the arrays (value_at).
+/// Numbers of the arrays for `value_at`.
 enum Array { parameters, gradient, momentum, variance, compensated, words };
-/// Scale of the messages that were sent before.
+/// Scale of the earlier messages.
 constexpr float sent_scale = 0.5f;
 
-/// The variance's element i.
+/// Element i of the variance.
 KOKKOS_INLINE_FUNCTION float variance_at(std::size_t i) { return value_at(variance, i) * value_at(variance, i); }
 
 template <class Exec>
-void fill_variance(const Exec& exec, const Vector<Exec, float>& v) {
+Vector<Exec, float> make_variance(const Exec& exec, std::size_t d) {
+  const auto v = make_uninitialized<Exec, float>("OneBit::bench::variance", d);
   for_each(
-      exec, "OneBit::bench::fill", v.extent(0), KOKKOS_LAMBDA(std::size_t i) { v(i) = variance_at(i); });
+      exec, "OneBit::bench::fill", d, KOKKOS_LAMBDA(std::size_t i) { v(i) = variance_at(i); });
   fence(exec, "OneBit::bench::fill");
+  return v;
 }
 
-/// Messages of `count` chunks: the scale, and random bits.
+/// Messages of `length` words: the scale, and random bits.
 template <class Exec>
 void fill_messages(const Exec& exec, std::size_t length, const Vector<Exec, std::uint32_t>& messages) {
   for_each(
@@ -49,21 +51,19 @@ std::vector<T> to_vector(const View& view) {
   return std::vector<T>(host.data(), host.data() + host.extent(0));
 }
 
-/// What error feedback holds before the first run: c of array `compensated`, sent with `sent_scale`.
+/// Error feedback before a run: c is array `compensated`, sent with `sent_scale`.
 template <class Exec>
-compress::Feedback<Exec> earlier_feedback(const Exec& exec, const compress::Compressor<Exec>& compressor, int chunks) {
-  const auto feedback = compressor.no_feedback(0, chunks);
+void fill_feedback(const Exec& exec, const compress::Feedback<Exec>& feedback) {
   fill(exec, compensated, feedback.c);
   Kokkos::deep_copy(feedback.scales, as_bits(sent_scale));
-  return feedback;
 }
-/// Its residual.
+/// The residual of this error feedback.
 float earlier_residual(std::size_t i) {
   const float c = value_at(compensated, i);
   return c - (c >= 0 ? sent_scale : -sent_scale);
 }
 
-/// Whether a compression left the messages and the residual of its vector c, bit for bit.
+/// Compares the messages and the residual of a compression of c with those of the plain twin, bit for bit.
 template <class Exec>
 Check check_compression(const Exec& exec, const compress::Compressor<Exec>& compressor,
                         const compress::LayoutRef& layout, const compress::Compression<Exec>& compression) {
@@ -81,7 +81,7 @@ Check check_compression(const Exec& exec, const compress::Compressor<Exec>& comp
   return check;
 }
 
-/// One element of Adam in double; docs/algorithms.md.
+/// One element of Adam in double; docs/reference/algorithms.md.
 struct AdamRef {
   double x, m, v;
   AdamRef(const optim::AdamUpdate& update, std::size_t i, bool decays, bool updates_moments, double momentum_before)
@@ -97,127 +97,149 @@ struct AdamRef {
   }
 };
 
-}  // namespace
-
-template <class Exec>
-void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure) {
-  const std::string shape = "d=" + std::to_string(d);
-  const double elements = static_cast<double>(d), bits = elements / 8;
-  // The first half of the parameters decays.
-  TensorTable tensors;
-  tensors.add("decaying", {d / 2}, true);
-  tensors.add("other", {d - d / 2}, false);
-  const auto decaying = [=](std::size_t i) { return i < d / 2; };
-  const auto decays = optim::decay_bits<Exec>(tensors);
+/// The update of the last step.
+optim::AdamUpdate last_update(const config::Input& input) {
   optim::StepContext context;
   context.step = input.train.steps;
   context.lr = input.optimizer.lr;
-  const optim::AdamUpdate update = optim::make_adam_update(input, context, 0, context.step, context.step);
+  return optim::make_adam_update(input, context, 0, context.step, context.step);
+}
+
+bool decays(std::size_t i, std::size_t d) { return i < d / 2; }
+template <class Exec>
+Vector<Exec, std::uint32_t> decay_bits(std::size_t d) {
+  TensorTable tensors;
+  tensors.add("decaying", {d / 2}, true);
+  tensors.add("other", {d - d / 2}, false);
+  return optim::decay_bits<Exec>(tensors);
+}
+
+std::string shape_of(std::size_t d) { return "d=" + std::to_string(d); }
+double square(double value) { return value * value; }
+
+/// Measures a sum over d elements. \param run returns the sum \param term (i) the terms in double
+template <class Run, class Term>
+void measure_sum(const Measure& measure, const char* name, std::size_t d, const Run& run, const Term& term) {
+  double total = 0;
+  measure({name, shape_of(d), 4 * static_cast<double>(d), 0, [&] { total = run(); },
+           [&] {
+             double right = 0;
+             for (std::size_t i = 0; i < d; ++i) right += term(i);
+             return compare(
+                 1, [&](std::size_t) { return total; }, [&](std::size_t) { return right; });
+           }});
+}
+
+/// A step with a dense average.
+template <class Exec>
+void dense_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_t d, const Measure& measure) {
   const auto g = make_array(exec, gradient, d), x = make_array(exec, parameters, d), m = make_array(exec, momentum, d);
-  const auto v = make_uninitialized<Exec, float>("OneBit::bench::variance", d);
-  fill_variance(exec, v);
+  const auto v = make_variance(exec, d);
+  const auto decaying = decay_bits<Exec>(d);
   const OrderedSum<Exec> sum(d);
-
-  const auto total = std::make_shared<double>();
-  const auto total_is = [=](const auto& term) {
-    double right = 0;
-    for (std::size_t i = 0; i < d; ++i) right += term(i);
-    return compare(
-        1, [=](std::size_t) { return *total; }, [=](std::size_t) { return right; });
-  };
-  measure({"gradient_norm", shape, 4 * elements, 0, [=] { *total = optim::l2_norm(exec, sum, g); },
-           [=] {
-             *total *= *total;
-             return total_is([](std::size_t i) { return std::pow(static_cast<double>(value_at(gradient, i)), 2); });
-           }});
-  measure({"variance_norm", shape, 4 * elements, 0, [=] { *total = optim::variance_l1(exec, sum, v); },
-           [=] { return total_is([](std::size_t i) { return static_cast<double>(variance_at(i)); }); }});
-
-  measure({"adam", shape, 28 * elements, 0, [=] { optim::update_all(exec, update, decays, g, m, v, x); },
-           [=] {
+  measure_sum(
+      measure, "gradient_norm", d, [&] { return square(optim::l2_norm(exec, sum, g)); },
+      [](std::size_t i) { return square(value_at(gradient, i)); });
+  measure_sum(
+      measure, "variance_norm", d, [&] { return optim::variance_l1(exec, sum, v); },
+      [](std::size_t i) { return static_cast<double>(variance_at(i)); });
+  measure({"adam", shape_of(d), 28 * static_cast<double>(d), 0,
+           [&] { optim::update_all(exec, update, decaying, g, m, v, x); },
+           [&] {
              const auto x_host = on_host(x), m_host = on_host(m), v_host = on_host(v);
-             const auto ref = [=](std::size_t i) {
-               return AdamRef(update, i, decaying(i), true, value_at(momentum, i));
+             const auto ref = [&](std::size_t i) {
+               return AdamRef(update, i, decays(i, d), true, value_at(momentum, i));
              };
-             return compare(d, x_host, [=](std::size_t i) { return ref(i).x; }) +
-                    compare(d, m_host, [=](std::size_t i) { return ref(i).m; }) +
-                    compare(d, v_host, [=](std::size_t i) { return ref(i).v; });
+             return compare(d, x_host, [&](std::size_t i) { return ref(i).x; }) +
+                    compare(d, m_host, [&](std::size_t i) { return ref(i).m; }) +
+                    compare(d, v_host, [&](std::size_t i) { return ref(i).v; });
            }});
+}
 
+/// The compressions of a step: all chunks on a worker, one chunk on a server; and the update.
+template <class Exec>
+void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_t d, const Measure& measure) {
+  const double elements = static_cast<double>(d), bits = elements / 8;
   const compress::LayoutRef layout_ref(d, senders, compress::Grouping::vector);
   const compress::Layout layout(d, senders, compress::Grouping::vector);
-  const std::shared_ptr<const compress::Compressor<Exec>> compressor =
-      compress::make_compressor<Exec>(layout, compress::Options());
+  const auto compressor = compress::make_compressor<Exec>(layout, compress::Options());
   const std::size_t message = compressor->message_words();
   using Words = Vector<Exec, std::uint32_t>;
   const Words messages("OneBit::bench::messages", senders * message);
   const Words averaged("OneBit::bench::averaged", senders * message);
   fill_messages(exec, message, averaged);
-  const auto averaged_ref = [=] {
+  const auto averaged_ref = [&] {
     return compress::decompress_ref(layout_ref, compress::Options(), to_vector<std::uint32_t>(averaged));
   };
   {
-    // The vector that is compressed is the momentum, of the last average and g; then it is m.
+    // A worker compresses the momentum, which it makes from the last average and g; and then a vector m.
+    const auto g = make_array(exec, gradient, d), m = make_array(exec, momentum, d);
     const Vector<Exec, const std::uint32_t> last = averaged;
-    const auto feedback = earlier_feedback(exec, *compressor, senders);
+    const auto feedback = compressor->no_feedback(0, senders);
     const compress::Compression<Exec> moving{
         0, senders, g, feedback, messages, {update.beta1, update.one_minus_beta1, update.gradient_factor, last}};
     const compress::Compression<Exec> worker{0, senders, m, feedback, messages};
-    const auto check = [=](const auto& vector) {
+    const auto check = [&](const auto& vector) {
       const auto c = on_host(feedback.c);
       return compare(d, c, [&](std::size_t i) { return vector(i) + earlier_residual(i); }) +
              check_compression(exec, *compressor, layout_ref, worker);
     };
-    measure({"momentum_compress", shape, 12 * elements + 2 * bits, 0, [=] { compressor->compress(exec, moving); },
-             [=] {
+    fill_feedback(exec, feedback);
+    measure({"momentum_compress", shape_of(d), 12 * elements + 2 * bits, 0, [&] { compressor->compress(exec, moving); },
+             [&] {
                const auto m_ref = averaged_ref();
                return check([&](std::size_t i) {
                  return update.beta1 * static_cast<double>(m_ref[i]) +
                         update.one_minus_beta1 * update.gradient_factor * static_cast<double>(value_at(gradient, i));
                });
              }});
-    fill(exec, momentum, m);
-    fill(exec, compensated, feedback.c);
-    Kokkos::deep_copy(feedback.scales, as_bits(sent_scale));
-    measure({"compress", shape, 12 * elements + bits, 0, [=] { compressor->compress(exec, worker); },
-             [=] { return check([](std::size_t i) { return static_cast<double>(value_at(momentum, i)); }); }});
-    fill(exec, compensated, feedback.c);
-    Kokkos::deep_copy(feedback.scales, as_bits(sent_scale));
-    measure({"residual_norm", shape, 4 * elements, 0,
-             [=] { *total = compressor->residual_l2(exec, 0, senders, feedback); },
-             [=] {
-               *total *= *total;
-               return total_is([](std::size_t i) { return std::pow(static_cast<double>(earlier_residual(i)), 2); });
-             }});
+    fill_feedback(exec, feedback);
+    measure({"compress", shape_of(d), 12 * elements + bits, 0, [&] { compressor->compress(exec, worker); },
+             [&] { return check([](std::size_t i) { return static_cast<double>(value_at(momentum, i)); }); }});
+    fill_feedback(exec, feedback);
+    measure_sum(
+        measure, "residual_norm", d, [&] { return square(compressor->residual_l2(exec, 0, senders, feedback)); },
+        [](std::size_t i) { return square(earlier_residual(i)); });
   }
   {
-    // A server's chunk: what the senders' bits stand for is averaged, compensated and compressed again.
+    // A server averages the messages of a chunk, adds its residual and compresses the sum.
     const std::size_t length = layout.chunk_begins[1];
     const double of_chunk = static_cast<double>(length);
+    const auto feedback = compressor->no_feedback(0, 1);
     const Words recompressed("OneBit::bench::recompressed", message);
+    const compress::Compression<Exec> server{0, 1, {}, feedback, recompressed, {}, {senders, messages}};
     fill_messages(exec, message, messages);
-    const compress::Compression<Exec> server{
-        0, 1, {}, earlier_feedback(exec, *compressor, 1), recompressed, {}, {senders, messages}};
+    fill_feedback(exec, feedback);
     measure({"average_recompress", std::to_string(senders) + "x" + std::to_string(length),
-             8 * of_chunk + (senders + 1) * of_chunk / 8, 0, [=] { compressor->compress(exec, server); },
-             [=] {
-               const auto c = on_host(server.feedback.c);
+             8 * of_chunk + (senders + 1) * of_chunk / 8, 0, [&] { compressor->compress(exec, server); },
+             [&] {
+               const auto c = on_host(feedback.c);
                const auto mean_ref = compress::average_ref(layout_ref, compress::Options(), 0, senders,
                                                            to_vector<std::uint32_t>(messages));
                return compare(length, c, [&](std::size_t i) { return mean_ref[i] + earlier_residual(i); }) +
                       check_compression(exec, *compressor, layout_ref, server);
              }});
   }
-  fill(exec, parameters, x);
-  fill_variance(exec, v);
+  const auto x = make_array(exec, parameters, d), v = make_variance(exec, d);
+  const auto decaying = decay_bits<Exec>(d);
   const compress::AnyDecoder<Exec> decoder = compressor->decoder(averaged);
-  measure({"decompress_update", shape, 12 * elements + bits, 0,
-           [=] { optim::update_parameters(exec, update, decays, decoder, v, x); },
-           [=] {
+  measure({"decompress_update", shape_of(d), 12 * elements + bits, 0,
+           [&] { optim::update_parameters(exec, update, decaying, decoder, v, x); },
+           [&] {
              const auto host = on_host(x);
              const auto m_ref = averaged_ref();
-             return compare(d, host, [&](std::size_t i) { return AdamRef(update, i, decaying(i), false, m_ref[i]).x; });
+             return compare(d, host,
+                            [&](std::size_t i) { return AdamRef(update, i, decays(i, d), false, m_ref[i]).x; });
            }});
+}
+
+}  // namespace
+
+template <class Exec>
+void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure) {
+  const optim::AdamUpdate update = last_update(input);
+  dense_kernels(exec, update, d, measure);
+  compressed_kernels(exec, update, d, measure);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \

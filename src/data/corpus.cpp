@@ -1,8 +1,6 @@
-/// \file corpus.cpp
-/// Reading and checking the files of a corpus.
-
 #include "data/corpus.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,17 +8,17 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
+#include "io/file.hpp"
 
 namespace onebit::data {
 namespace {
 
-/// Bytes of text that fit into this machine's memory together with their tokens, of which there may be one a byte.
+/// Bytes of text that fit into this machine's memory together with their tokens, at most one for each byte.
 std::uintmax_t most_text() {
   const std::uintmax_t memory =
       static_cast<std::uintmax_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE));
@@ -34,15 +32,14 @@ std::string join_names(const std::vector<std::string>& files) {
   return files.front() + " and " + std::to_string(more) + (more == 1 ? " more file" : " more files");
 }
 
-/// Bytes of a file that can serve as text.
+/// Size in bytes of a file with text.
 std::uintmax_t checked_size(const std::string& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
   if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
-  if (!std::filesystem::is_regular_file(status)) {
+  if (!std::filesystem::is_regular_file(status))
     throw InputError(file, std::filesystem::is_directory(status) ? "is a directory" : "is not a regular file",
                      "name the text files themselves");
-  }
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
   if (size == 0) throw InputError(file, "is empty", "name a file with text in it, or leave this one out");
@@ -71,30 +68,25 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   std::string text(total, '\0');
   std::size_t offset = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    errno = 0;
-    std::ifstream stream(files[i], std::ios::binary);
-    if (!stream) {
+    const Descriptor file(files[i], O_RDONLY);
+    if (file < 0)
       throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
                        "check the permissions of the file");
-    }
     constexpr std::size_t block = std::size_t{1} << 20;
-    for (std::size_t done = 0; done < sizes[i]; done += block) {
+    for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
       Activity::goes_on();
-      if (stream.read(text.data() + offset + done, static_cast<std::streamsize>(std::min(block, sizes[i] - done))))
-        continue;
-      throw InputError(files[i],
-                       "could be read only up to byte " +
-                           std::to_string(done + static_cast<std::size_t>(stream.gcount())) + " of " +
-                           std::to_string(sizes[i]),
-                       "check that nothing writes to the file and that its file system works");
+      const std::size_t count = std::min(block, sizes[i] - begin);
+      const std::size_t got = read_at(file, begin, text.data() + offset + begin, count);
+      if (got < count)
+        throw InputError(
+            files[i],
+            "could be read only up to byte " + std::to_string(begin + got) + " of " + std::to_string(sizes[i]),
+            "check that nothing writes to the file and that its file system works");
     }
-    if (must_be_utf8) {
-      const std::size_t valid = utf8_prefix(std::string_view(text).substr(offset, sizes[i]));
-      if (valid < sizes[i]) {
-        throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
-                         "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
-      }
-    }
+    const std::size_t valid = must_be_utf8 ? utf8_prefix(std::string_view(text).substr(offset, sizes[i])) : sizes[i];
+    if (valid < sizes[i])
+      throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
+                       "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
     offset += sizes[i];
   }
   return text;
@@ -102,10 +94,9 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
 
 Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files)) {
   const double fraction = options.validation_fraction;
-  if (!(fraction >= 0 && fraction < 1)) {
+  if (!(fraction >= 0 && fraction < 1))
     throw InputError(m_name, "a validation fraction of " + std::to_string(fraction) + " is not in [0, 1)",
                      "set it to the share of the text to validate with, for example 0.1");
-  }
   const bool subwords = options.tokenizer == TokenizerKind::sentencepiece;
   const std::string text = read_text_files(options.files, subwords);
 
@@ -115,10 +106,9 @@ Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files))
     train_bytes -= std::clamp<std::size_t>(share, 1, text.size());
   }
   if (subwords) train_bytes = utf8_boundary(text, train_bytes);
-  if (train_bytes == 0) {
+  if (train_bytes == 0)
     throw InputError(m_name, "its " + std::to_string(text.size()) + " bytes are too few to be divided",
                      "give more text, or set a smaller validation fraction");
-  }
   const std::string_view train = std::string_view(text).substr(0, train_bytes);
   const std::string_view validation = std::string_view(text).substr(train_bytes);
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file corpus.hpp
-/// The text of a run as tokens: a part to train on and a part to validate with.
+/// The text of a run as tokens: a training part and a validation part.
 
 #include <memory>
 #include <string>
@@ -11,27 +11,27 @@
 
 namespace onebit::data {
 
-/// The texts of the files, one after the other. Each must be UTF-8 by itself: a character that is cut off at the end of
-/// a file must not be completed by the next.
+/// The concatenated texts of the files.
+/// \param must_be_utf8 requires that each file is UTF-8 by itself
 /// \throws InputError when a file cannot be read, is empty, does not fit into memory with its tokens or is not UTF-8
 std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8);
 
-/// What a corpus is made of: section `data` of the input.
+/// Options of a corpus, from section `data` of the input.
 struct CorpusOptions {
   std::vector<std::string> files;
   TokenizerKind tokenizer = TokenizerKind::bytes;
-  bool has_mask = true;            ///< characters only: whether there is a token [MASK]
+  bool has_mask = true;            ///< characters only: whether to have a token [MASK]
   int vocabulary = 0;              ///< sentencepiece only: number of tokens, [MASK] included
   std::string cache_directory;     ///< sentencepiece only: where trained models are kept
-  double validation_fraction = 0;  ///< share of the text, in bytes, in [0, 1): the end of it
+  double validation_fraction = 0;  ///< in [0, 1): fraction of the bytes, at the end of the text
 };
 
-/// The texts of all files, one after the other, as tokens. The text is cut into its two parts before anything else is
-/// done with it, so the tokeniser never learns from the validation part either, but for the alphabet of `characters`.
+/// The concatenated texts of all files as tokens. The text is divided first, so that the tokeniser learns only from the
+/// training part. An exception is the alphabet of `characters`.
 class Corpus {
 public:
-  /// \throws InputError when a file cannot be read, is empty, does not fit into memory or (sentencepiece) is not UTF-8,
-  ///         when the text is too short to be divided, and as `make_sentencepiece_tokenizer`
+  /// \throws InputError as `read_text_files` and `make_sentencepiece_tokenizer`, and when the text is too short to be
+  /// divided
   explicit Corpus(const CorpusOptions& options);
 
   int vocabulary() const { return m_tokenizer->vocabulary(); }
@@ -40,7 +40,7 @@ public:
   const std::vector<int>& validation() const { return m_validation; }
   std::string decode(const std::vector<int>& tokens) const { return m_tokenizer->decode(tokens); }
   const Tokenizer& tokenizer() const { return *m_tokenizer; }
-  /// The files, as error messages name them: "a.txt", "a.txt and 2 more files".
+  /// Name of the files in messages: "a.txt" or "a.txt and 2 more files".
   const std::string& name() const { return m_name; }
 
 private:

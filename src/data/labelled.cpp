@@ -1,6 +1,3 @@
-/// \file labelled.cpp
-/// Reading and checking labelled texts.
-
 #include "data/labelled.hpp"
 
 #include <algorithm>
@@ -17,7 +14,7 @@
 namespace onebit::data {
 namespace {
 
-/// One line: its label and its text, which are part of the file's.
+/// A line; views of the text of the file.
 struct Line {
   std::string_view label, text;
 };
@@ -42,7 +39,7 @@ std::vector<Line> cut_into_lines(const std::string& file, std::string_view text)
   return lines;
 }
 
-/// The labels that occur, in alphabetical order.
+/// All labels in alphabetical order.
 std::vector<std::string> labels_of(const std::string& file, const std::vector<Line>& lines) {
   std::map<std::string, std::size_t> first_line;
   for (std::size_t line = 0; line < lines.size(); ++line) {
@@ -74,8 +71,8 @@ LabelledSamples::LabelledSamples(const std::string& training_file, const std::st
     throw InputError("sequence", std::to_string(sequence) + " tokens hold no text", "set at least 2");
   m_training = read(training_file, tokenizer, true);
   m_validation = read(validation_file, tokenizer, false);
-  // About the golden ratio of the size, and without a common divisor: places 0, stride, 2 stride, … modulo the size are
-  // all different and spread evenly.
+  // About 0.618 size (golden ratio) and coprime to it: 0, stride, 2 stride, … modulo the size are all different and
+  // spread evenly.
   const std::uint64_t size = validation_size();
   m_stride = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887498949 * static_cast<double>(size)));
   while (std::gcd(m_stride, size) != 1) ++m_stride;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file labelled.hpp
-/// Labelled texts for classification: files of which each line is a label, a tab and a text.
+/// Labelled texts for classification: files with a label, a tab and a text on each line.
 
 #include <cstddef>
 #include <string>
@@ -11,25 +11,25 @@
 
 namespace onebit::data {
 
-/// The most classes that a file may have; more are taken for a text in the place of the label.
+/// Limit of the number of classes. More labels are taken for texts in the wrong column.
 inline constexpr int most_classes = 1000;
 
-/// Which token of a sample stands for all of it.
+/// The token of a sample at which the model predicts its class.
 enum class Summary {
-  first,  ///< a token [MASK] in front of the text: BERT's [CLS], which the tokenisers do not have
-  last    ///< the text's last token, the first that a causal model has read all of the text at (Radford et al. 2018)
+  first,  ///< a token [MASK] in front of the text, in place of BERT's [CLS], which the tokenisers do not have
+  last    ///< the last token of the text, where a causal model has read all of it (Radford et al. 2018)
 };
 
-/// Samples of T tokens: a text is cut at T, and a shorter one begins again behind its end, because the models have no
-/// mask for tokens that are none.
+/// Samples of T tokens. A longer text is cut at T tokens; a shorter one is repeated, because attention has no mask for
+/// padding.
 class LabelledSamples final : public Samples {
 public:
-  /// Class k is the k-th of the training file's labels in alphabetical order. Texts become tokens here; the tokeniser is
-  /// not needed afterwards.
-  /// \param training_file, validation_file must have no sample in common; nothing checks that
+  /// Class k is the k-th of the training file's labels in alphabetical order. The tokeniser is used in the constructor
+  /// only.
+  /// \param training_file, validation_file should have no sample in common, which is not checked
   /// \param sequence T
-  /// \throws InputError naming file and line for a line without a tab, an empty label or text, a text that the tokeniser
-  ///         cannot write, a label that the training file does not have, fewer than two or more than `most_classes`
+  /// \throws InputError that names file and line for a line without a tab, an empty label or text, a text that the
+  ///         tokeniser cannot encode, a label that the training file lacks, fewer than two or more than `most_classes`
   ///         classes; and as `read_text_files`
   LabelledSamples(const std::string& training_file, const std::string& validation_file, const Tokenizer& tokenizer,
                   Summary summary, int sequence, std::uint64_t seed);
@@ -39,17 +39,17 @@ public:
   std::size_t training_size() const { return m_training.labels.size(); }
   std::size_t validation_size() const { return m_validation.labels.size(); }
 
-  /// Drawn uniformly, with replacement: sample s of step t is a function of (seed, t, s).
+  /// Draws uniformly with replacement. Sample s of step t is a function of (seed, t, s).
   void draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const override;
-  /// Each sample once at most.
+  /// Draws each sample at most once.
   void draw_validation(std::uint64_t first_sample, int count, Batch& batch) const override;
 
 private:
-  /// One file's samples.
+  /// The samples of a file.
   struct Set {
-    std::vector<int> labels;          ///< class of each
-    std::vector<int> tokens;          ///< of all, T at most of each
-    std::vector<std::size_t> begins;  ///< of each among the tokens, and the end of the last
+    std::vector<int> labels;          ///< (samples) classes
+    std::vector<int> tokens;          ///< at most T of each sample
+    std::vector<std::size_t> begins;  ///< (samples + 1) first token of each sample
   };
   Set read(const std::string& file, const Tokenizer& tokenizer, bool is_training);
   template <class IndexOf>

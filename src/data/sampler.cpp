@@ -1,6 +1,3 @@
-/// \file sampler.cpp
-/// Drawing windows and masks.
-
 #include "data/sampler.hpp"
 
 #include <algorithm>
@@ -14,10 +11,10 @@
 namespace onebit::data {
 namespace {
 
-/// Tokens to predict in a masked sequence: 15 %, rounded half up, in integers so that it is the same everywhere.
+/// Tokens to predict in a masked sequence: 15 %, rounded half up.
 std::int64_t masked_tokens(std::int64_t sequence) { return std::max<std::int64_t>(1, (15 * sequence + 50) / 100); }
 
-/// Tokens of the text that one sample needs: the causal target of its last token is the token behind it.
+/// Tokens of the text that a sample needs; the causal target of its last token is the next token.
 std::size_t window_tokens(Objective objective, std::size_t sequence) {
   return sequence + (objective == Objective::causal ? 1 : 0);
 }
@@ -32,22 +29,22 @@ void check_length(const Corpus& corpus, const char* part, const std::vector<int>
 
 std::uint64_t join(std::uint32_t low, std::uint32_t high) { return low | std::uint64_t{high} << 32; }
 
-/// One masked sample inside a batch.
+/// A masked sample inside a batch.
 struct MaskedSample {
   int* input;             ///< (T)
-  std::size_t first_row;  ///< row of the batch that input[0] is
+  std::size_t first_row;  ///< row of input[0] in the batch
   int* predicted;         ///< (K)
   int* target;            ///< (K)
 };
 
-/// Replaces K tokens of a sample and records them (Devlin et al. 2019): 80 % become [MASK], 10 % a random token,
-/// 10 % stay.
+/// Chooses K tokens of a sample and records them as targets (Devlin et al. 2019): 80 % become [MASK], 10 % become a
+/// random token, 10 % stay.
 /// \param positions (T) scratch
 void mask(const Corpus& corpus, std::uint64_t key, std::size_t masked, std::vector<int>& positions,
           const MaskedSample& sample) {
   const int mask_token = corpus.mask_token();
   const auto ordinary_tokens = static_cast<std::uint32_t>(corpus.vocabulary() - 1);
-  // The first K steps of a Fisher-Yates shuffle: every set of K positions is equally likely, but for the bias of the
+  // The first K steps of a Fisher-Yates shuffle: all sets of K positions are equally likely, up to the bias of the
   // remainders, T / 2^32.
   std::iota(positions.begin(), positions.end(), 0);
   for (std::size_t k = 0; k < masked; ++k) {
@@ -84,9 +81,7 @@ int predictions(Objective objective, int batch, int sequence) {
 
 Sampler::Sampler(const Corpus& corpus, Objective objective, int sequence, std::uint64_t seed)
     : m_corpus(corpus), m_objective(objective), m_sequence(static_cast<std::size_t>(sequence)), m_seed(seed) {
-  if (sequence < 1) {
-    throw InputError("sequence", std::to_string(sequence) + " tokens make no sample", "set at least 1");
-  }
+  if (sequence < 1) throw InputError("sequence", std::to_string(sequence) + " tokens make no sample", "set at least 1");
   const std::size_t needed = window_tokens(objective, m_sequence);
   check_length(corpus, "training", corpus.train(), needed);
   if (!corpus.validation().empty()) check_length(corpus, "validation", corpus.validation(), needed);
@@ -139,8 +134,8 @@ void Sampler::draw_validation(std::uint64_t first_sample, int count, Batch& batc
   fill(
       tokens, count,
       [&](std::size_t sample) -> Window {
-        // Multiples of the golden ratio modulo 1, as 64-bit fixed point: for every n the gaps between the first n have
-        // at most three lengths (the three-gap theorem). 53 bits, so that the product rounds below `begins`.
+        // Multiples of the golden ratio modulo 1 in 64-bit fixed point: for every n, the gaps between the first n have
+        // at most three lengths (three-gap theorem). With 53 bits the product rounds to less than `begins`.
         const std::uint64_t fraction = (first_sample + sample) * 0x9E3779B97F4A7C15ull;
         const double place = static_cast<double>(fraction >> 11) * 0x1p-53;
         const Philox4 random = philox(key, 0, first_sample + sample);

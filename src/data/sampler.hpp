@@ -1,6 +1,6 @@
 #pragma once
 /// \file sampler.hpp
-/// Batches: which windows of the corpus a step sees, and what of them is to be predicted.
+/// Batches for language models: windows of the corpus and the tokens to predict.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace onebit::data {
 
-/// Masked language model (Devlin et al. 2019, section 3.1) or prediction of the next token.
+/// Masked language model (Devlin et al. 2019, section 3.1), or prediction of the next token.
 enum class Objective { masked, causal };
 
-/// P: every row (causal), or max(1, round(0.15 T)) rows of each sequence (masked). It is the same in each sequence, so
-/// that the mean over ranks of their mean losses is the mean over all samples.
-/// \throws InputError when B * T is beyond the 32-bit row indices of a Batch
+/// P: all rows (causal), or max(1, round(0.15 T)) rows of each sequence (masked). The number is the same in each
+/// sequence, so that the mean of the ranks' mean losses is the mean over all samples.
+/// \throws InputError when B * T does not fit the 32-bit row indices of a Batch
 int predictions(Objective objective, int batch, int sequence);
 
-/// Draws samples by counter: sample s of step t is a function of (seed, t, s), whoever draws it.
+/// Draws samples by counter: sample s of step t is a function of (seed, t, s).
 class Sampler final : public Samples {
 public:
   /// Keeps a reference to the corpus.
@@ -28,14 +28,14 @@ public:
   Sampler(const Corpus& corpus, Objective objective, int sequence, std::uint64_t seed);
   Sampler(Corpus&&, Objective, int, std::uint64_t) = delete;
 
-  /// Samples [first_sample, first_sample + count) of step `step`: windows drawn uniformly from the training part.
+  /// Draws windows uniformly from the training part.
   void draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const override;
 
-  /// Windows of the validation part. \throws InputError when the corpus has none
+  /// Draws windows of the validation part. \throws InputError when the corpus has none
   void draw_validation(std::uint64_t first_sample, int count, Batch& batch) const override;
 
 private:
-  /// Where a sample begins, and the key of the random numbers of its mask.
+  /// First token of a sample, and the key of the random numbers of its mask.
   struct Window {
     std::size_t begin;
     std::uint64_t mask_key;

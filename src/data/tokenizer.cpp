@@ -1,6 +1,3 @@
-/// \file tokenizer.cpp
-/// Bytes, and SentencePiece with its cache of trained models.
-
 #include "data/tokenizer.hpp"
 
 #include <fcntl.h>
@@ -34,12 +31,16 @@ namespace {
 constexpr int byte_values = 256;
 constexpr const char* mask_text = "[MASK]";
 
-/// Tokens are bytes of an alphabet, in ascending order; [MASK] comes last, where there is one.
+/// Tokens are the bytes of an alphabet in ascending order, and [MASK] at the end if there is one.
 class ByteTokenizer final : public Tokenizer {
 public:
-  ByteTokenizer(std::string alphabet, bool has_mask) : m_alphabet(std::move(alphabet)), m_has_mask(has_mask) {
-    for (std::size_t token = 0; token < m_alphabet.size(); ++token)
-      m_tokens[static_cast<unsigned char>(m_alphabet[token])] = static_cast<int>(token);
+  /// \param is_token (bytes) whether a byte belongs to the alphabet
+  ByteTokenizer(const std::array<bool, byte_values>& is_token, bool has_mask) : m_has_mask(has_mask) {
+    for (std::size_t byte = 0; byte < byte_values; ++byte) {
+      if (!is_token[byte]) continue;
+      m_tokens[byte] = static_cast<int>(m_alphabet.size());
+      m_alphabet += static_cast<char>(byte);
+    }
   }
 
   int vocabulary() const override { return mask_token() + (m_has_mask ? 1 : 0); }
@@ -55,13 +56,8 @@ public:
   std::string decode(const std::vector<int>& tokens) const override {
     std::string text;
     text.reserve(tokens.size());
-    for (const int token : tokens) {
-      if (token == mask_token()) {
-        text += mask_text;
-      } else {
-        text += m_alphabet[static_cast<std::size_t>(token)];
-      }
-    }
+    for (const int token : tokens)
+      text += token == mask_token() ? mask_text : std::string(1, m_alphabet[static_cast<std::size_t>(token)]);
     return text;
   }
 
@@ -71,24 +67,15 @@ private:
   std::array<int, byte_values> m_tokens{};
 };
 
-/// The bytes for which `wanted` holds, in ascending order.
-template <class Wanted>
-std::string alphabet(Wanted wanted) {
-  std::string bytes;
-  for (int byte = 0; byte < byte_values; ++byte)
-    if (wanted(byte)) bytes += static_cast<char>(byte);
-  return bytes;
-}
-
 // --- cutting text -----------------------------------------------------------
 
-/// Longest word and longest training sentence, bytes: bounds the work per call on a text without spaces or lines.
+/// Longest word and longest training sentence in bytes: bounds the work of a call for a text without spaces or lines.
 constexpr std::size_t longest_cut = 4096;
-/// Bytes of training sentences: ten times this improves a vocabulary of the usual sizes no more, but takes minutes.
+/// Bytes of training sentences: ten times as many take minutes and do not improve a vocabulary of a usual size.
 constexpr std::size_t training_bytes = std::size_t{64} << 20;
 
-/// End of the word that begins at `begin`. A word runs up to the next space, which begins the next word (SentencePiece
-/// writes "▁word"), or up to and with a newline. No piece reaches over such an end, so words are encoded one by one.
+/// End of the word that begins at `begin`: the next space, which begins the next word (SentencePiece writes "▁word"),
+/// or the place after the next newline. No subword crosses such an end, so words are encoded one by one.
 std::size_t word_end(std::string_view text, std::size_t begin) {
   const std::size_t longest = std::min(text.size(), begin + longest_cut);
   for (std::size_t end = begin; end < longest; ++end) {
@@ -98,8 +85,8 @@ std::size_t word_end(std::string_view text, std::size_t begin) {
   return longest == text.size() ? longest : utf8_boundary(text, longest);
 }
 
-/// Training sentences: lines without their newline (which the byte token <0x0A> encodes), long ones cut between words.
-/// From a text of more than `training_bytes` every n-th line, so that all of it is represented.
+/// Training sentences: lines without their newline (which the byte token <0x0A> encodes). Long lines are cut between
+/// words. Of a text of more than `training_bytes`, every n-th line is taken.
 class Sentences final : public sentencepiece::SentenceIterator {
 public:
   explicit Sentences(std::string_view text) : m_text(text), m_stride(1 + text.size() / training_bytes) { read(); }
@@ -143,15 +130,15 @@ private:
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
-/// Everything the trained model depends on besides the text.
+/// Everything that the trained model depends on besides the text.
 Options training_options(int vocabulary) {
   return {
-      // BPE counts in integers: no float sums whose order, hence result, could depend on a thread count.
+      // BPE counts in integers. Sums of floats could depend on the number of threads.
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(vocabulary)},
       {"num_threads", "1"},
-      // Byte fallback encodes what has no piece, so <unk>, which SentencePiece insists on, never appears in a text:
-      // its id serves as [MASK]. (A user-defined symbol would also be found where a text says "[MASK]".)
+      // With byte fallback, no text encodes to <unk>, which SentencePiece requires: its id serves as [MASK]. (A
+      // user-defined symbol would also match a text that says "[MASK]".)
       {"byte_fallback", "true"},
       {"unk_id", "0"},
       {"unk_piece", mask_text},
@@ -159,7 +146,7 @@ Options training_options(int vocabulary) {
       {"bos_id", "-1"},
       {"eos_id", "-1"},
       {"pad_id", "-1"},
-      // Nothing is normalised away: a model of the text must be able to give all of it back.
+      // No normalisation, so that decoding restores the text.
       {"normalization_rule_name", "identity"},
       {"add_dummy_prefix", "false"},
       {"remove_extra_whitespaces", "false"},
@@ -167,7 +154,7 @@ Options training_options(int vocabulary) {
   };
 }
 
-/// SentencePiece reports "Internal: file(line) [condition] reason": the reason, or everything where there is none.
+/// The reason in "Internal: file(line) [condition] reason", or the whole text if there is none.
 std::string reason(const sentencepiece::util::Status& status) {
   const std::string text = status.ToString();
   const std::size_t condition = text.rfind("] ");
@@ -178,14 +165,13 @@ std::string reason(const sentencepiece::util::Status& status) {
 std::string train(std::string_view text, const Options& options, const std::string& where) {
   const Activity activity("OneBit::data::train_tokenizer");
   std::unordered_map<std::string, std::string> arguments(options.begin(), options.end());
-  arguments["minloglevel"] = "3";  // fatal only: errors come back as a status
+  arguments["minloglevel"] = "3";  // fatal messages only; errors are returned as a status
   Sentences sentences(text);
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &sentences, &model);
-  if (!status.ok()) {
+  if (!status.ok())
     throw InputError(where, "SentencePiece cannot make the vocabulary from this text: " + reason(status),
                      "choose a vocabulary that the message allows, give more text, or use the tokenizer 'bytes'");
-  }
   return model;
 }
 
@@ -213,45 +199,43 @@ std::string system_message(int error) { return std::generic_category().message(e
                    "choose a cache directory that you may write to and that has space");
 }
 
-/// Removes a file at the end of its scope; nothing happens when it was renamed meanwhile.
+/// Removes a file at the end of its scope, unless it was renamed.
 struct TemporaryName {
   std::string path;
   ~TemporaryName() { ::unlink(path.c_str()); }
 };
 
-/// The model cached as `path`; none when there is no such file.
+/// The cached model; none if there is no such file.
 std::optional<std::string> load(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
   std::ifstream file(path, std::ios::binary);
-  if (!file || !std::filesystem::is_regular_file(status)) {
+  if (!file || !std::filesystem::is_regular_file(status))
     throw InputError(path, "cannot read the cached tokenizer model", "make it a readable file, or delete it");
-  }
   const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::size_t header_size = header({}).size();
   const std::string model = content.substr(std::min(header_size, content.size()));
-  if (content.compare(0, header_size, header(model)) != 0) {
+  if (content.compare(0, header_size, header(model)) != 0)
     throw InputError(path, "the cached tokenizer model is damaged: its checksum is wrong",
                      "delete this file: the next run trains the model again");
-  }
   return model;
 }
 
-/// Writes the model under a temporary name and renames it, so that `path` only ever names a complete file.
+/// Writes the model under a temporary name and renames it, so that `path` is always a complete file.
 void store(const std::string& path, const std::string& model) {
   TemporaryName temporary{path + ".XXXXXX"};
   const Descriptor file(::mkstemp(temporary.path.data()));
   if (file < 0) throw_unwritable(path, errno);
   const std::string content = header(model) + model;
   if (!write_at(file, 0, content.data(), content.size())) throw_unwritable(path, errno);
-  // mkstemp keeps others out, but a cache may be shared.
+  // Others may share the cache; mkstemp gives access to the owner only.
   if (::fchmod(file, 0644) != 0 || ::fsync(file) != 0 || ::rename(temporary.path.c_str(), path.c_str()) != 0) {
     throw_unwritable(path, errno);
   }
 }
 
-/// The cached model, or a newly trained one.
+/// The cached model, or a new one.
 std::string load_or_train(std::string_view text, const Options& options, const std::string& path,
                           const std::string& where) {
   if (auto model = load(path)) return *std::move(model);
@@ -263,8 +247,8 @@ std::string load_or_train(std::string_view text, const Options& options, const s
   const std::string lock_path = path + ".lock";
   const Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (lock < 0) throw_unwritable(lock_path, errno);
-  // The lock saves the other processes the work of training. Where the file system has none, each trains the same
-  // model and the renames replace it by itself.
+  // With the lock, only one process trains. On a file system without locks, each trains the same model and replaces the
+  // file by an equal one.
   {
     const Activity activity("OneBit::data::tokenizer_lock", waits_for_ranks);
     while (::flock(lock, LOCK_EX) != 0 && errno == EINTR) {
@@ -280,7 +264,7 @@ std::string load_or_train(std::string_view text, const Options& options, const s
 
 class SentencePieceTokenizer final : public Tokenizer {
 public:
-  /// \param path what errors name as the place of the model
+  /// \param path place of the model in messages
   SentencePieceTokenizer(const std::string& model, int vocabulary, const std::string& path) {
     const auto status = m_processor.LoadFromSerializedProto(model);
     if (!status.ok() || m_processor.GetPieceSize() != vocabulary ||
@@ -294,7 +278,7 @@ public:
   int mask_token() const override { return m_processor.unk_id(); }
 
   std::vector<int> encode(std::string_view text) const override {
-    // Words repeat: to look one up is ten times faster than to encode it.
+    // Words repeat, and a look-up is ten times as fast as an encoding.
     constexpr std::size_t most_known_words = std::size_t{1} << 20;
     constexpr std::size_t longest_known_word = 32;
     std::unordered_map<std::string_view, std::vector<int>> known_words;
@@ -321,7 +305,7 @@ public:
   std::string decode(const std::vector<int>& tokens) const override {
     std::string text;
     check(m_processor.Decode(tokens, &text));
-    // Where the training text had no space, one is encoded as the bytes of SentencePiece's sign for it.
+    // If the training text had no space, a space is encoded as the bytes of SentencePiece's sign for it.
     constexpr std::string_view sign = "\xE2\x96\x81";
     for (std::size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1))
       text.replace(at, sign.size(), " ");
@@ -339,23 +323,23 @@ private:
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_byte_tokenizer() {
-  return std::make_unique<ByteTokenizer>(alphabet([](int) { return true; }), true);
+  std::array<bool, byte_values> all;
+  all.fill(true);
+  return std::make_unique<ByteTokenizer>(all, true);
 }
 
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool has_mask) {
   std::array<bool, byte_values> occurs{};
   for (const char c : text) occurs[static_cast<unsigned char>(c)] = true;
-  return std::make_unique<ByteTokenizer>(alphabet([&](int byte) { return occurs[static_cast<std::size_t>(byte)]; }),
-                                         has_mask);
+  return std::make_unique<ByteTokenizer>(occurs, has_mask);
 }
 
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view text, int vocabulary,
                                                         const std::string& cache_directory, const std::string& where) {
-  if (vocabulary <= byte_values + 1) {
+  if (vocabulary <= byte_values + 1)
     throw InputError(where, "a vocabulary of " + std::to_string(vocabulary) + " has no room for subwords",
                      "choose more than " + std::to_string(byte_values + 1) +
                          " (256 byte tokens and [MASK]), or use the tokenizer 'bytes'");
-  }
   const Options options = training_options(vocabulary);
   std::uint64_t hash = fnv1a(text);
   for (const auto& [key, value] : options) hash = fnv1a(key + "=" + value + "\n", hash);
@@ -368,24 +352,19 @@ std::size_t utf8_prefix(std::string_view text) {
   const auto byte = [&](std::size_t offset) -> unsigned {
     return offset < text.size() ? static_cast<unsigned char>(text[offset]) : 0;
   };
-  const auto continues = [&](std::size_t offset) { return (byte(offset) & 0xC0u) == 0x80u; };
   std::size_t offset = 0;
   while (offset < text.size()) {
     const unsigned first = byte(offset), second = byte(offset + 1);
-    std::size_t length = 0;
-    if (first < 0x80) {
-      length = 1;
-    } else if (first >= 0xC2 && first <= 0xDF && continues(offset + 1)) {
-      length = 2;
-    } else if (first >= 0xE0 && first <= 0xEF && continues(offset + 1) && continues(offset + 2)) {
-      // Neither overlong nor a UTF-16 surrogate.
-      if (!(first == 0xE0 && second < 0xA0) && !(first == 0xED && second > 0x9F)) length = 3;
-    } else if (first >= 0xF0 && first <= 0xF4 && continues(offset + 1) && continues(offset + 2) &&
-               continues(offset + 3)) {
-      // Neither overlong nor beyond U+10FFFF.
-      if (!(first == 0xF0 && second < 0x90) && !(first == 0xF4 && second > 0x8F)) length = 4;
-    }
-    if (length == 0) return offset;
+    const std::size_t length = first < 0x80                   ? 1
+                               : first < 0xC2 || first > 0xF4 ? 0
+                               : first < 0xE0                 ? 2
+                               : first < 0xF0                 ? 3
+                                                              : 4;
+    bool valid = length > 0;
+    for (std::size_t i = 1; i < length; ++i) valid = valid && (byte(offset + i) & 0xC0u) == 0x80u;
+    const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+    const bool no_character = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);  // or a surrogate
+    if (!valid || overlong || no_character) return offset;
     offset += length;
   }
   return offset;

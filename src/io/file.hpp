@@ -1,6 +1,6 @@
 #pragma once
 /// \file file.hpp
-/// Bytes of files by place, for several threads and ranks at once.
+/// Files that several threads and ranks read and write at once, by offset.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@
 
 namespace onebit {
 
-/// An open file; negative where it could not be opened, and `errno` says why.
+/// An open file; negative where it could not be opened, with the reason in `errno`.
 class Descriptor {
 public:
-  /// Takes over what a call returned that opens files.
+  /// Takes over a file that a system call has opened.
   explicit Descriptor(int id) : m_id(id) {}
   Descriptor(const std::string& path, int flags) : m_id(::open(path.c_str(), flags | O_CLOEXEC)) {}
   ~Descriptor() {
@@ -29,27 +29,6 @@ public:
 
 private:
   int m_id;
-};
-
-/// While one lives, no other process holds one of the same number on the same file: for processes that would else wait for
-/// each other in the kernel, which they do at full speed. Where the file system has no locks, it does nothing.
-class FileTurn {
-public:
-  FileTurn(int file, int number) : m_file(file), m_number(number) { set(F_WRLCK); }
-  ~FileTurn() { set(F_UNLCK); }
-  FileTurn(const FileTurn&) = delete;
-  FileTurn& operator=(const FileTurn&) = delete;
-
-private:
-  void set(short type) const {
-    struct flock lock {};
-    lock.l_type = type;
-    lock.l_start = (off_t{1} << 60) + m_number;  // a byte that no file has
-    lock.l_len = 1;
-    while (::fcntl(m_file, F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
-    }
-  }
-  int m_file, m_number;
 };
 
 /// Reads up to `count` bytes at `offset`; fewer at the end of the file.
@@ -64,7 +43,7 @@ inline std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::siz
   return done;
 }
 
-/// Writes `count` bytes at `offset`. \returns false where not all could be written, and `errno` says why
+/// Writes `count` bytes at `offset`. \returns false, with the reason in `errno`, when not all could be written
 inline bool write_at(int file, std::uint64_t offset, const char* bytes, std::size_t count) {
   std::size_t done = 0;
   while (done < count) {
@@ -82,7 +61,7 @@ inline RunError unwritable(const std::string& path, int error) {
           "check the directory, its permissions and the free space"};
 }
 
-/// Waits until a file, or the entries of a directory, are on the disk. \throws RunError
+/// Waits until a file, or the entries of a directory, is on the disk. \throws RunError
 inline void sync_to_disk(const std::string& path) {
   const Descriptor file(path, O_RDONLY);
   if (file < 0 || ::fsync(file) != 0) throw unwritable(path, errno);

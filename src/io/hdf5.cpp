@@ -1,11 +1,10 @@
 /// \file hdf5.cpp
-/// See hdf5.hpp. The library's own error stack is switched off: what went wrong is said in one sentence here.
+/// The error stack of the library is switched off; the messages here name the error in one sentence.
 
 #include "io/hdf5.hpp"
 
 #include <fcntl.h>
 #include <hdf5.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "io/file.hpp"
 
 namespace onebit {
 namespace {
@@ -27,7 +27,7 @@ public:
   Id& operator=(const Id&) = delete;
   operator hid_t() const { return m_id; }
   bool valid() const { return m_id >= 0; }
-  /// Closes it now; for a file, that is the last chance of a write to fail.
+  /// Closes it now. \returns false when that fails
   bool close() { return m_id < 0 || m_close(std::exchange(m_id, -1)) >= 0; }
 
 private:
@@ -48,20 +48,27 @@ namespace {
 
 constexpr std::size_t too_many = std::numeric_limits<std::size_t>::max();
 
-/// A dataset that is known to exist, with its space.
+/// An existing dataset.
 struct Dataset {
   Dataset(const std::string& path, hid_t file, const std::string& name)
-      : id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose), space(id.valid() ? H5Dget_space(id) : -1, H5Sclose) {
+      : id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose),
+        space(id.valid() ? H5Dget_space(id) : -1, H5Sclose),
+        type(id.valid() ? H5Dget_type(id) : -1, H5Tclose) {
     if (!space.valid() || H5Sget_simple_extent_ndims(space) < 0)
       throw InputError(path, "there is no dataset '" + name + "' that can be read",
-                       "see docs/input.md and docs/checkpoint.md for the datasets that this file must have");
+                       "see docs/reference/input.md and docs/guide/checkpoint.md for the datasets that this file must "
+                       "have");
+  }
+  /// Reads all elements. \returns false when that fails
+  bool read(hid_t memory_type, void* values) const {
+    return H5Dread(id, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
   }
   std::vector<hsize_t> extents() const {
     std::vector<hsize_t> all(H5Sget_simple_extent_ndims(space));
     H5Sget_simple_extent_dims(space, all.data(), nullptr);
     return all;
   }
-  /// Elements, all together; `too_many` for more than `most`.
+  /// Number of elements; `too_many` for more than `most`.
   std::size_t elements(std::size_t most) const {
     std::size_t product = 1;
     for (const hsize_t extent : extents()) {
@@ -70,7 +77,8 @@ struct Dataset {
     }
     return product;
   }
-  Id id, space;
+  H5T_class_t kind() const { return H5Tget_class(type); }
+  Id id, space, type;
 };
 
 InputError unreadable(const std::string& path, const std::string& dataset, const std::string& wanted) {
@@ -88,9 +96,7 @@ ArrayReader::ArrayReader(const std::string& path) : m_path(path) {
   silence_library();
   std::error_code unknown;
   if (std::filesystem::is_directory(path, unknown)) throw InputError(path, "this is a directory", "name a file in it");
-  if (std::FILE* file = std::fopen(path.c_str(), "rb"))
-    std::fclose(file);
-  else
+  if (Descriptor(path, O_RDONLY) < 0)
     throw InputError(path, "the file does not exist or may not be read", "check the name and the permissions");
   m_file = std::make_unique<Handle>(path);
   if (!m_file->file.valid())
@@ -119,8 +125,7 @@ std::vector<std::size_t> ArrayReader::stored_shape(const std::string& dataset) c
 }
 
 bool ArrayReader::holds_reals(const std::string& dataset) const {
-  const Id type(H5Dget_type(Dataset(m_path, m_file->file, dataset).id), H5Tclose);
-  return H5Tget_class(type) == H5T_FLOAT;
+  return Dataset(m_path, m_file->file, dataset).kind() == H5T_FLOAT;
 }
 
 void ArrayReader::read(const std::string& dataset, const std::vector<std::size_t>& offset,
@@ -130,8 +135,7 @@ void ArrayReader::read(const std::string& dataset, const std::vector<std::size_t
   const std::vector<hsize_t> extents = data.extents();
   bool inside = extents.size() == begin.size() && extents.size() == count.size();
   for (std::size_t i = 0; inside && i < begin.size(); ++i) inside = begin[i] + count[i] <= extents[i];
-  const Id type(H5Dget_type(data.id), H5Tclose);
-  if (!inside || H5Tget_class(type) != H5T_FLOAT) throw unreadable(m_path, dataset, "floating-point numbers");
+  if (!inside || data.kind() != H5T_FLOAT) throw unreadable(m_path, dataset, "floating-point numbers");
   const Id memory(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
   H5Sselect_hyperslab(data.space, H5S_SELECT_SET, begin.data(), nullptr, count.data(), nullptr);
   if (H5Dread(data.id, H5T_NATIVE_FLOAT, memory, data.space, H5P_DEFAULT, values) < 0)
@@ -141,44 +145,35 @@ void ArrayReader::read(const std::string& dataset, const std::vector<std::size_t
 std::vector<long long> ArrayReader::integers(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
   const std::vector<hsize_t> extents = data.extents();
-  const Id type(H5Dget_type(data.id), H5Tclose);
-  const H5T_class_t kind = H5Tget_class(type);
-  // Booleans of h5py are enumerations over a byte.
-  if (extents.size() != 1 || data.elements(largest(1)) == too_many || (kind != H5T_INTEGER && kind != H5T_ENUM))
-    throw unreadable(m_path, dataset, "a list of integers");
-  if (kind == H5T_ENUM) {
+  const InputError error = unreadable(m_path, dataset, "a list of integers");
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many) throw error;
+  if (data.kind() == H5T_ENUM) {  // h5py stores booleans as enumerations of one byte
     std::vector<signed char> bytes(extents[0]);
-    if (H5Tget_size(type) != 1 || H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) < 0)
-      throw unreadable(m_path, dataset, "a list of integers");
+    if (H5Tget_size(data.type) != 1 || !data.read(data.type, bytes.data())) throw error;
     return {bytes.begin(), bytes.end()};
   }
   std::vector<long long> values(extents[0]);
-  if (H5Dread(data.id, H5T_NATIVE_LLONG, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
-    throw unreadable(m_path, dataset, "a list of integers");
+  if (data.kind() != H5T_INTEGER || !data.read(H5T_NATIVE_LLONG, values.data())) throw error;
   return values;
 }
 
 std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
   const std::vector<hsize_t> extents = data.extents();
-  const Id type(H5Dget_type(data.id), H5Tclose);
-  if (extents.size() != 1 || data.elements(largest(1)) == too_many || H5Tget_class(type) != H5T_STRING)
-    throw unreadable(m_path, dataset, "a list of texts");
+  const InputError error = unreadable(m_path, dataset, "a list of texts");
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many || data.kind() != H5T_STRING) throw error;
   std::vector<std::string> values;
-  if (H5Tis_variable_str(type) > 0) {
+  if (H5Tis_variable_str(data.type) > 0) {
     std::vector<char*> pointers(extents[0], nullptr);
-    if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) < 0)
-      throw unreadable(m_path, dataset, "a list of texts");
+    if (!data.read(data.type, pointers.data())) throw error;
     for (const char* text : pointers) values.emplace_back(text ? text : "");
-    H5Dvlen_reclaim(type, data.space, H5P_DEFAULT, pointers.data());
+    H5Dvlen_reclaim(data.type, data.space, H5P_DEFAULT, pointers.data());
   } else {
-    const std::size_t width = H5Tget_size(type);
-    constexpr std::size_t longest = std::size_t{1} << 26;  // a damaged or hostile file: no list of names is so long
-    if (width > longest || data.elements(longest / width) == too_many)
-      throw unreadable(m_path, dataset, "a list of texts");
+    const std::size_t width = H5Tget_size(data.type);
+    constexpr std::size_t longest = std::size_t{1} << 26;  // only a damaged or hostile file holds more
+    if (width > longest || data.elements(longest / width) == too_many) throw error;
     std::string all(extents[0] * width, '\0');
-    if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()) < 0)
-      throw unreadable(m_path, dataset, "a list of texts");
+    if (!data.read(data.type, all.data())) throw error;
     for (hsize_t i = 0; i < extents[0]; ++i) values.emplace_back(all.substr(i * width, width).c_str());
   }
   return values;
@@ -186,25 +181,22 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
 
 std::vector<double> ArrayReader::reals(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
-  const Id type(H5Dget_type(data.id), H5Tclose);
+  const InputError error = unreadable(m_path, dataset, "floating-point numbers");
   const std::size_t length = data.elements(largest(sizeof(float)));
-  if (H5Tget_class(type) != H5T_FLOAT || length == too_many)
-    throw unreadable(m_path, dataset, "floating-point numbers");
+  if (data.kind() != H5T_FLOAT || length == too_many) throw error;
   std::vector<double> values(length);
-  if (H5Dread(data.id, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
-    throw unreadable(m_path, dataset, "floating-point numbers");
+  if (!data.read(H5T_NATIVE_DOUBLE, values.data())) throw error;
   return values;
 }
 
 std::string ArrayReader::text(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
-  const Id type(H5Dget_type(data.id), H5Tclose);
-  const std::size_t width = H5Tget_size(type);
-  if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) > 0 || data.elements(1) != 1 || width > largest(1))
-    throw unreadable(m_path, dataset, "a text");
+  const InputError error = unreadable(m_path, dataset, "a text");
+  const std::size_t width = H5Tget_size(data.type);
+  if (data.kind() != H5T_STRING || H5Tis_variable_str(data.type) > 0 || data.elements(1) != 1 || width > largest(1))
+    throw error;
   std::string value(width, '\0');
-  if (H5Dread(data.id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()) < 0)
-    throw unreadable(m_path, dataset, "a text");
+  if (!data.read(data.type, value.data())) throw error;
   value.erase(value.find_last_not_of('\0') + 1);
   return value;
 }
@@ -222,24 +214,21 @@ std::vector<std::string> ArrayReader::datasets() const {
   return names;
 }
 
-std::size_t ArrayReader::largest(std::size_t element) const {
+std::size_t ArrayReader::largest(std::size_t element_bytes) const {
   std::error_code unknown;
   const std::uintmax_t bytes = std::filesystem::file_size(m_path, unknown);
-  return unknown ? 0 : static_cast<std::size_t>(bytes) / element;
+  return unknown ? 0 : static_cast<std::size_t>(bytes) / element_bytes;
 }
 
 namespace {
 
-/// A file beside one that is written, which keeps room on the disk for its metadata: the library (1.10) crashes at its
-/// end where these cannot be written.
+/// A file that keeps room on the disk for the metadata of `path`: HDF5 1.10 crashes when it cannot write them.
 std::string ballast(const std::string& path) { return path + ".reserve"; }
 
 void reserve(const std::string& path) {
   constexpr off_t bytes = 1 << 16;
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool reserved = file >= 0 && ::posix_fallocate(file, 0, bytes) == 0;
-  if (file >= 0) ::close(file);
-  if (reserved) return;
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (file >= 0 && ::posix_fallocate(file, 0, bytes) == 0) return;
   std::remove(path.c_str());
   throw unwritable(path);
 }
@@ -254,7 +243,7 @@ struct ArrayWriter::Handles {
     file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access);
   }
 
-  /// Makes a dataset, in place of the one that was open, without writing fill values.
+  /// Closes the open dataset and creates another one, without fill values.
   void make(const std::string& name, hid_t type, hid_t space) {
     close_dataset();
     const Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
@@ -286,7 +275,7 @@ ArrayWriter::ArrayWriter(const Communicator& communicator, const std::string& pa
   });
 }
 
-// A file that was not closed stays open: closing is collective, and the other ranks may not come here.
+// A file that was not closed stays open: closing is collective, and the other ranks may not get here.
 ArrayWriter::~ArrayWriter() = default;
 
 void ArrayWriter::dataset(const std::string& name, Type type, const std::vector<std::size_t>& shape) {
@@ -295,14 +284,6 @@ void ArrayWriter::dataset(const std::string& name, Type type, const std::vector<
   m_handles->make(name, type == Type::real32 ? H5T_IEEE_F32LE : H5T_IEEE_F64LE, space);
 }
 
-void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
-                        const float* values) {
-  write(offset, extent, values, Type::real32);
-}
-void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
-                        const double* values) {
-  write(offset, extent, values, Type::real64);
-}
 void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
                         const void* values, Type type) {
   if (m_handles->data < 0) return;
@@ -338,7 +319,7 @@ void ArrayWriter::close() {
   const bool root = m_communicator.rank() == 0;
   const bool failed = m_communicator.sum(std::uint64_t{!m_handles->good}) > 0;
   if (failed && root) {
-    // Room for the metadata, without which the library does not survive this.
+    // Frees room on the disk for the metadata, without which the library crashes.
     std::error_code ignored;
     std::filesystem::resize_file(m_path, 0, ignored);
     std::filesystem::remove(ballast(m_path), ignored);

@@ -1,6 +1,3 @@
-/// \file seal.cpp
-/// See seal.hpp.
-
 #include "io/seal.hpp"
 
 #include <sys/stat.h>
@@ -12,8 +9,8 @@
 
 #include "base/activity.hpp"
 #include "base/error.hpp"
-#include "io/file.hpp"
 #include "base/hash.hpp"
+#include "io/file.hpp"
 
 namespace onebit {
 namespace {
@@ -40,7 +37,7 @@ InputError damaged(const std::string& path, const std::string& what) {
   return {path, "this file is damaged: " + what, "use an earlier checkpoint, or write it again"};
 }
 
-/// The first bytes of a file; empty where it cannot be read.
+/// The first `seal_bytes` bytes of a file; empty when it cannot be read.
 std::string first_bytes(const std::string& path) {
   const Descriptor file(path, O_RDONLY);
   std::string text(seal_bytes, '\0');
@@ -48,7 +45,7 @@ std::string first_bytes(const std::string& path) {
   return text;
 }
 
-/// Bytes of an ordinary file.
+/// Size of an ordinary file in bytes.
 std::uint64_t size_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
@@ -57,7 +54,7 @@ std::uint64_t size_of(const std::string& path) {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
-/// The row behind the checksum, where one ends before the seal does.
+/// The line behind the checksum, if it ends before the seal does.
 std::string label_in(const std::string& text) {
   std::size_t begin = 0;
   for (int row = 0; row < 3; ++row) begin = text.find('\n', begin) + 1;
@@ -65,15 +62,14 @@ std::string label_in(const std::string& text) {
   return begin > 0 && end < seal_bytes - 1 ? text.substr(begin, end - begin) : "";
 }
 
-/// What a label adds to the checksum; nothing where it is empty, as in files of earlier versions.
+/// Contribution of a label to the checksum: 0 for an empty one, which files of earlier versions have.
 std::uint64_t checksum_of_label(const std::string& label) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < label.size(); ++i) sum += hash_term(static_cast<unsigned char>(label[i]), i);
   return sum;
 }
 
-/// The seal of a file that has the size which it says. Every one of its bytes is checked but the label's, which the
-/// checksum covers, and not yet what follows.
+/// The seal of a file. Checks its bytes, except the label, which the checksum covers, and the size of the file.
 Seal read_seal(const std::string& path) {
   const std::uint64_t size = size_of(path);
   const std::string text = first_bytes(path);
@@ -91,12 +87,12 @@ Seal read_seal(const std::string& path) {
 
 constexpr std::uint64_t word_bytes = sizeof(std::uint64_t);
 
-/// The first place at or behind `place` where a word begins.
+/// The first beginning of a word at or after `place`.
 std::uint64_t next_word(std::uint64_t place) {
   return seal_bytes + (place - seal_bytes + word_bytes - 1) / word_bytes * word_bytes;
 }
 
-/// Σ hash_term over words that begin at `place` of the file.
+/// Σ hash_term over the `count` words at `place` of the file.
 std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t place) {
   const std::uint64_t first = (place - seal_bytes) / word_bytes;
   std::uint64_t sum = 0;
@@ -110,8 +106,7 @@ std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t plac
 
 constexpr std::size_t block_bytes = std::size_t{1} << 22;
 
-/// Checksums of parts of a file that begin with a word and end with one, or with the file: its last word is filled up with
-/// zeros.
+/// Checksums of ranges of a file. They begin and end at words; the last word of the file is padded with zeros.
 class FileSum {
 public:
   explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {}
@@ -136,8 +131,8 @@ private:
   std::vector<char> m_bytes;
 };
 
-/// Rank `rank` of `ranks`'s part of the checksum: of every ranks-th block.
-std::uint64_t checksum_share(const std::string& path, std::uint64_t size, int rank, int ranks) {
+/// Contribution of rank `rank` to the checksum: of blocks rank, rank + ranks, …
+std::uint64_t checksum_of_rank(const std::string& path, std::uint64_t size, int rank, int ranks) {
   FileSum sum(path);
   std::uint64_t total = 0;
   for (std::uint64_t at = seal_bytes + block_bytes * rank; at < size; at += block_bytes * ranks)
@@ -152,17 +147,17 @@ void check_checksum(const std::string& path, const Seal& seal, std::uint64_t che
 
 }  // namespace
 
-std::uint64_t checksum_of(std::uint64_t place, const char* bytes, std::size_t count) {
-  const std::uint64_t skipped = next_word(place) - place;
-  return skipped < count ? sum_words(bytes + skipped, (count - skipped) / word_bytes, place + skipped) : 0;
+std::uint64_t checksum_of(std::uint64_t begin, const char* bytes, std::size_t count) {
+  const std::uint64_t skipped = next_word(begin) - begin;
+  return skipped < count ? sum_words(bytes + skipped, (count - skipped) / word_bytes, begin + skipped) : 0;
 }
 
-std::uint64_t checksum_rest(const std::string& path, std::vector<std::pair<std::uint64_t, std::uint64_t>> parts) {
-  std::sort(parts.begin(), parts.end());
+std::uint64_t checksum_rest(const std::string& path, std::vector<FileRange> ranges) {
+  std::sort(ranges.begin(), ranges.end());
   FileSum sum(path);
   std::uint64_t total = 0, at = seal_bytes;
-  for (const auto& [begin, end] : parts) {
-    const std::uint64_t first = next_word(begin), last = next_word(end - (word_bytes - 1));  // of its whole words
+  for (const auto& [begin, end] : ranges) {
+    const std::uint64_t first = next_word(begin), last = next_word(end - (word_bytes - 1));  // of the whole words
     if (first >= last) continue;
     total += sum(at, first);
     at = last;
@@ -182,7 +177,7 @@ std::string read_label(const std::string& path) { return is_sealed(path) ? label
 
 void verify_seal(const std::string& path) {
   const Seal seal = read_seal(path);
-  check_checksum(path, seal, checksum_share(path, seal.size, 0, 1));
+  check_checksum(path, seal, checksum_of_rank(path, seal.size, 0, 1));
 }
 
 void verify_seal(const Communicator& communicator, const std::string& path) {
@@ -190,7 +185,7 @@ void verify_seal(const Communicator& communicator, const std::string& path) {
   std::uint64_t checksum = 0;
   communicator.collectively([&] {
     seal = read_seal(path);
-    checksum = checksum_share(path, seal.size, communicator.rank(), communicator.size());
+    checksum = checksum_of_rank(path, seal.size, communicator.rank(), communicator.size());
   });
   checksum = communicator.sum(checksum);
   communicator.collectively([&] { check_checksum(path, seal, checksum); });

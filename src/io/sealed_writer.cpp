@@ -1,6 +1,3 @@
-/// \file sealed_writer.cpp
-/// See sealed_writer.hpp.
-
 #include "io/sealed_writer.hpp"
 
 #include <algorithm>
@@ -13,24 +10,23 @@
 #include <queue>
 
 #include "base/activity.hpp"
-#include "io/file.hpp"
 #include "base/memory.hpp"
-#include "io/seal.hpp"
+#include "io/file.hpp"
 
 namespace onebit {
 
-/// Blocks of memory on their way into a file: one thread fills them, another one writes them. They are kept for the next
-/// file.
+/// A queue of blocks of memory: the calling thread fills them, and another thread writes them into the file. The memory
+/// is kept for the next file.
 class SealedWriter::Blocks {
 public:
-  /// Begins a file. \param most blocks that there may be at once
+  /// Begins a file. \param most number of blocks that may exist
   void open(std::size_t most) {
     m_most = most;
     m_closed = m_abandoned = false;
   }
 
-  /// Hands over `bytes` for `place`, which `fill` copies into a block. Waits while all blocks that there may be are filled.
-  void write(std::uint64_t place, std::size_t bytes, const Allocate& allocate, const std::function<void(void*)>& fill) {
+  /// Queues `bytes` for `place`, which `fill` copies into a block. Waits while all blocks are filled.
+  void copy(std::uint64_t place, std::size_t bytes, const Allocate& allocate, const std::function<void(void*)>& fill) {
     std::unique_lock<std::mutex> lock(m_mutex);
     m_changed.wait(lock, [&] { return !m_free.empty() || m_count < m_most; });
     std::shared_ptr<void> memory;
@@ -45,12 +41,12 @@ public:
     fill(memory.get());
     push({place, bytes, static_cast<const char*>(memory.get()), memory});
   }
-  /// The same of bytes that stay where they are until all is written.
-  void write(std::uint64_t place, std::size_t bytes, const void* from) {
+  /// Queues `bytes` that stay unchanged in memory until they are written.
+  void refer(std::uint64_t place, std::size_t bytes, const void* from) {
     push({place, bytes, static_cast<const char*>(from), nullptr});
   }
 
-  /// Nothing follows. \param abandons what is not written yet need not be
+  /// Ends the queue. \param abandons skip the blocks that are not written yet
   void close(bool abandons = false) {
     const std::lock_guard<std::mutex> lock(m_mutex);
     m_closed = true;
@@ -58,13 +54,13 @@ public:
     m_changed.notify_all();
   }
 
-  /// Writes what comes until nothing follows; the other thread. Ranks of the same `host` take turns.
-  /// \throws RunError at the end for what could not be written
-  void write_to(const std::string& path, int host) {
+  /// Writes blocks until the queue ends; called by the other thread.
+  /// \throws RunError at the end when a block could not be written
+  void write_to(const std::string& path) {
     const Descriptor file(path, O_WRONLY);
     int error = file < 0 ? errno : 0;
     m_checksum = 0;
-    Cached cached(file);
+    WriteBehind write_behind(file);
     for (std::unique_lock<std::mutex> lock(m_mutex);;) {
       m_changed.wait(lock, [&] { return !m_filled.empty() || m_closed; });
       if (m_filled.empty()) break;
@@ -72,13 +68,12 @@ public:
       m_filled.pop();
       if (m_abandoned) error = ECANCELED;
       lock.unlock();
-      // After an error, blocks are taken all the same, as the other thread waits for them.
+      // After an error, takes the blocks all the same: the calling thread waits for them.
       if (error == 0) {
         m_checksum += checksum_of(block.place, block.from, block.bytes);
-        const FileTurn turn(file, host);
-        if (!write_at(file, block.place, block.from, block.bytes)) error = errno;
+        if (!write_at(file, block.place, block.from, block.bytes) || !write_behind.add(block.place, block.bytes))
+          error = errno;
       }
-      if (error == 0 && !cached.add(block.place, block.bytes)) error = errno;
       ++m_written;
       lock.lock();
       if (block.memory) m_free.push_back(std::move(block.memory));
@@ -88,10 +83,10 @@ public:
     if (error != 0) throw unwritable(path, error);
   }
 
-  /// Of what was written, once all is.
+  /// Checksum of the written blocks, after the end of the queue.
   std::uint64_t checksum() const { return m_checksum; }
   std::size_t count() const { return m_count; }
-  /// Blocks of all files.
+  /// Number of written blocks of all files.
   std::uint64_t written() const { return m_written; }
 
 private:
@@ -99,15 +94,14 @@ private:
     std::uint64_t place;
     std::size_t bytes;
     const char* from;
-    std::shared_ptr<void> memory;  ///< null where it is not a block's
+    std::shared_ptr<void> memory;  ///< of a block; null for `refer`
   };
 
-  /// What was written and is still in the page cache: a few blocks, so that a checkpoint does not drive out what others
-  /// have there, and takes the same memory again and again.
-  class Cached {
+  /// Keeps only the last few blocks in the page cache, so that a checkpoint does not drive out other files.
+  class WriteBehind {
   public:
-    explicit Cached(int file) : m_file(file) {}
-    /// \returns false where something could not be brought to the disk, and `errno` says why
+    explicit WriteBehind(int file) : m_file(file) {}
+    /// Begins to flush a block. \returns false, with the reason in `errno`, when a block could not be flushed
     bool add(std::uint64_t place, std::size_t bytes) {
       constexpr std::size_t most = 8;
       bool good = sync(place, bytes, SYNC_FILE_RANGE_WRITE);
@@ -121,7 +115,8 @@ private:
     }
 
   private:
-    /// Not all file systems can; `fsync` comes in any case, but it does not say again what was said here.
+    /// Ignores that a file system does not support it: `fsync` follows. Other errors count, as `fsync` may not repeat
+    /// them.
     bool sync(std::uint64_t place, std::size_t bytes, unsigned flags) const {
       return ::sync_file_range(m_file, static_cast<off_t>(place), static_cast<off_t>(bytes), flags) == 0 ||
              errno == ENOSYS || errno == EINVAL || errno == ESPIPE || errno == EOPNOTSUPP;
@@ -150,7 +145,6 @@ private:
 SealedWriter::SealedWriter(const Communicator& communicator, bool background)
     : m_communicator(communicator),
       m_background(background),
-      m_host(communicator.hosts()[communicator.rank()]),
       m_ranks_of_host(communicator.local_size()),
       m_blocks(std::make_unique<Blocks>()) {}
 
@@ -166,23 +160,23 @@ void SealedWriter::begin(const std::string& path, const std::vector<Piece>& piec
   m_label = label;
   m_completed = std::move(completed);
   m_stage = Stage::writing;
-  m_places.clear();
+  m_ranges.clear();
   for (const Piece& piece : pieces) {
-    m_places.emplace_back(piece.place, piece.place + piece.bytes);
+    m_ranges.emplace_back(piece.place, piece.place + piece.bytes);
     if (piece.memory) m_in_place.push_back(piece.memory);
   }
   try {
     m_communicator.collectively([&] {
       m_blocks->open(most_blocks());
-      start([this] { m_blocks->write_to(m_partial, m_host); });
+      start([this] { m_blocks->write_to(m_partial); });
       for (const Piece& piece : pieces)
         for (std::size_t first = 0, count; first < piece.bytes; first += count) {
-          // Up to where a word of the checksum ends.
+          // Blocks end where words of the checksum do.
           count = std::min(block_bytes - (piece.place + first) % sizeof(std::uint64_t), piece.bytes - first);
           if (piece.memory)
-            m_blocks->write(piece.place + first, count, static_cast<const char*>(piece.memory.get()) + first);
+            m_blocks->refer(piece.place + first, count, static_cast<const char*>(piece.memory.get()) + first);
           else
-            m_blocks->write(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
+            m_blocks->copy(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
           Activity::goes_on();
         }
       m_blocks->close();
@@ -205,11 +199,11 @@ void SealedWriter::advance() {
       m_stage = Stage::sealing;
       m_in_place.clear();
       const std::uint64_t checksum = m_communicator.sum(m_blocks->checksum());
-      const auto places = all_places();
+      const std::vector<FileRange> ranges = ranges_of_all();
       m_communicator.collectively([&] {
         if (m_communicator.rank() > 0) return;
-        start([this, checksum, places] {
-          write_seal(m_partial, checksum + checksum_rest(m_partial, places), m_label);
+        start([this, checksum, ranges] {
+          write_seal(m_partial, checksum + checksum_rest(m_partial, ranges), m_label);
           if (std::rename(m_partial.c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
           sync_to_disk(std::filesystem::absolute(m_path).parent_path().string());
           if (m_completed) m_completed();
@@ -228,38 +222,38 @@ void SealedWriter::complete() {
   while (is_under_way()) advance();
 }
 
-/// Blocks that may be taken, with those that there are already.
+/// Number of blocks that may exist.
 std::size_t SealedWriter::most_blocks() const {
-  constexpr std::size_t least = 4;  // one is filled while others are written
+  constexpr std::size_t least = 4;  // so that one is filled while others are written
   if (!m_background) return least;
   const double share = available_host_memory() / 2 / m_ranks_of_host;
   return std::max(least, m_blocks->count() + static_cast<std::size_t>(share / block_bytes));
 }
 
-/// Places of the pieces of all ranks.
-std::vector<std::pair<std::uint64_t, std::uint64_t>> SealedWriter::all_places() const {
-  const double count = static_cast<double>(m_places.size());
+/// The pieces of all ranks.
+std::vector<FileRange> SealedWriter::ranges_of_all() const {
+  const double count = static_cast<double>(m_ranges.size());
   const std::vector<double> counts = m_communicator.gather(&count, 1);
   std::vector<double> mine;  // whole numbers below 2⁵³
-  for (const auto& [begin, end] : m_places) {
+  for (const auto& [begin, end] : m_ranges) {
     mine.push_back(static_cast<double>(begin));
     mine.push_back(static_cast<double>(end));
   }
   mine.resize(2 * static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end())));
   const std::vector<double> all = m_communicator.gather(mine.data(), static_cast<int>(mine.size()));
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+  std::vector<FileRange> ranges;
   for (std::size_t i = 0; i < all.size(); i += 2)
-    if (all[i] < all[i + 1]) places.emplace_back(all[i], all[i + 1]);
-  return places;
+    if (all[i] < all[i + 1]) ranges.emplace_back(all[i], all[i + 1]);
+  return ranges;
 }
 
 void SealedWriter::start(std::function<void()> work) { m_task = std::async(std::launch::async, std::move(work)); }
 
-/// Waits for this rank's thread, and throws what it threw.
+/// Waits for this rank's thread. Throws what it threw.
 void SealedWriter::wait() {
   if (!m_task.valid()) return;
   const Activity activity("OneBit::base::written");
-  // What is written counts as progress for whoever watches this thread.
+  // Written blocks count as progress for the watchdog.
   for (std::uint64_t before = m_blocks->written();
        m_task.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready;) {
     const std::uint64_t now = m_blocks->written();
@@ -269,13 +263,13 @@ void SealedWriter::wait() {
   m_task.get();
 }
 
-/// Gives up the file after all ranks agreed that it failed.
+/// Removes the file, after all ranks agreed that it failed.
 void SealedWriter::drop() {
   m_blocks->close(true);
   if (m_task.valid()) m_task.wait();
   m_task = {};
   m_in_place.clear();
-  m_communicator.barrier();  // no thread writes any more
+  m_communicator.barrier();  // afterwards no thread writes
   if (m_communicator.rank() == 0) std::remove(m_partial.c_str());
   m_stage = Stage::none;
 }

@@ -1,6 +1,3 @@
-/// \file csv.cpp
-/// See csv.hpp.
-
 #include "report/csv.hpp"
 
 #include <cmath>
@@ -52,7 +49,7 @@ void CsvFile::row(const std::vector<Cell>& cells) {
   const std::string line = line_of(cells);
   m_file << line << std::flush;
   if (!m_file) {
-    // A disk that is full may have taken a part of the row; closed, so that nothing is written behind it any more.
+    // A full disk may have taken a part of the row. The file is closed, so that nothing is written after it.
     std::error_code ignored;
     m_file.close();
     std::filesystem::resize_file(m_path + ".partial", m_bytes, ignored);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file csv.hpp
-/// CSV files as this project writes them: one header line, no spaces, a row at a time.
+/// CSV files with a header line, written row by row.
 
 #include <cstdint>
 #include <fstream>
@@ -9,7 +9,7 @@
 
 namespace onebit::report {
 
-/// One cell: text, an integer, a real number with all its digits, or nothing (an empty cell).
+/// A cell: text, an integer, a real number with the digits of a float, or empty.
 class Cell {
 public:
   Cell() = default;
@@ -26,23 +26,26 @@ private:
   std::string m_text;
 };
 
-/// A CSV file that is written row by row to `PATH.partial` and renamed to `PATH` by `finish`, so that an earlier
-/// run's file stays whole until this one is, and a run that died leaves its rows under the other name.
-/// Members throw std::runtime_error when the file cannot be written.
+/// A CSV file that is written to `PATH.partial` and renamed to `PATH` by `finish`: the file of an earlier run stays
+/// until then, and a run that died leaves its rows under the temporary name. Members throw std::runtime_error when the
+/// file cannot be written.
 class CsvFile {
 public:
   CsvFile(const std::string& path, const std::vector<std::string>& columns);
 
-  /// Appends one row, as many cells as columns, and hands it to the operating system: all of it, or where that fails
-  /// nothing.
+  /// Appends a row with a cell for each column and flushes it. A row that cannot be written is cut off.
   void row(const std::vector<Cell>& cells);
-  /// The complete text so far, read back.
+  template <class... Values>
+  void row_of(const Values&... values) {
+    row({Cell(values)...});
+  }
+  /// The text so far, read back from the file.
   std::string text() const;
-  /// Goes on behind the text of an earlier file. \returns false, and changes nothing, when its columns are not this one's
+  /// Replaces the text by that of an earlier file. \returns false, and changes nothing, when its columns differ
   bool go_on_from(const std::string& text);
-  /// Closes the file, which still has its other name: the last chance of a write to fail.
+  /// Closes the file under its temporary name.
   void close();
-  /// Closes the file if it is not, and gives it its name.
+  /// Closes the file and renames it.
   void finish();
 
 private:
@@ -51,7 +54,7 @@ private:
   std::string m_path;
   std::string m_header;
   std::size_t m_columns;
-  std::uintmax_t m_bytes = 0;  ///< of the rows that are whole
+  std::uintmax_t m_bytes = 0;  ///< of the complete rows
   std::ofstream m_file;
 };
 

@@ -1,0 +1,241 @@
+#include "app/commands.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "app/identity.hpp"
+#include "app/watchdog.hpp"
+#include "base/activity.hpp"
+#include "base/build_info.hpp"
+#include "base/kokkos.hpp"
+#include "base/subnormals.hpp"
+#include "bench/bench.hpp"
+#include "comm/nccl.hpp"
+#include "config/input.hpp"
+#include "linalg/matrix_product.hpp"
+#include "scale/predict.hpp"
+#include "train/checkpoint.hpp"
+#include "train/trainer.hpp"
+#ifdef KOKKOS_ENABLE_OPENMP
+#include <omp.h>
+#endif
+
+namespace onebit::app {
+namespace {
+
+std::string read_file(const std::string& path) {
+  constexpr std::size_t longest = 1 << 20;
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    throw InputError(path, "the input file is a directory", "name a YAML file; examples are in inputs/");
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw InputError(path, "the input file does not exist or may not be read",
+                     "check the name and the permissions; examples are in inputs/");
+  // One byte more than allowed shows that a file is too long, even an endless one.
+  std::string text(longest + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) throw InputError(path, "the input file could not be read to its end", "check its file system");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > longest)
+    throw InputError(path, "the input file is longer than 1 MiB", "name a YAML file; examples are in inputs/");
+  return text;
+}
+
+/// Rank 0 reads the file, and all ranks parse the same text. Collective.
+config::Input read_input(const Communicator& world, const std::string& path,
+                         const std::vector<std::string>& overrides) {
+  std::string text;
+  world.collectively([&] {
+    if (world.rank() == 0) text = read_file(path);
+  });
+  text = world.broadcast(text, 0);
+  config::Input input;
+  world.collectively([&] { input = config::parse(text, path, overrides); });
+  check_same_input(world, input);
+  return input;
+}
+
+/// Refuses what `config::check` refuses. Collective.
+void check(const Communicator& world, const config::Input& input) {
+  world.collectively([&] { config::check(input, world.size()); });
+}
+
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+#define ONEBIT_NAME(Exec) names.push_back(BackendName<Exec>::value);
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_NAME)
+  return names;
+}
+
+/// Refuses a backend that this build or this machine lacks, and more threads than Kokkos can hold.
+void check_backend(const config::Input& input) {
+  const std::string wanted = to_string(input.run.backend);
+  const std::vector<std::string> built = backends();
+  if (std::find(built.begin(), built.end(), wanted) == built.end())
+    throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
+                     "use one of those that `onebit list` shows, or build with a Kokkos that has it "
+                     "(docs/guide/build.md)");
+  // A Kokkos with CUDA does not start without a GPU, even for its host backends.
+  if (gpu_count() == 0)
+    throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
+                     "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
+#ifdef KOKKOS_ENABLE_OPENMP
+  const int threads = omp_get_max_threads();
+  if (input.run.backend == Backend::openmp && input.run.threads == 0 && threads > config::most_threads)
+    throw InputError("OMP_NUM_THREADS",
+                     "OpenMP would start " + std::to_string(threads) + " threads, more than Kokkos holds",
+                     "set it, or run.threads, to at most " + std::to_string(config::most_threads));
+#endif
+}
+
+KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
+  const Activity activity("OneBit::app::start_kokkos");
+  world.collectively([&] { check_backend(input); });
+  const int gpus = gpu_count();
+  const bool serial = input.run.backend == Backend::serial;
+  return KokkosSession(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
+}
+
+/// Starts the watchdog and Kokkos, and calls `work` with an instance of the backend that the input names. Collective.
+template <class Work>
+void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+  const Watchdog watchdog(world, input);
+  {
+    const KokkosSession kokkos = start_kokkos(world, input);
+    flush_subnormals_of_backends();
+#define ONEBIT_DISPATCH(Exec) \
+  if (to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
+    ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
+  }
+  watchdog.remove_file();
+}
+
+/// Verifies a checkpoint and prints its description, or the first line of it. Collective.
+void print_checkpoint(const Communicator& world, const std::string& path, bool all) {
+  world.collectively([&] {
+    if (world.rank() > 0) return;
+    const std::string description = train::describe_checkpoint(path);
+    std::fputs((all ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
+  });
+}
+
+/// The words that a key of the input allows.
+std::string words_of(const std::string& path) {
+  config::Input input;
+  std::string words;
+  for (const config::Section& section : config::keys(input))
+    for (const config::Key& key : section.keys)
+      if (key.path() == path) words = key.allowed;
+  words.erase(std::remove(words.begin(), words.end(), ','), words.end());
+  return words;
+}
+
+/// `onebit list`: what this build has.
+void list() {
+  std::printf("backends:");
+  for (const std::string& name : backends()) std::printf(" %s", name.c_str());
+  std::printf("\nalgorithms: %s\n", words_of("optimizer.algorithm").c_str());
+  std::printf("workloads: %s\n", words_of("workload.kind").c_str());
+  std::printf("compressors: %s\n", words_of("compression.compressor").c_str());
+  const std::string nccl = comm::nccl_version();
+  std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
+  #define ONEBIT_PRECISIONS(Exec)                                              \
+  std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
+              linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
+              linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_PRECISIONS)
+}
+
+/// " bench collective": the subcommands that were given.
+std::string command_of(const CLI::App& app) {
+  std::string words;
+  for (const CLI::App* const command : app.get_subcommands()) words += " " + command->get_name() + command_of(*command);
+  return words;
+}
+
+}  // namespace
+
+ExitStatus run_command(const Communicator& world, int argc, char** argv) {
+  const bool root = world.rank() == 0;
+  ExitStatus status = ExitStatus::success;
+  std::string path;
+  std::vector<std::string> overrides;
+  bool input_keys = false;
+
+  CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
+  // Called before the callback of the subcommand.
+  app.parse_complete_callback([&] { check_same_program(world, command_of(app)); });
+
+  using Work = std::function<void(const config::Input&)>;
+  const auto add_input_command = [&](CLI::App& parent, const char* name, const char* meaning, const Work& work) {
+    CLI::App* const command = parent.add_subcommand(name, meaning);
+    command->add_option("INPUT", path, "YAML file (docs/reference/input.md)")->required();
+    command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
+    command->callback([&, work] { work(read_input(world, path, overrides)); });
+  };
+  add_input_command(app, "train", "train; CSV files into run.output", [&](const config::Input& input) {
+    check(world, input);
+    on_backend(world, input, [&](const auto& exec) { status = train::train(exec, input, world); });
+  });
+  add_input_command(app, "validate", "check an input, print it resolved, run nothing", [&](const config::Input& input) {
+    check(world, input);
+    if (root) std::fputs(config::resolved(input).c_str(), stdout);
+  });
+
+  CLI::App& bench_command = *app.add_subcommand("bench", "measure, without training")->require_subcommand(1);
+  // Without `check`: it takes neither samples nor a model.
+  add_input_command(bench_command, "collective",
+                    "averages over ranks, dense and compressed, checked and timed; collective.csv",
+                    [&](const config::Input& input) {
+                      on_backend(world, input, [&](const auto& exec) { bench::collective(exec, input, world); });
+                    });
+  add_input_command(bench_command, "kernels",
+                    "each kernel against what this machine can do, checked and timed; kernels.csv",
+                    [&](const config::Input& input) {
+                      check(world, input);
+                      on_backend(world, input, [&](const auto& exec) { bench::kernels(exec, input, world); });
+                    });
+
+  CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
+  const auto add_file_command = [&](const char* name, const char* meaning, bool all) {
+    CLI::App* const command = checkpoint_command.add_subcommand(name, meaning);
+    command->add_option("FILE", path, "checkpoint (docs/guide/checkpoint.md)")->required();
+    command->callback([&, all] { print_checkpoint(world, path, all); });
+  };
+  add_file_command("info", "verify it and print what it holds", true);
+  add_file_command("verify", "check that no byte of it has changed", false);
+
+  add_input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv",
+                    [&](const config::Input& input) {
+                      world.collectively([&] {
+                        if (root) scale::predict(input);
+                      });
+                    });
+  CLI::App* const list_command = app.add_subcommand("list", "what this build has");
+  list_command->add_flag("--input-keys", input_keys, "print docs/reference/input.md");
+  list_command->callback([&] {
+    if (root && input_keys) std::fputs(config::documentation().c_str(), stdout);
+    if (root && !input_keys) list();
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == 0;  // or --version
+    check_same_program(world, is_help ? " --help" : " with a wrong command line");
+    if (!is_help)
+      throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + error.what() +
+                                                   "\n  remedy: see onebit --help, or --help behind a command");
+    if (root) app.exit(error);
+  }
+  return status;
+}
+
+}  // namespace onebit::app

@@ -1,0 +1,21 @@
+#pragma once
+/// \file bench.hpp
+/// The benchmarks of `onebit bench`. Both are collective over `communicator`, check a result before they time it, and
+/// write a CSV file into `run.output` and a table to standard output.
+/// \throws AgreedError when a result is wrong, or the output cannot be written
+
+#include "base/mpi.hpp"
+#include "config/input.hpp"
+
+namespace onebit::bench {
+
+/// collective.csv: the averages of `bench.collectives`, dense and compressed, by vector length.
+template <class Exec>
+void collective(const Exec& exec, const config::Input& input, const Communicator& communicator);
+
+/// kernels.csv: the machine, the optimiser's passes over `bench.smallest` … `bench.largest` parameters, and the kernels
+/// of the model in section `model`, each against its roofline. All ranks measure at the same time.
+template <class Exec>
+void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator);
+
+}  // namespace onebit::bench
