@@ -110,16 +110,11 @@ public:
         m_received(received),
         m_ranges(ranges),
         m_next_range(communicator.size(), 0),
+        m_staged_send(uninitialized("OneBit::comm::staged_send"), staged ? received.extent(0) : 0),
+        m_staged_received(uninitialized("OneBit::comm::staged_received"), staged ? received.extent(0) : 0),
         m_sends(communicator, message_bytes),
         m_receives(communicator.size(), Messages(communicator, message_bytes)),
         m_bytes(bytes) {
-    if (staged) {
-      const auto uninitialized = [](const std::string& label) {
-        return Kokkos::view_alloc(label, Kokkos::WithoutInitializing);
-      };
-      m_staged_send = HostWords(uninitialized("OneBit::comm::staged_send"), received.extent(0));
-      m_staged_received = HostWords(uninitialized("OneBit::comm::staged_received"), received.extent(0));
-    }
     std::uint32_t* const to = staged ? m_staged_received.data() : received.data();
     for (const WordRange& range : ranges)
       for (int distance = 1; distance < m_ranks; ++distance) {
@@ -153,6 +148,7 @@ public:
   void finish() override { m_sends.wait(); }
 
 private:
+  static auto uninitialized(const std::string& label) { return Kokkos::view_alloc(label, Kokkos::WithoutInitializing); }
   static std::size_t bytes_of(const WordRange& range) { return (range.end - range.begin) * sizeof(std::uint32_t); }
 
   int m_ranks, m_rank;
