@@ -110,8 +110,8 @@ public:
         m_received(received),
         m_ranges(ranges),
         m_next_range(communicator.size(), 0),
-        m_staged_send(uninitialized("OneBit::comm::staged_send"), staged ? received.extent(0) : 0),
-        m_staged_received(uninitialized("OneBit::comm::staged_received"), staged ? received.extent(0) : 0),
+        m_staged_send(staged ? uninitialized("OneBit::comm::staged_send", received.extent(0)) : HostWords()),
+        m_staged_received(staged ? uninitialized("OneBit::comm::staged_received", received.extent(0)) : HostWords()),
         m_sends(communicator, message_bytes),
         m_receives(communicator.size(), Messages(communicator, message_bytes)),
         m_bytes(bytes) {
@@ -148,7 +148,9 @@ public:
   void finish() override { m_sends.wait(); }
 
 private:
-  static auto uninitialized(const std::string& label) { return Kokkos::view_alloc(label, Kokkos::WithoutInitializing); }
+  static HostWords uninitialized(const std::string& label, std::size_t length) {
+    return HostWords(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
+  }
   static std::size_t bytes_of(const WordRange& range) { return (range.end - range.begin) * sizeof(std::uint32_t); }
 
   int m_ranks, m_rank;
