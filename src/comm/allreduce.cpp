@@ -174,9 +174,9 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const std::size_t words = own().layout().words, head = own().scale_words(), per_run = own().run_words();
   const std::vector<compress::Runs> parts = compress::parts<Exec>(words);
-  std::vector<WordRange> ranges;
-  for (const compress::Runs& part : parts) ranges.push_back({head + part.begin * per_run, head + part.end * per_run});
-  ranges.push_back({0, head});  // scales are known last
+  std::vector<WordRange> sent;  // of each message, in this order
+  for (const compress::Runs& part : parts) sent.push_back({head + part.begin * per_run, head + part.end * per_run});
+  sent.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
   const auto send_codes = [&](Transfer<Exec>& transfer, int to, const Words& message) {
     for (std::size_t part = 0; part < parts.size(); ++part) transfer.send(exec, to, message);
@@ -184,8 +184,8 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
   const bool early = own().codes_before_scales();
 
   Stopwatch watch;
-  const auto all_to_all = m_across.begin_transfer(m_received, ranges, &Traffic::all_to_all);
-  const auto all_gather = m_across.begin_transfer(m_gathered, ranges, &Traffic::all_gather);
+  const auto all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
+  const auto all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
   for (int distance = 1; distance <= ranks; ++distance) {
     const int to = other(distance);
     for (const compress::Runs& part : parts) {
