@@ -178,10 +178,10 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
   for (const compress::Runs& part : parts) sent.push_back({head + part.begin * per_run, head + part.end * per_run});
   sent.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
-  const auto send_codes = [&](Transfer<Exec>& transfer, int to, const Words& message) {
-    for (std::size_t part = 0; part < parts.size(); ++part) transfer.send(exec, to, message);
-  };
   const bool early = own().codes_before_scales();
+  const auto send_after_finish = [&](Transfer<Exec>& transfer, int to, const Words& message) {
+    for (std::size_t range = early ? parts.size() : 0; range < sent.size(); ++range) transfer.send(exec, to, message);
+  };
 
   Stopwatch watch;
   const auto all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
@@ -194,11 +194,8 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
     }
   }
   own().finish(exec, worker);
-  for (int distance = 1; distance < ranks; ++distance) {
-    const int to = other(distance);
-    if (!early) send_codes(*all_to_all, to, message(m_send, to));
-    all_to_all->send(exec, to, message(m_send, to));
-  }
+  for (int distance = 1; distance < ranks; ++distance)
+    send_after_finish(*all_to_all, other(distance), message(m_send, other(distance)));
   Kokkos::deep_copy(exec, message(m_received, rank), message(m_send, rank));
   fence(exec, "OneBit::comm::compressed");
   times.add(Phase::compress, watch.restart());
@@ -211,10 +208,7 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
       all_gather->send(exec, other(distance), m_recompressed);
   }
   own().finish(exec, server);
-  for (int distance = 1; distance < ranks; ++distance) {
-    if (!early) send_codes(*all_gather, other(distance), m_recompressed);
-    all_gather->send(exec, other(distance), m_recompressed);
-  }
+  for (int distance = 1; distance < ranks; ++distance) send_after_finish(*all_gather, other(distance), m_recompressed);
   Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
   fence(exec, "OneBit::comm::recompressed");
   times.add(Phase::average, watch.restart());
