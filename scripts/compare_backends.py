@@ -19,12 +19,10 @@ import math
 import pathlib
 import sys
 
-from results import Run, number, read_rows, require, style, table, write_csv
-
-require("compare_backends", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
-import matplotlib  # noqa: E402
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
+from lib import plots
+from lib.plots import pyplot, style
+from lib.runs import Run
+from lib.tables import markdown, number, percent, read_rows, write_csv
 
 BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
 MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]  # kernels that measure the machine and not the program
@@ -102,10 +100,6 @@ def portability(shares):
     return len(shares) / sum(1 / min(share, 1) for share in shares)
 
 
-def percent(share):
-    return f"{100 * share:.0f} %" if math.isfinite(share) else ""
-
-
 # --- the three comparisons ----------------------------------------------------
 
 
@@ -161,8 +155,7 @@ def compare_losses(trained, baseline):
 
 def save(figure, path):
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    plots.save(figure, path, dpi=120)
 
 
 def bars(path, rows, label, columns, y_label):
@@ -212,7 +205,7 @@ def machine_table(benched):
         rows.append([name, row["ranks"], row["threads_per_rank"], rate(platform, "triad", "bytes", 1),
                      rate(platform, "copy", "bytes", 1), rate(platform, "fma", "flop", 0),
                      rate(platform, "gemm", "flop", 0), f"{row['blas']} {row['blas_core']}".strip()])
-    return table(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
+    return markdown(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
                   "GEMM / GFLOP/s", "host's BLAS"], rows)
 
 
@@ -241,7 +234,7 @@ def main():
         write_csv(arguments.output / "losses.csv", list(losses[0]), losses)
         others = [name for name in names if name != baseline]
         text += ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
-                 table(["phase", "part", *names, *(f"{name} ×" for name in others)],
+                 markdown(["phase", "part", *names, *(f"{name} ×" for name in others)],
                        [[row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
                          *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else "" for name in others)]
                         for row in phases]), "\n![step times](phases.png)\n"]
@@ -252,7 +245,7 @@ def main():
         axes.set_yscale("log")
         save(figure, path)
         draw_losses(arguments.output / "losses.png", losses, names, baseline)
-        text += ["## Losses\n", table(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
+        text += ["## Losses\n", markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
             [name, f"{losses[-1][name]:.6f}",
              f"{max(abs(row[f'{name}_difference']) for row in losses):.1e}",
              str(max(losses, key=lambda row: abs(row[f"{name}_difference"]))["step"]),
@@ -265,7 +258,7 @@ def main():
         write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
         text += ["## Kernels\n", machine_table(benched), "\nShare of the floor of each machine (docs/performance.md), and "
                  "performance portability over " + ", ".join(wanted) + ".\n",
-                 table(["kernel", "shape", *wanted, "portability"],
+                 markdown(["kernel", "shape", *wanted, "portability"],
                        [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
                          percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
         figure, axes, path = bars(arguments.output / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",

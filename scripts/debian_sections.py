@@ -30,6 +30,8 @@ import re
 import subprocess
 import sys
 
+from lib import ROOT
+
 # What a package is for. Sections of a programming language, of libraries and the catch-alls (utils, misc, devel) are
 # left out: the names in a description would tell the first, and nothing the last.
 SECTIONS = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text", "video",
@@ -94,10 +96,9 @@ def logistic_regression(train, held_out):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--available", type=pathlib.Path, metavar="FILE", help="what apt-cache dumpavail printed")
-    parser.add_argument("--directory", type=pathlib.Path, default=root / "corpus", help="default: %(default)s")
+    parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "corpus", help="default: %(default)s")
     parser.add_argument("--share", type=float, default=0.2, help="of the sources to hold out; default: %(default)s")
     arguments = parser.parse_args()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `onebit bench collective`, here and, where namespaces may be made, in the network laboratory.
 
-Usage: bench_test.py PROGRAM MPIEXEC NETLAB [unittest arguments]
+Usage: bench_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
 import csv
@@ -15,12 +15,14 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-import results  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from lib import laboratory, provenance
 
-PROGRAM, MPIEXEC, NETLAB = (os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])) if len(sys.argv) > 3 else [""] * 3
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
+NETLAB, EXPERIMENTS = ROOT / "scripts/netlab.py", ROOT / "scripts/experiments"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
@@ -89,7 +91,7 @@ class Bench(unittest.TestCase):
         for row in rows:
             d = int(row["parameters"])
             self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
-            self.assertEqual(row["git"], results.program_version(PROGRAM, "collective.csv"))
+            self.assertEqual(row["git"], provenance.program_version(PROGRAM))
             # All times are of the slowest rank, over the repetitions; an average is done when that rank is.
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "p99", "max")]
             self.assertEqual(times, sorted(times))
@@ -119,26 +121,23 @@ class Bench(unittest.TestCase):
         self.assertIn("pairwise_compressed", message)
 
     def test_share_of_the_line_rate_is_without_the_burst(self):
-        sys.path.insert(0, str(pathlib.Path(NETLAB).parent))
-        import experiments
         # Two ranks on each of two hosts: two thirds of what a rank sends leave its host.
         row = {"collective": "pairwise_compressed", "ranks": "4", "hosts": "2", "wire_bytes": "3e5", "burst_bytes": "5e4",
                "link_bit_per_s": "8e6", "p50_s": "0.6", "mean_s": "0.1"}
-        self.assertAlmostEqual(experiments.bytes_that_leave_a_host(row), 4e5)
-        self.assertAlmostEqual(experiments.burst_share(row), 0.25)
-        self.assertAlmostEqual(experiments.steady_s(row), 0.8)
-        self.assertAlmostEqual(experiments.share_of_line_rate(row), 0.5)  # 4e5 − 2 · 5e4 bytes at 1e6 bytes/s in 0.6 s
-        self.assertEqual(experiments.share_of_line_rate({**row, "burst_bytes": "2e5"}), 0, "nothing but bursts")
-        self.assertAlmostEqual(experiments.bytes_that_leave_a_host({**row, "collective": "hierarchical_allreduce"}), 6e5)
+        self.assertAlmostEqual(laboratory.bytes_that_leave_a_host(row), 4e5)
+        self.assertAlmostEqual(laboratory.burst_share(row), 0.25)
+        self.assertAlmostEqual(laboratory.steady_s(row), 0.8)
+        self.assertAlmostEqual(laboratory.share_of_line_rate(row), 0.5)  # 4e5 − 2 · 5e4 bytes at 1e6 bytes/s in 0.6 s
+        self.assertEqual(laboratory.share_of_line_rate({**row, "burst_bytes": "2e5"}), 0, "nothing but bursts")
+        self.assertAlmostEqual(laboratory.bytes_that_leave_a_host({**row, "collective": "hierarchical_allreduce"}), 6e5)
 
     def test_results_of_uncommitted_sources_are_refused(self):
         program = self.directory / "onebit"
         program.write_text("#!/bin/sh\necho 'onebit 1.0 (0123abc-dirty)'\n")
         program.chmod(0o700)
-        scripts = pathlib.Path(NETLAB).parent
-        output = scripts.parent.parent / "docs/results/refused.csv"
+        output = ROOT / "docs/results/refused.csv"
         for name in ("figure9", "whole_step", "table1", "figure5", "figure4b", "validation"):
-            done = subprocess.run([sys.executable, scripts / f"{name}.py", "--onebit", program, "--output", output],
+            done = subprocess.run([sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", program, "--output", output],
                                   timeout=60, capture_output=True, text=True)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("0123abc-dirty", done.stderr)
@@ -188,13 +187,13 @@ class Bench(unittest.TestCase):
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_experiments_of_the_paper(self):
-        version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True).stdout.split("(")[1].split(")")[0]
+        version = provenance.program_version(PROGRAM)
 
         def run_script(name, *arguments):
             output = self.directory / f"{name}.csv"
-            done = subprocess.run([sys.executable, pathlib.Path(NETLAB).parent / f"{name}.py", "--onebit", PROGRAM, "--output",
-                                   output, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
-                                  capture_output=True, text=True)
+            done = subprocess.run([sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", PROGRAM, "--output", output,
+                                   *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True,
+                                  text=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(output) as file:
                 rows = list(csv.DictReader(file))
@@ -273,9 +272,10 @@ class Bench(unittest.TestCase):
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_killed_experiment_leaves_nothing(self):
         before, word = namespaces(), "workload.parameters=20011"
-        process = subprocess.Popen([sys.executable, pathlib.Path(NETLAB).parent / "figure5.py", "--onebit", PROGRAM, "--hosts",
-                                    "2", "--parameters", "20011", "--dense-steps", "1000000", "--set", "freeze.step=1000000"],
-                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, EXPERIMENTS / "figure5.py", "--onebit", PROGRAM, "--hosts", "2",
+                                    "--parameters", "20011", "--dense-steps", "1000000", "--set", "freeze.step=1000000"],
+                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
         self.wait_until(lambda: len(ranks_of(word)) == 2)
         process.kill()
         process.wait()
@@ -289,4 +289,4 @@ class Bench(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    skips.main(sys.argv[4:])
+    skips.main(sys.argv[3:])

@@ -15,10 +15,10 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-import results  # noqa: E402
+from lib import provenance
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -79,7 +79,7 @@ class Kernels(unittest.TestCase):
             value = {name: float(row[name] or "nan") for name in row
                      if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git")}
             self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
-            self.assertEqual((value["wrong"], row["git"]), (0, results.program_version(PROGRAM, "kernels.csv")))
+            self.assertEqual((value["wrong"], row["git"]), (0, provenance.program_version(PROGRAM)))
             self.assertGreaterEqual(value["checked"], ranks)
             self.assertLessEqual(value["min_s"], value["median_s"])
             self.assertLessEqual(value["median_s"], value["max_s"])

@@ -70,8 +70,8 @@ class Skips(unittest.TestCase):
         self.assertEqual(self.reported(), [])
 
     def test_namespaces(self):
-        self.run_it([sys.executable, TESTS / "integration/bench_test.py", PROGRAM, MPIEXEC,
-                     ROOT / "scripts/netlab/netlab.py", "Bench.test_laboratory"], PATH="/nonexistent")
+        self.run_it([sys.executable, TESTS / "integration/bench_test.py", PROGRAM, MPIEXEC, "Bench.test_laboratory"],
+                    PATH="/nonexistent")
         self.assertEqual(self.reported(), [("a.test: Bench.test_laboratory", "no network namespaces here: no iproute2")])
 
     def test_bad_input(self):

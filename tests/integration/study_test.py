@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the reduced study through scripts/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost, and checks
+"""Runs the reduced study through scripts/experiments/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost, and checks
 that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is seen. A study of
 runs without a model checks what makes a result another one, grids, tables and what is refused.
 
@@ -19,6 +19,7 @@ import skips  # noqa: E402
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 FIGURES = ("samples", "bytes", "variance", "learning_rate", "final")
 
 
@@ -54,7 +55,7 @@ class ReducedStudy(unittest.TestCase):
 
     @classmethod
     def study(cls, path, *options):
-        command = [HERE.parent.parent / "scripts/study.py", "--onebit", PROGRAM, "--mpiexec", MPIEXEC, "--check",
+        command = [ROOT / "scripts/experiments/study.py", "--onebit", PROGRAM, "--mpiexec", MPIEXEC, "--check",
                    "--set", f"data.corpus=[{cls.directory / 'corpus.txt'}]", "--machine", "the test's machine",
                    "--results", cls.directory / "results", "--page", cls.directory / "page.md", *options, path]
         return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
@@ -122,7 +123,7 @@ runs:
         return path
 
     def study(self, *options, page="page.md"):
-        command = [HERE.parent.parent / "scripts/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks", "1",
+        command = [ROOT / "scripts/experiments/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks", "1",
                    "--results", self.directory / "results", "--page", self.directory / page, *options,
                    self.directory / "quadratic.yaml"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -181,7 +182,7 @@ data: {{corpus: [{corpus}]}}
 
     def test_uncommitted_programs_make_no_results_of_the_project(self):
         self.program.write_text('#!/bin/sh\necho "onebit 0.1.0 (abcdef0-dirty)"\n')
-        page = HERE.parent.parent / "docs/results/never_made.md"
+        page = ROOT / "docs/results/never_made.md"
         status, said = self.study(page=page)
         self.assertEqual(status, 1, said)
         self.assertIn("abcdef0-dirty", said)

@@ -7,14 +7,10 @@ import re
 import shlex
 import statistics
 
-import matplotlib
-from PIL import Image  # matplotlib needs it too
-
-from results import COLORS, ROOT, mean, number, style, table, with_unit
+from lib import ROOT
+from lib.plots import COLORS, pyplot, save, style
+from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 
 DEFAULT_RANKS = 4
 
@@ -176,11 +172,8 @@ def draw(study):
         if not names:
             continue
         path = study.kept / f"{study.name}_{name}.png"
-        drawn = globals()[f"draw_{figure['kind']}"](study, names)
-        drawn.savefig(path, dpi=100, bbox_inches="tight", pad_inches=0.08)
-        pyplot.close(drawn)
-        # A palette makes the file three times smaller.
-        Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+        save(globals()[f"draw_{figure['kind']}"](study, names), path, palette=128, dpi=100, bbox_inches="tight",
+             pad_inches=0.08)
         yield path, figure["caption"]
 
 
@@ -229,7 +222,7 @@ def claims_table(study):
         of = {"bytes_sent": "ratio of bytes sent",
               "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
         rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words, "yes" if holds else "**no**"])
-    return table(["claim", "asked", "measured", "holds"], rows)
+    return markdown(["claim", "asked", "measured", "holds"], rows)
 
 
 def runs_table(study):
@@ -250,7 +243,7 @@ def runs_table(study):
             "" if failed else f"{mean(study.values(name, 'reduction').values()) / 2:.2f}",
             ", ".join(frozen),
             " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
-    return table(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
+    return markdown(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
                   *(["accuracy: median (min–max)"] if study.accuracy else []),
                   "bytes sent by a rank", "reduction", "against 16 bits", "T_w", "`--set`"], rows)
 
@@ -266,7 +259,7 @@ def grids_table(study):
         edge = len(present) > 1 and rates[best] in (min(rates.values()), max(rates.values()))
         rows.append([grid["label"], ", ".join(study.first(run, "lr") for run in present),
                      study.first(best, "lr") + (", the grid's edge" if edge else ""), spread_text(study, best)])
-    return table(["algorithm", "γ tried", "best", "final validation loss: mean (min–max)"], rows) if rows else ""
+    return markdown(["algorithm", "γ tried", "best", "final validation loss: mean (min–max)"], rows) if rows else ""
 
 
 def results_table(study, name):
@@ -293,7 +286,7 @@ def results_table(study, name):
     beside = "; ".join(f"{study.label(run)}: {spread_text(study, run)}" for run in others)
     return "\n\n".join(part for part in (
         f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} seeds; "
-        "the least mean is bold.", table(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
+        "the least mean is bold.", markdown(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
         beside and f"For comparison, {beside}.") if part)
 
 
@@ -308,7 +301,7 @@ def page(studies, arguments):
     data = dict.fromkeys(part for row in rows for part in row.get("data", "").split("; "))
     data = [part for part in data if part and ".h5 (" not in part]
     files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
-    parts = ["<!-- Made by scripts/study.py from the CSV files beside the figures. Do not edit. -->",
+    parts = ["<!-- Made by scripts/experiments/study.py from the CSV files beside the figures. Do not edit. -->",
              f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
              "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
@@ -349,7 +342,7 @@ def page(studies, arguments):
               + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else ""),
               "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it again from "
               "the CSV files:",
-              f"```\nscripts/study.py{options} {files}\n```",
+              f"```\nscripts/experiments/study.py{options} {files}\n```",
               "Kept of each run: " + ", ".join(f"[{s.name}_{kind}.csv]({s.kept.name}/{s.name}_{kind}.csv)"
                                                for s in studies for kind in ("runs", "steps")) + "."]
     arguments.page.write_text("\n\n".join(part for part in parts if part) + "\n")

@@ -41,31 +41,12 @@ call kept in the CSV files stands on the page until then, with its commit.
 import argparse
 import os
 import pathlib
-import re
-import subprocess
 import sys
 
-from results import ROOT, require
-
-require("study", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
-from study_page import DEFAULT_RANKS, judge, page  # noqa: E402  (what they import has to be there)
-from study_runs import Study, program_of, run_cells  # noqa: E402
-
-
-def this_machine():
-    """The processor's name and its cores, as Linux tells them."""
-    try:
-        name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())[1]
-    except (OSError, TypeError):
-        name = "unknown processor"
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def version_of(arguments):
-    """The commit that the program reports."""
-    said = subprocess.run([arguments.onebit, "--version"], capture_output=True, text=True, check=False)
-    commit = re.search(r"\((\S+)\)", said.stdout)
-    return commit[1] if commit else ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, launch, provenance
+from study_page import DEFAULT_RANKS, judge, page
+from study_runs import Study, program_of, run_cells
 
 
 def main():
@@ -73,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=summary, epilog=format_text,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=pathlib.Path, metavar="STUDY.yaml")
-    parser.add_argument("--onebit", default="build/openmp/onebit", metavar="PROGRAM", help="default: %(default)s")
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
@@ -83,25 +64,21 @@ def main():
                         help="what the runs write; default: %(default)s")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results/convergence.md", metavar="FILE.md",
                         help="the page; CSV files and figures lie in a folder of its name; default: %(default)s")
-    parser.add_argument("--machine", default=this_machine(), metavar="TEXT", help="default: %(default)s")
+    parser.add_argument("--machine", default=provenance.machine(), metavar="TEXT",
+                        help="default: %(default)s")
     parser.add_argument("--draw-only", action="store_true", help="run nothing: the page from the CSV files")
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a claim does not hold")
     parser.add_argument("--allow-dirty", action="store_true",
-                        help="a page in docs/results of a program that was built of files which are not committed")
+                        help="let a program of changed sources make a page in docs/results")
     arguments = parser.parse_args()
     arguments.results = os.path.abspath(arguments.results)
     arguments.page = arguments.page.resolve()
-    if os.path.exists(arguments.onebit):
-        arguments.onebit = os.path.abspath(arguments.onebit)
 
     studies = [Study(path.resolve(), arguments) for path in arguments.studies]
     program = None
     if not arguments.draw_only:
-        program, version = program_of(arguments), version_of(arguments)
-        if "-dirty" in version and (ROOT / "docs/results") in arguments.page.parents and not arguments.allow_dirty:
-            sys.exit(f"study: {arguments.onebit} was built of files that are not committed ({version}), and what lies "
-                     "in docs/results names its commit. Commit and build again, write elsewhere with --page, or say "
-                     "--allow-dirty")
+        program = program_of(arguments)
+        version = provenance.program_version(arguments.onebit, None if arguments.allow_dirty else arguments.page)
         for study in studies:
             study.version = version
         run_cells([cell for study in studies for cell in study.cells], program, arguments)

@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 
-import yaml
-
-from results import ROOT, in_environment, mean, number, read_csv, write_csv
+from lib import ROOT, launch
+from lib.runs import Run, read_keys, yaml
+from lib.tables import mean, number, read_csv, write_csv
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
@@ -32,6 +32,8 @@ WINDOW = 10  # steps that a kept training loss is the mean of
 LEAST_SEEDS = 3  # of a claim
 DEFAULT_HEADING = "Convergence"
 CURVES = ("samples", "bytes", "variance")  # kinds of figures that are drawn over steps
+INPUT_KEYS = {"algorithm": "optimizer.algorithm", "lr": "optimizer.lr", "steps": "train.steps", "batch": "train.batch",
+              "validation_samples": "train.validation_batch"}  # columns that come from the resolved input
 # Keys of an input that name files which a run reads.
 FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "replay.file", "checkpoint.initialize_from",
               "checkpoint.restart", "freeze.from")
@@ -70,9 +72,9 @@ def data_of(output):
     resolved = next(output.glob("input.resolved.yaml*"), None)
     if not resolved:
         return None
-    given, found = yaml.load(resolved.read_text(), yaml.BaseLoader), []
-    for section, _, key in (name.partition(".") for name in FILES_READ):
-        value = given.get(section, {}).get(key, "")
+    given, found = read_keys(resolved), []
+    for name in FILES_READ:
+        value = given.get(name, "")
         for path in value if isinstance(value, list) else [value]:
             whole = os.path.join(ROOT, path)
             if path and os.path.isfile(whole):
@@ -96,11 +98,12 @@ class Cell:
             return found[1] or study.name, found[2], int(found[3] or seed)
 
         self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
-        self.command = [arguments.mpiexec, "-n", str(arguments.ranks), arguments.onebit, "train",
-                        os.path.relpath(study.base, ROOT)]
-        for key, value in {**self.settings, "run.seed": seed, "run.output": self.output}.items():
-            value = sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), str(value))
-            self.command += ["--set", f"{key}={value}"]
+        self.ranks = arguments.ranks
+        settings = {key: sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), value)
+                    for key, value in self.settings.items()}
+        self.command = launch.mpirun(arguments.ranks, arguments.onebit, "train", os.path.relpath(study.base, ROOT),
+                                     *launch.overrides({**settings, "run.seed": seed, "run.output": self.output}),
+                                     mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Two cells with the same identity were asked to do the same, whatever the input's comments say.
         asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, arguments.ranks, seed]
@@ -121,35 +124,30 @@ class Cell:
         self.output.mkdir(parents=True)
         start = time.monotonic()
         with open(self.output / "log", "w") as log:
-            done = subprocess.run(in_environment(self.command), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
-                                  check=False, env={"OMP_NUM_THREADS": "1", **os.environ})
+            done = subprocess.run(self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False,
+                                  env={"OMP_NUM_THREADS": "1", **os.environ})
         row = dict.fromkeys(RUN_COLUMNS, "")
         row.update(run=self.name, seed=self.seed, identity=self.identity, settings=self.text,
                    wall_s=f"{time.monotonic() - start:.1f}", date=datetime.date.today().isoformat())
+        run = Run(self.output)
         if done.returncode == 0:
-            row.update({k: v for k, v in read_csv(self.output / "run.csv")[0].items() if k in RUN_COLUMNS})
-            row.update(status="complete")
+            row.update({name: value for name, value in run.run.items() if name in RUN_COLUMNS}, status="complete")
         else:
             log = (self.output / "log").read_text()
             nonfinite = re.search(r"step (\d+): .* not finite", log)
             if done.returncode != 1 or not nonfinite:
                 sys.exit(f"study: {shlex.join(self.command)}\nended with status {done.returncode}:\n{log[-3000:]}")
-            row.update(status="failed", failed_step=nonfinite[1], ranks=self.command[2])
-        resolved = next(self.output.glob("input.resolved.yaml*"))
-        given = yaml.load(resolved.read_text(), yaml.BaseLoader)
-        row.update(algorithm=given["optimizer"]["algorithm"], lr=given["optimizer"]["lr"],
-                   steps=given["train"]["steps"], batch=given["train"]["batch"],
-                   validation_samples=given["train"]["validation_batch"],
-                   program=program, data=data_of(self.output), machine=machine, runs=self.study.seeds_of(self.name),
+            row.update(status="failed", failed_step=nonfinite[1], ranks=self.ranks)
+        row.update({column: run.input[key] for column, key in INPUT_KEYS.items()})
+        row.update(program=program, data=data_of(self.output), machine=machine, runs=self.study.seeds_of(self.name),
                    git=row["git"] or self.study.version)
-        write_csv(self.output / "study.csv", RUN_COLUMNS, [row])
+        write_csv(self.output / "study.csv", [row], RUN_COLUMNS)
         return row
 
     def curves(self):
         """Rows of steps.csv thinned to windows: the training loss' mean, everything else as it is at the end."""
-        whole, broken = self.output / "steps.csv", self.output / "steps.csv.partial"
         sent, window = 0, []
-        for row in (steps := read_csv(whole if whole.exists() else broken)):
+        for row in (steps := Run(self.output).steps):
             sent += int(row["bytes_sent"])
             window.append(number(row["loss"]))
             if int(row["step"]) % WINDOW == 0 or row["validation_loss"] or row is steps[-1]:
@@ -225,8 +223,8 @@ class Study:
                     for side in ("run", "against")]
             if len(both[0] & both[1]) < LEAST_SEEDS:
                 sys.exit(f"study: {self.path}: the claim '{claim['text']}' rests on {len(both[0] & both[1])} seeds "
-                         f"that '{claim['run']}' and '{claim['against']}' share; a claim takes {LEAST_SEEDS}. Give both "
-                         "more seeds, or leave the claim out")
+                         f"that '{claim['run']}' and '{claim['against']}' share; a claim takes {LEAST_SEEDS}. Give "
+                         "both more seeds, or leave the claim out")
 
     def members(self, name):
         return self.grids[name]["runs"] if name in self.grids else [name]
@@ -278,8 +276,8 @@ class Study:
             print(f"{self.name}: {len(self.cells) - len(self.rows)} of {len(self.cells)} runs have no results, or were "
                   "kept of another input")
         if from_results:
-            write_csv(files[0], RUN_COLUMNS, [{name: row.get(name, "") for name in RUN_COLUMNS} for row in self.rows])
-            write_csv(files[1], STEP_COLUMNS, self.curves)
+            write_csv(files[0], [{name: row.get(name, "") for name in RUN_COLUMNS} for row in self.rows], RUN_COLUMNS)
+            write_csv(files[1], self.curves, STEP_COLUMNS)
         for row in self.rows + self.curves:
             row["seed"] = str(row["seed"])
 
