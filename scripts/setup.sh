@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz] [--style]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -14,6 +14,8 @@ Elsewhere: says what to provide.
   --cuda-mpi  also build a CUDA-aware Open MPI, of the version that the
               distribution has, where the site has none (needs nvcc on PATH)
   --fuzz      also install clang, for the fuzzers of tests/fuzz
+  --style     also install clang-format, and ruff from PyPI where that can be
+              reached, for the test integration.style
   --help      this text
 
 Environment:
@@ -35,11 +37,13 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 flavours=(host)
 cuda_mpi=no
 fuzz=no
+style=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
     --cuda-mpi) cuda_mpi=yes ;;
     --fuzz) fuzz=yes ;;
+    --style) style=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -64,6 +68,9 @@ packages=(
 
 if [[ $fuzz == yes ]]; then
   packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
+fi
+if [[ $style == yes ]]; then
+  packages+=(clang-format python3-pip)
 fi
 
 without_apt() {
@@ -108,6 +115,19 @@ install_packages() {
       "${elevate[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
         -o DPkg::Lock::Timeout=600 install --no-install-recommends "${missing[@]}"
   } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }
+}
+
+# Debian has no package of ruff. Without it a test is skipped, so this may fail.
+ruff_version=@RUFF@
+provide_ruff() {
+  local directory=$ONEBIT_DEPS/ruff log=$ONEBIT_DEPS/ruff.log
+  [[ $("$directory/bin/ruff" --version 2>/dev/null) != "ruff $ruff_version" ]] || return 0
+  mkdir -p "$ONEBIT_DEPS"
+  if python3 -m pip install --quiet --upgrade --target "$directory" "ruff==$ruff_version" >"$log" 2>&1; then
+    say "installed ruff $ruff_version in $directory"
+  else
+    say "could not install ruff: see $log; integration.style leaves it out"
+  fi
 }
 
 # --- Kokkos -----------------------------------------------------------------
@@ -186,6 +206,9 @@ for flavour in "${flavours[@]}"; do
 done
 if [[ $cuda_mpi == yes ]]; then
   "$root/scripts/build_openmpi.sh"
+fi
+if [[ $style == yes ]]; then
+  provide_ruff
 fi
 "$root/scripts/corpus.sh"
 say "ready"

@@ -33,11 +33,11 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
+setup=(scripts/setup.sh --fuzz --style)
 if [[ $cuda == yes ]]; then
-  scripts/setup.sh --fuzz --cuda
-else
-  scripts/setup.sh --fuzz
+  setup+=(--cuda)
 fi
+"${setup[@]}"
 
 launcher=()
 if command -v ccache >/dev/null; then
