@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Compares runs of one input on several backends: step times, kernels against each machine's floor, losses.
 
-Each PATH is a directory with what `onebit train` left (run.csv, profile.csv, steps.csv), what `onebit bench kernels` left
-(kernels.csv), or both; several may belong to one backend. NAME=PATH calls it otherwise than its backend, for one backend
-on several machines. Writes into the output directory
+Each PATH is a directory with what `onebit train` left (run.csv, profile.csv, steps.csv), what `onebit bench kernels`
+left (kernels.csv), or both; several may belong to one backend. NAME=PATH calls it otherwise than its backend, for one
+backend on several machines. Writes into the output directory
 
     comparison.md    the tables, and the figures
     phases.csv       mean time of each part of a step, and how much faster than the baseline each backend is
     kernels.csv      each kernel's share of its floor, and its performance portability
     losses.csv       losses of each step, and their differences from the baseline's
 
-Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as efficiency:
-the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
+Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as
+efficiency: the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
 """
 
 import argparse
@@ -25,7 +25,8 @@ from lib.runs import Run
 from lib.tables import markdown, number, percent, read_rows, write_csv
 
 BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
-MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]  # kernels that measure the machine and not the program
+# Kernels that measure the machine and not the program.
+MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]
 # What may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
         "data.cache", "bench.")
@@ -59,7 +60,8 @@ class Platform:
 
 
 def fail(place, what):
-    sys.exit(f"compare_backends: {place}: {what}\n  remedy: name directories of complete results, or call them NAME=PATH")
+    sys.exit(f"compare_backends: {place}: {what}\n"
+             "  remedy: name directories of complete results, or call them NAME=PATH")
 
 
 def backend_of(directory):
@@ -235,8 +237,10 @@ def main():
         others = [name for name in names if name != baseline]
         text += ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
                  markdown(["phase", "part", *names, *(f"{name} ×" for name in others)],
-                       [[row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
-                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else "" for name in others)]
+                       [[row["phase"], row["measure"].replace("_", " "),
+                         *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
+                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else ""
+                           for name in others)]
                         for row in phases]), "\n![step times](phases.png)\n"]
         parts = [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)]
         figure, axes, path = bars(arguments.output / "phases.png", parts,
@@ -245,7 +249,8 @@ def main():
         axes.set_yscale("log")
         save(figure, path)
         draw_losses(arguments.output / "losses.png", losses, names, baseline)
-        text += ["## Losses\n", markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
+        text += ["## Losses\n",
+                 markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
             [name, f"{losses[-1][name]:.6f}",
              f"{max(abs(row[f'{name}_difference']) for row in losses):.1e}",
              str(max(losses, key=lambda row: abs(row[f"{name}_difference"]))["step"]),
@@ -256,12 +261,14 @@ def main():
         wanted = arguments.platforms.split(",") if arguments.platforms else list(benched)
         kernels = compare_kernels(benched, wanted)
         write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
-        text += ["## Kernels\n", machine_table(benched), "\nShare of the floor of each machine (docs/performance.md), and "
+        text += ["## Kernels\n", machine_table(benched),
+                 "\nShare of the floor of each machine (docs/performance.md), and "
                  "performance portability over " + ", ".join(wanted) + ".\n",
                  markdown(["kernel", "shape", *wanted, "portability"],
                        [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
                          percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
-        figure, axes, path = bars(arguments.output / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
+        figure, axes, path = bars(arguments.output / "kernels.png", kernels,
+                                  lambda row: f"{row['kernel']} {row['shape']}",
                                   {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
         axes.axhline(1, color="0.5", linewidth=0.8)
         save(figure, path)

@@ -14,7 +14,8 @@ from lib.tables import number, read_csv, with_unit, write_csv
 COLUMNS = ["algorithm", "final_validation_loss", "tokens_per_s", "bytes_sent", "reduction", "reduction_vs_16bit",
            "variance_frozen_at_step", *provenance.COLUMNS]
 LINE = "{:<12}  {:>21}  {:>9}  {:>10}  {:>9}  {:>9}  {:>20}"
-HEADER = ("algorithm", "final validation loss", "tokens/s", "bytes sent", "reduction", "vs 16-bit", "variance frozen at")
+HEADER = ("algorithm", "final validation loss", "tokens/s", "bytes sent", "reduction", "vs 16-bit",
+          "variance frozen at")
 
 
 def line_of(row):

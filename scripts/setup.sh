@@ -162,7 +162,8 @@ endif()
 file(WRITE "\${CMAKE_BINARY_DIR}/verdict" "\${verdict}")
 TEXT
   cmake -S "$probe" -B "$probe/build" >"$probe/log" 2>&1 || true
-  verdict=$(cat "$probe/build/verdict" 2>/dev/null || echo "no CMake cannot configure with it: $(grep -m 1 -A 2 '^CMake Error' "$probe/log" | paste -sd' ')")
+  verdict=$(cat "$probe/build/verdict" 2>/dev/null ||
+    echo "no CMake cannot configure with it: $(grep -m 1 -A 2 '^CMake Error' "$probe/log" | paste -sd' ')")
   rm -rf "$probe"
   echo "${verdict#* }"
   [[ $verdict == yes* ]]
@@ -177,7 +178,8 @@ provide_kokkos() {
   # Kokkos_ROOT comes before everything else in CMake's search, so whoever set
   # it gets that Kokkos or an error.
   if [[ -n ${Kokkos_ROOT:-} ]]; then
-    found=$(find_kokkos "$devices") || fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
+    found=$(find_kokkos "$devices") ||
+      fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
     say "using $found for $flavour"
   elif "$root/scripts/build_kokkos.sh" --is-built "$flavour"; then
     return 0

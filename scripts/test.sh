@@ -53,7 +53,9 @@ cmake --build build/openmp
 # So it has a directory of its own: build/cuda is for those who run it.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda-check --parallel "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)") >"$cuda_log" 2>&1 &
+  processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
+  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
+    exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
   trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi

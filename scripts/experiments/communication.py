@@ -177,9 +177,9 @@ Made by `scripts/experiments/communication.py` from the CSV files in [communicat
 Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
 before its run. An average is finished when its slowest rank is, so a time here is the median over the repetitions of
 the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
-nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that leave a
-host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid at the
-pace of the other bytes. docs/network.md says how to repeat this, and what the laboratory can and cannot show.
+nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that
+leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid
+at the pace of the other bytes. docs/network.md says how to repeat this, and what the laboratory can and cannot show.
 
 **Against 16-bit training.** All speed-ups here are against dense averages of 32-bit numbers, because the program has no
 16-bit average yet. A 16-bit average moves half of their bytes: 1-bit compression saves 16 times the volume against it,
@@ -212,9 +212,9 @@ host (`comm.collective: hierarchical`).
 
 `scripts/experiments/whole_step.py`: {int(whole['parameters']):,} parameters, {whole['hosts']} hosts, one run for
 each rate; times are means over the steps that the table counts. Computing a gradient is a sleep of {compute:.1f} ms:
-the time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are averaged
-in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients. What
-1-bit Adam's step does not wait for messages is computation by {whole['hosts']} ranks on the cores of one machine:
+the time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are
+averaged in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients.
+What 1-bit Adam's step does not wait for messages is computation by {whole['hosts']} ranks on the cores of one machine:
 compression and the optimiser really run, and they take longer than the {compute:.1f} ms, which already include
 BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
 

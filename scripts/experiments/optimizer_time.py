@@ -4,11 +4,11 @@
 It takes OMP_NUM_THREADS threads, and needs torch, which is no part of the set-up: 1.13 and later, 2 and later for
 `compile`.
 
-One rank, nothing travels (docs/algorithms.md): momentum, compression with the worker's residual, bits packed and unpacked,
-average with the server's residual, bits again, update with the frozen variance. All buffers are made before the first
-step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile` hands the passes over floats to
-torch.compile, which fuses them. The script first compares a step with the plain formulation, and ends with status 1 where
-they differ. Then it prints each step's milliseconds and their median, the first three left out.
+One rank, nothing travels (docs/algorithms.md): momentum, compression with the worker's residual, bits packed and
+unpacked, average with the server's residual, bits again, update with the frozen variance. All buffers are made before
+the first step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile` hands the passes
+over floats to torch.compile, which fuses them. The script first compares a step with the plain formulation, and ends
+with status 1 where they differ. Then it prints each step's milliseconds and their median, the first three left out.
 """
 
 import argparse
@@ -102,7 +102,7 @@ class Stage:
         update(self.x, self.momentum, self.preconditioner)
 
     def check(self):
-        """Ends the program where a step differs from `plain_step`. A rounding may turn the sign of an element near 0."""
+        """Ends the program where a step differs from `plain_step`. Rounding may flip the sign of an element near 0."""
         state = self.x, self.g, self.momentum, self.worker_residual, self.server_residual, self.preconditioner
         expected = plain_step(*(vector.clone() for vector in state))
         self.step()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Times training steps beside PyTorch's, and checkpoints, and makes docs/results/performance.md from the CSV files.
 
-All commands write into docs/results/performance, or into --output. A command replaces the rows of this machine and keeps
-those of others. Run them on an idle machine, with a program built from committed sources: every row names the commit and
-the machine (ONEBIT_MACHINE, in words). OMP_NUM_THREADS threads on all sides.
+All commands write into docs/results/performance, or into --output. A command replaces the rows of this machine and
+keeps those of others. Run them on an idle machine, with a program built from committed sources: every row names the
+commit and the machine (ONEBIT_MACHINE, in words). OMP_NUM_THREADS threads on all sides.
 
 measure      kernels.csv and steps.csv. The models of inputs/performance take turns with step_time.py and
              optimizer_time.py in every PYTHON that --peer names, eager and, from PyTorch 2 on, compiled. --gpt2-peer
@@ -13,8 +13,8 @@ checkpoints  checkpoints.csv, a row for each checkpoint. They go to the disk of 
 render       the page, from these files and notes.md.
 
 MKL, which PyTorch's wheels multiply with, uses AVX-512 on Intel's processors alone. On others `measure` preloads a
-library that tells MKL that this is one of Intel's, as PyTorch's users on AMD do. The column `mode` of steps.csv says so;
---as-installed measures the wheels without it too.
+library that tells MKL that this is one of Intel's, as PyTorch's users on AMD do. The column `mode` of steps.csv says
+so; --as-installed measures the wheels without it too.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def measure_threads(arguments):
 
 
 def checkpointed_run(program, sequence, batch, background):
-    """A run that writes checkpoints: (row of run.csv, rows of steps.csv, when each step ended, bytes of a checkpoint)."""
+    """A run that writes checkpoints: (row of run.csv, rows of steps.csv, end of each step, bytes of a checkpoint)."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {"run.output": directory, "model.sequence": sequence, "train.batch": batch,
                     "train.steps": (CHECKPOINTS + 1) * CHECKPOINT_EVERY - 1, "checkpoint.every": CHECKPOINT_EVERY,

@@ -134,14 +134,15 @@ def kernels_table(rows):
 
 STEPS_TEXT = """\
 A step is forward, backward and update. A process gives the median of its steps after the first ones; all programs take
-turns, with two threads each. The last column is the time of the fastest peer over OneBit's time, so above 1 OneBit is faster.
-steps.csv has the rows of all peers. Every PyTorch runs eagerly and, from version 2 on, with `torch.compile`, with
-`scaled_dot_product_attention` and fused Adam where it has them. MKL, which PyTorch's wheels multiply with, uses AVX-512 on
-Intel's processors alone. On others the script preloads `mkl_serv_intel_cpu_true`, which tells MKL to use AVX-512 here too:
-"with AVX-512 in MKL". The peer of the optimiser checks its results against a plain formulation before it is timed.
+turns, with two threads each. The last column is the time of the fastest peer over OneBit's time, so above 1 OneBit is
+faster. steps.csv has the rows of all peers. Every PyTorch runs eagerly and, from version 2 on, with `torch.compile`,
+with `scaled_dot_product_attention` and fused Adam where it has them. MKL, which PyTorch's wheels multiply with, uses
+AVX-512 on Intel's processors alone. On others the script preloads `mkl_serv_intel_cpu_true`, which tells MKL to use
+AVX-512 here too: "with AVX-512 in MKL". The peer of the optimiser checks its results against a plain formulation before
+it is timed.
 
-GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The
-peak is the rate of multiply-adds in fp32 that the kernel `fma` reached just before, for bf16 too, which may pass it. bf16 is
+GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The peak
+is the rate of multiply-adds in fp32 that the kernel `fma` reached just before, for bf16 too, which may pass it. bf16 is
 PyTorch's autocast; in OneBit's bf16 the factors of the products with weights are rounded, attention stays in fp32."""
 
 
@@ -152,8 +153,8 @@ def render(directory):
         "# Speed of a training step",
         "Made by `scripts/experiments/performance.py render` from [steps.csv](performance/steps.csv), "
         "[kernels.csv](performance/kernels.csv), [threads.csv](performance/threads.csv) and "
-        "[checkpoints.csv](performance/checkpoints.csv); that script says which of its commands measures what. Each machine "
-        "has a table of its own, made of rows whose commit can be built again.",
+        "[checkpoints.csv](performance/checkpoints.csv); that script says which of its commands measures what. Each "
+        "machine has a table of its own, made of rows whose commit can be built again.",
         "## Beside PyTorch and others",
         STEPS_TEXT,
         *sections(directory / "steps.csv", steps_table),
@@ -163,13 +164,14 @@ def render(directory):
         "## Checkpoints",
         "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
         f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "
-        "([checkpoint.md](../checkpoint.md)). A step without is the median before the first checkpoint; `complete` is a mean of "
-        f"both; `costs` is the wall-clock time that the {CHECKPOINT_EVERY - 2} steps behind a checkpoint took more than as many "
-        "without, waiting and slower steps together. The last column is `costs` over the time of 50 steps.",
+        "([checkpoint.md](../checkpoint.md)). A step without is the median before the first checkpoint; `complete` is "
+        f"a mean of both; `costs` is the wall-clock time that the {CHECKPOINT_EVERY - 2} steps behind a checkpoint took "
+        "more than as many without, waiting and slower steps together. The last column is `costs` over the time of 50 "
+        "steps.",
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
-        "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands in "
-        "[performance.md](../performance.md).",
+        "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
+        "in [performance.md](../performance.md).",
         *sections(directory / "kernels.csv", kernels_table),
     ]
     directory.with_suffix(".md").write_text("\n\n".join(page) + "\n")

@@ -26,16 +26,16 @@ A study file (inputs/study) names an ordinary input and what each run changes in
     claims:
       - {text: TEXT, run: NAME, against: NAME, at_most: NUMBER}
 
-`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one, and
-`{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
+`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one,
+and `{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
 functions draw_KIND. A claim is on the final validation loss of `run` minus that of `against`, means over the seeds that
-both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of medians),
-and asks at_most, at_least or within (of zero). It takes three seeds or more. A grid's name stands for its run with the
-least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
+both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of
+medians), and asks at_most, at_least or within (of zero). It takes three seeds or more. A grid's name stands for its run
+with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
 
 A run whose results are complete is not run again. They are when it was asked to do the same, by the same program, and
-the files that it read are as they were; what begins with another run's files is run again with that one. What an earlier
-call kept in the CSV files stands on the page until then, with its commit.
+the files that it read are as they were; what begins with another run's files is run again with that one. What an
+earlier call kept in the CSV files stands on the page until then, with its commit.
 """
 
 import argparse

@@ -221,7 +221,8 @@ def claims_table(study):
         words, holds = judge(study, claim)
         of = {"bytes_sent": "ratio of bytes sent",
               "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
-        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words, "yes" if holds else "**no**"])
+        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words,
+                     "yes" if holds else "**no**"])
     return markdown(["claim", "asked", "measured", "holds"], rows)
 
 
@@ -285,8 +286,9 @@ def results_table(study, name):
     others = study.present(wanted.get("beside", []))
     beside = "; ".join(f"{study.label(run)}: {spread_text(study, run)}" for run in others)
     return "\n\n".join(part for part in (
-        f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} seeds; "
-        "the least mean is bold.", markdown(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
+        f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} "
+        "seeds; the least mean is bold.",
+        markdown(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
         beside and f"For comparison, {beside}.") if part)
 
 
@@ -294,7 +296,8 @@ def page(studies, arguments):
     rows = [row for study in studies for row in study.rows]
 
     def distinct(*columns):
-        return "; ".join(dict.fromkeys(" ".join(row[c] for c in columns) for row in rows if row["status"] == "complete"))
+        return "; ".join(dict.fromkeys(" ".join(row[c] for c in columns)
+                                       for row in rows if row["status"] == "complete"))
 
     counted = collections.Counter(row["git"] for row in rows)
     commits = ", ".join(f"{commit}: {count} runs" if len(counted) > 1 else commit for commit, count in counted.items())
@@ -309,8 +312,8 @@ def page(studies, arguments):
              "is half of that. T_w is the step at "
              "which the variance was frozen. A run that met a NaN is a result: its loss counts as infinite."]
     if any(study.accuracy for study in studies):
-        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; losses of "
-                      "classes are nats a sample.")
+        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
+                      "losses of classes are nats a sample.")
     if any(study.claims for study in studies):
         parts.append("## What was claimed, and what was measured")
     for study in studies:
@@ -335,13 +338,13 @@ def page(studies, arguments):
     if studies[0].heading != DEFAULT_HEADING:
         options += f" --page {os.path.relpath(arguments.page, ROOT)}"
     parts += ["## How it was measured",
-              f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: {distinct('threads_per_rank')}; "
-              f"{commits} (git), "
-              f"{distinct('compiler')}, Kokkos {distinct('kokkos')}, {distinct('mpi')}, {distinct('blas', 'blas_core')} "
-              f"kernels; {distinct('date')}. {len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
+              f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: "
+              f"{distinct('threads_per_rank')}; {commits} (git), {distinct('compiler')}, Kokkos {distinct('kokkos')}, "
+              f"{distinct('mpi')}, {distinct('blas', 'blas_core')} kernels; {distinct('date')}. "
+              f"{len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
               + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else ""),
-              "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it again from "
-              "the CSV files:",
+              "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it "
+              "again from the CSV files:",
               f"```\nscripts/experiments/study.py{options} {files}\n```",
               "Kept of each run: " + ", ".join(f"[{s.name}_{kind}.csv]({s.kept.name}/{s.name}_{kind}.csv)"
                                                for s in studies for kind in ("runs", "steps")) + "."]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares `onebit predict` with the 1-bit Adam paper and with measurements in the network laboratory.
 
-The paper (docs/results/paper/*.csv): for each of its two clusters two numbers are fitted, the bandwidth of a host's link
-on the allreduce of 64 GPUs (batch 16, no accumulation) and the bandwidth inside a host on the allreduce of one host. All
-other rows of Table 1 and all figures are predicted with them. Nothing is fitted on the figures.
+The paper (docs/results/paper/*.csv): for each of its two clusters two numbers are fitted, the bandwidth of a host's
+link on the allreduce of 64 GPUs (batch 16, no accumulation) and the bandwidth inside a host on the allreduce of one
+host. All other rows of Table 1 and all figures are predicted with them. Nothing is fitted on the figures.
 
 LABORATORY.csv: rows of validation.py or figure9.py. A row is fitted on where its hosts are the fewest or most, its rate
 the lowest or highest, and its vector the shortest or longest. All others are held out and predicted.
@@ -184,7 +184,8 @@ def paper(predict):
                         figures_4_5_9(predict, table, fitted["ethernet"], shaped)),
         "### Figure 7: ResNet-152 on hosts of 8 GPUs, in words",
         "The paper: compression \"could potentially speed up the training especially when the bandwidth is limited\". "
-        "Its computing times are not given; with Table 1's as a stand-in, and the 60.2 million parameters of ResNet-152:",
+        "Its computing times are not given; with Table 1's as a stand-in, and the 60.2 million parameters of "
+        "ResNet-152:",
         tables.markdown(["GPUs", "speed-up at 1 Gbit/s", "at 10 Gbit/s"],
                         [[n, *(f"{speedup(resnet, n, gbit):.2f}" for gbit in (1, 10))] for n in (8, 16, 32, 64)]),
         "### The same networks with other collectives: seconds of an average over 256 ranks",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what compression gains in a whole training step on shaped networks, as Figure 9 of the 1-bit Adam paper does.
+"""Measures the gain of compression in a whole training step on shaped networks, as Figure 9 of the 1-bit Adam paper.
 
 One rank a host, 25 million parameters, compute : parameters as for BERT-Large (lib/laboratory.py). The paper's
 speed-ups beside the measured ones are those of 256 GPUs, 4 on a host, with half precision: the paper sends 16 times

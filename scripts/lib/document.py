@@ -22,7 +22,7 @@ def is_text(cell):
 
 
 class Table:
-    """Cells are texts, links, or lists of links; `anchors` are names of rows. Columns without any content are left out."""
+    """Cells are texts, links, or lists of links; `anchors` are names of rows. It leaves out empty columns."""
 
     def __init__(self, header, rows, anchors=None):
         kept = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
@@ -37,7 +37,7 @@ class Heading(collections.namedtuple("Heading", "level text")):
 
 
 def visible(text):
-    """The text without what is not to be seen: control characters, and bytes that are no text."""
+    """The text without control characters and bytes that are no text."""
     text = str(text).encode("utf-8", "replace").decode()
     return "".join(c if c.isprintable() else "�" for c in text)
 
@@ -85,7 +85,7 @@ def html_cell(cell):
 
 def to_html(title, blocks):
     parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
-             # Whatever a file that was read held: the page runs nothing and loads nothing.
+             # Whatever the files held that were read, the page runs nothing and loads nothing.
              '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
              'style-src \'unsafe-inline\'">',
              '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -102,7 +102,8 @@ def to_html(title, blocks):
         elif isinstance(block, Table):
             kinds = [" class=text" if text else "" for text in block.is_text]
             parts.append('<div class="wide"><table><thead><tr>' + "".join(
-                f"<th{kind}>{html_cell(cell)}</th>" for kind, cell in zip(kinds, block.header)) + "</tr></thead><tbody>")
+                f"<th{kind}>{html_cell(cell)}</th>" for kind, cell in zip(kinds, block.header))
+                + "</tr></thead><tbody>")
             for anchor, row in zip(block.anchors, block.rows):
                 parts.append((f'<tr id="{anchor}">' if anchor else "<tr>") + "".join(
                     f"<td{kind}>{html_cell(cell)}</td>" for kind, cell in zip(kinds, row)) + "</tr>")

@@ -94,8 +94,9 @@ class Measurement:
             links, output = pathlib.Path(scratch, "links.csv"), pathlib.Path(scratch, "out")
             full = [onebit, *command, "--set", f"run.output={output}", *launch.overrides(settings)]
             if hosts > 1:
-                full = [sys.executable, ROOT / "scripts/netlab.py", "--hosts", hosts, "--ranks-per-host", ranks_per_host,
-                        "--rate", rate, "--least-burst", least_burst_bytes, "--links", links, "--", *full]
+                full = [sys.executable, ROOT / "scripts/netlab.py", "--hosts", hosts, "--ranks-per-host",
+                        ranks_per_host, "--rate", rate, "--least-burst", least_burst_bytes, "--links", links, "--",
+                        *full]
             else:
                 full = launch.mpirun(1, *full)
             status = launch.run_while_here(list(map(str, full)), cwd=ROOT, env={"OMP_NUM_THREADS": "1", **os.environ})

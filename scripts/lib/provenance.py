@@ -52,9 +52,9 @@ def check_version(version, output):
     """
     kept = (ROOT / "docs/results") in pathlib.Path(output).resolve().parents
     if kept and (not version or version.endswith("-dirty")):
-        sys.exit(f"{program_name()}: {output}: the program is of "
-                 f"{f'changed sources ({version})' if version else 'an unknown commit'}; remedy: commit, build again in "
-                 "a git checkout, and measure again, or write to a directory outside docs/results")
+        origin = f"changed sources ({version})" if version else "an unknown commit"
+        sys.exit(f"{program_name()}: {output}: the program is of {origin}; remedy: commit, build again in a git "
+                 "checkout, and measure again, or write to a directory outside docs/results")
     return version
 
 

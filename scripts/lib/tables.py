@@ -70,7 +70,7 @@ def read_csv(path):
 
 
 def read_rows(path):
-    """(rows, what is wrong with the file in words or ""): of a broken file, the rows before the break."""
+    """(rows, the file's error in words or ""). A broken file gives the rows before the break."""
     rows, header = [], None
     try:
         with open(path, newline="", encoding="utf-8", errors="replace") as file:
@@ -96,7 +96,7 @@ def read_rows(path):
 
 
 def write_csv(path, rows, columns=None):
-    """Writes all rows or, after a failure, leaves an earlier file as it was. `columns` are the first row's by default."""
+    """Writes all rows or, on failure, leaves an earlier file as it was. `columns` default to the first row's."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")

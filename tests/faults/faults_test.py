@@ -152,7 +152,8 @@ class Faults(unittest.TestCase):
     def test_killed_rank(self):
         run = self.started({})
         os.kill(self.process_of(2), signal.SIGKILL)
-        self.assert_failed(run, 137, r"error: rank 2 \(process \d+ on \S+\), step \d+, OneBit::\S+: the process is gone",
+        self.assert_failed(run, 137,
+                           r"error: rank 2 \(process \d+ on \S+\), step \d+, OneBit::\S+: the process is gone",
                            "dmesg, sacct", "checkpoint.restart=auto")
         self.assert_results_are_whole()
 
@@ -163,7 +164,8 @@ class Faults(unittest.TestCase):
         err = self.assert_failed(run, 1, f"watchdog: no rank has gone on for {WATCHDOG_S} s", "ps, dmesg",
                                  "checkpoint.restart=auto")
         silent, waiting = re.search("(?s)  silent:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
-        self.assertRegex(silent, r"^    rank 0 \(process \d+ on \S+\), step \d+, OneBit\S*: not heard of since 20\S+Z\n$")
+        self.assertRegex(silent,
+                         r"^    rank 0 \(process \d+ on \S+\), step \d+, OneBit\S*: not heard of since 20\S+Z\n$")
         self.assertEqual(re.findall(r"rank (\d+) \(", waiting), ["1", "2"])
         self.assert_results_are_whole()
 
@@ -207,7 +209,8 @@ class Faults(unittest.TestCase):
     def test_replica_out_of_sync(self):
         keys = {**KEYS, "faults.kind": "desync", "faults.rank": 1, "faults.step": 18, "run.check_replicas_every": 4}
         self.assert_failed(self.start((3, self.one(keys))), 1,
-                           r"error: step 20: the parameters of rank\(s\) 1 differ from rank 0's", "remedy: check memory")
+                           r"error: step 20: the parameters of rank\(s\) 1 differ from rank 0's",
+                           "remedy: check memory")
         self.assertEqual(self.assert_results_are_whole(), [8, 16])
 
     # --- disks --------------------------------------------------------------------------------------------------------
@@ -281,7 +284,8 @@ class Faults(unittest.TestCase):
 
     def test_other_input_on_a_rank(self):
         self.assert_refused(self.one(KEYS), self.one({**KEYS, "optimizer.lr": 0.5}),
-                            "error: rank 1: --set optimizer.lr=0.5: optimizer.lr is 0.5, and 0.001 on rank 0", "same --set")
+                            "error: rank 1: --set optimizer.lr=0.5: optimizer.lr is 0.5, and 0.001 on rank 0",
+                            "same --set")
 
     def test_other_command_on_a_rank(self):
         self.assert_refused(self.one(KEYS), self.one(KEYS, command=("bench", "collective")),
@@ -298,8 +302,8 @@ class Faults(unittest.TestCase):
         other.write_bytes(content[:place] + bytes(20) + content[place + 20:])
         other.chmod(0o755)
         self.assert_refused(self.one(KEYS), self.one(KEYS, program=str(other)),
-                            "program: not the same one as rank 0's on ranks 1, 2 of 3", "rank 1: .* of build " + "0" * 40,
-                            "copy the same executable")
+                            "program: not the same one as rank 0's on ranks 1, 2 of 3",
+                            "rank 1: .* of build " + "0" * 40, "copy the same executable")
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,8 @@ class Bench(unittest.TestCase):
             self.assertLessEqual(times[0], float(row["mean_s"]))
             self.assertLessEqual(float(row["mean_s"]), times[-1])
             for rate, size in (("algbw_B_per_s", "logical_bytes"), ("busbw_wire_B_per_s", "wire_bytes")):
-                self.assertAlmostEqual(float(row[rate]) * times[1], float(row[size]), delta=1e-6 * float(row[size]) + 1e-6)
+                self.assertAlmostEqual(float(row[rate]) * times[1], float(row[size]),
+                                       delta=1e-6 * float(row[size]) + 1e-6)
             # A hierarchical average is that of the hosts, over a shard.
             hierarchical = row["collective"].startswith("hierarchical")
             words, senders = -(-d // 32), ranks
@@ -122,8 +123,8 @@ class Bench(unittest.TestCase):
 
     def test_share_of_the_line_rate_is_without_the_burst(self):
         # Two ranks on each of two hosts: two thirds of what a rank sends leave its host.
-        row = {"collective": "pairwise_compressed", "ranks": "4", "hosts": "2", "wire_bytes": "3e5", "burst_bytes": "5e4",
-               "link_bit_per_s": "8e6", "p50_s": "0.6", "mean_s": "0.1"}
+        row = {"collective": "pairwise_compressed", "ranks": "4", "hosts": "2", "wire_bytes": "3e5",
+               "burst_bytes": "5e4", "link_bit_per_s": "8e6", "p50_s": "0.6", "mean_s": "0.1"}
         self.assertAlmostEqual(laboratory.bytes_that_leave_a_host(row), 4e5)
         self.assertAlmostEqual(laboratory.burst_share(row), 0.25)
         self.assertAlmostEqual(laboratory.steady_s(row), 0.8)
@@ -151,7 +152,8 @@ class Bench(unittest.TestCase):
             "workload: {kind: synthetic, parameters: 1250000}\noptimizer: {algorithm: adam, lr: 0.001}\n"
             "train: {steps: 1, batch: 2}\ncomm: {exchange: pairwise, bucket_bytes: 262144}\n"
             "run: {watchdog_seconds: 3, output: slow}\n")
-        done = subprocess.run([sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train", "train.yaml"],
+        done = subprocess.run([sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train",
+                               "train.yaml"],
                               cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(self.directory / "slow" / "steps.csv") as file:
@@ -209,7 +211,8 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["stage"] for row in rows], ["adam", "onebit_adam"])
         for row in rows:
             self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
-            parts = [float(row[f"{name}_s"]) for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
+            parts = [float(row[f"{name}_s"])
+                     for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
             self.assertLessEqual(sum(parts), float(row["total_s"]))
             # What 20000 parameters take of BERT-Large's 172.11 ms.
             self.assertAlmostEqual(float(row["compute_time_ms"]), 172.11 * 20000 / 336e6, delta=1e-6)
@@ -273,7 +276,8 @@ class Bench(unittest.TestCase):
     def test_killed_experiment_leaves_nothing(self):
         before, word = namespaces(), "workload.parameters=20011"
         process = subprocess.Popen([sys.executable, EXPERIMENTS / "figure5.py", "--onebit", PROGRAM, "--hosts", "2",
-                                    "--parameters", "20011", "--dense-steps", "1000000", "--set", "freeze.step=1000000"],
+                                    "--parameters", "20011", "--dense-steps", "1000000", "--set",
+                                    "freeze.step=1000000"],
                                    cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         self.wait_until(lambda: len(ranks_of(word)) == 2)

@@ -179,8 +179,9 @@ class Checkpoints(unittest.TestCase):
         print(f"{kills} kills in {runs} runs, {completed} of which came to their end")
 
     def test_killed_while_a_checkpoint_is_written(self):
-        keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2, "train.validate_every": 0,
-                "checkpoint.every": 4, "checkpoint.restart": "auto", "checkpoint.background": "true"}
+        keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2,
+                "train.validate_every": 0, "checkpoint.every": 4, "checkpoint.restart": "auto",
+                "checkpoint.background": "true"}
         self.train(keys, "undisturbed")
         directory = self.directory / "killed/checkpoints"
         killed = 0

@@ -65,7 +65,8 @@ class FineTuning(unittest.TestCase):
     def train(self, name, keys, ranks=2, path=None, expected=0):
         """Runs the program; returns (row of run.csv, rows of steps.csv, what it printed)."""
         output = self.directory / name
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(path or self.directory / "input.yaml")]
+        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train",
+                   str(path or self.directory / "input.yaml")]
         for key, value in {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}.items():
             command += ["--set", f"{key}={value}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -95,7 +96,7 @@ class FineTuning(unittest.TestCase):
                                                                       "freeze.step": 40})
             self.assertLess(float(first["final_loss"]), 0.95 * float(first_steps[0]["loss"]), "nothing was learned")
 
-            # A longer sequence with its own T_w begins where the first one ended, not at the loss of an untrained model.
+            # A longer sequence with its own T_w begins where the first one ended, not at an untrained model's loss.
             checkpoint = self.directory / f"{architecture}_12/parameters.h5"
             longer, steps, _ = self.train(f"{architecture}_24", {
                 **MODEL, **model, "model.sequence": 24, "train.steps": 30, "optimizer.algorithm": "onebit_adam",
@@ -115,7 +116,8 @@ class FineTuning(unittest.TestCase):
             keys = {**model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5",
                     "train.steps": 100, "freeze.step": 50}
             for algorithm in ("adam", "onebit_adam"):
-                run, steps, said = self.classify(f"{architecture}_{algorithm}", {**keys, "optimizer.algorithm": algorithm})
+                run, steps, said = self.classify(f"{architecture}_{algorithm}",
+                                                 {**keys, "optimizer.algorithm": algorithm})
                 self.assertIn("begin anew: classifier", said)
                 self.assertEqual("left out: head" in said, architecture == "bert")
                 # Half are right by guessing; of three seeds tried the worst had 0.83.
@@ -132,7 +134,8 @@ class FineTuning(unittest.TestCase):
                     self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
 
     def test_restart_of_fine_tuning_has_the_same_bits(self):
-        keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20, "checkpoint.keep": 9}
+        keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20,
+                "checkpoint.keep": 9}
         whole, _, _ = self.classify("whole", keys)
         again, steps, _ = self.classify("again", {
             **keys, "checkpoint.restart": self.directory / "whole/checkpoints/step_00000020.h5"})
@@ -142,9 +145,12 @@ class FineTuning(unittest.TestCase):
 
     def test_checkpoints_of_other_models_are_refused(self):
         self.classify("model", {"train.steps": 1, "freeze.step": 1})
-        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1, "freeze.step": 1}
-        for change, part in (({"model.hidden": 16}, "but this one's is"), ({"model.layers": 2}, "no tensor 'encoder.1."),
-                             ({"model.architecture": "gpt"}, "embeddings."), ({"data.tokenizer": "bytes"}, "word.weight")):
+        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1,
+                "freeze.step": 1}
+        for change, part in (({"model.hidden": 16}, "but this one's is"),
+                             ({"model.layers": 2}, "no tensor 'encoder.1."),
+                             ({"model.architecture": "gpt"}, "embeddings."),
+                             ({"data.tokenizer": "bytes"}, "word.weight")):
             _, _, error = self.classify("other", {**keys, **change}, expected=2)
             self.assertIn(part, error)
             self.assertIn("checkpoint.initialize_from", error)
@@ -167,7 +173,8 @@ class FineTuning(unittest.TestCase):
         # Three packages for each source, one of them in another section; sources share a description now and then.
         sections = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text",
                     "video", "web", "contrib/x11", "libs")
-        stanzas = [f"Package: p{i}-{part}\nSource: p{i} (1.0)\nDescription: {('a', 'A')[part % 2]} {section.title()}-tool, {i // (1 + i % 2)} ({part})\n"
+        stanzas = [f"Package: p{i}-{part}\nSource: p{i} (1.0)\n"
+                   f"Description: {('a', 'A')[part % 2]} {section.title()}-tool, {i // (1 + i % 2)} ({part})\n"
                    f"Tag: a::b,\n c::d\nSection: {section if part else 'doc'}\n"
                    for i in range(600) for section in (sections[i % len(sections)],) for part in range(3)]
         self.write("lists", stanzas)
@@ -175,18 +182,21 @@ class FineTuning(unittest.TestCase):
 
         def files(name, directory, expected=0):
             done = subprocess.run([INPUTS.parent / "scripts/debian_sections.py", "--available", self.directory / name,
-                                   "--directory", self.directory / directory], capture_output=True, text=True, check=False)
+                                   "--directory", self.directory / directory], capture_output=True, text=True,
+                                   check=False)
             self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
             return {path.name: path.read_text().splitlines() for path in (self.directory / directory).glob("*")}, done
 
         made, done = files("lists", "sections_once")
         self.assertEqual(files("lists_turned", "sections_again")[0], made)
-        train, held_out = ([line.split("\t") for line in made[f"sections_{name}.tsv"]] for name in ("train", "held_out"))
+        train, held_out = ([line.split("\t") for line in made[f"sections_{name}.tsv"]]
+                           for name in ("train", "held_out"))
         self.assertEqual({label for label, _ in train}, {section.rpartition("/")[2] for section in sections} - {"libs"})
         for lines in (train, held_out):
             self.assertEqual(len({text for _, text in lines}), len(lines))
         for _, text in train + held_out:
-            self.assertRegex(text, r"^ a ([a-z]+|x11|contrib x11) tool \d+ \d$")  # words in lower case, a space before each
+            # words in lower case, a space before each
+            self.assertRegex(text, r"^ a ([a-z]+|x11|contrib x11) tool \d+ \d$")
         held_out_texts = {text for _, text in held_out}
         self.assertGreater(len(held_out), 100)
         self.assertFalse(held_out_texts & ({text for _, text in train} | set(made["sections_text.txt"])))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say. Then
-compares the backends with scripts/compare_backends.py.
+"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say.
+Then compares the backends with scripts/compare_backends.py.
 
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -113,7 +113,8 @@ class Kernels(unittest.TestCase):
             self.skipTest("bf16: " + re.search("bf16 cannot be used: (.*)", said)[1])
 
     def test_input_without_a_vocabulary(self):
-        self.assertIn("model.vocabulary", self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
+        self.assertIn("model.vocabulary",
+                      self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
 
     def test_two_backends_and_their_comparison(self):
         measured = {}

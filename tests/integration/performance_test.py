@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rows that scripts/experiments/performance.py keeps, the operations that it counts, and its page. Measures nothing.
+"""The rows of scripts/experiments/performance.py, the operations that it counts, and its page. Measures nothing.
 
 Usage: performance_test.py SOURCE_DIRECTORY [unittest arguments]
 """
@@ -44,8 +44,9 @@ class Rows(unittest.TestCase):
         self.assertEqual(found, [("other", "1.00"), ("this", "5.00")])
 
     def test_the_ratio_is_to_the_fastest_peer_of_the_machine(self):
-        rows = [row("onebit", 1000), row("torch", 1500, "eager"), row("torch", 1200, "compile"), row("old_torch", 1300, "eager"),
-                row("onebit", 1000, machine="other"), row("torch", 900, "eager", machine="other")]
+        rows = [row("onebit", 1000), row("torch", 1500, "eager"), row("torch", 1200, "compile"),
+                row("old_torch", 1300, "eager"), row("onebit", 1000, machine="other"),
+                row("torch", 900, "eager", machine="other")]
         write_csv(self.steps, rows)
         lines = [line for line in self.page().splitlines() if line.startswith("| BERT-Base")]
         self.assertEqual(len(lines), 2)
@@ -73,7 +74,8 @@ class Rows(unittest.TestCase):
 class Operations(unittest.TestCase):
     def test_a_step_has_the_operations_of_its_kernels(self):
         # Products (m, n, k) of a BERT-Base layer, 1024 rows, and of the head, 152 rows; 3: forward, d_input, d_weight.
-        layer = sum(m * n * k for m, n, k in ((1024, 2304, 768), (1024, 768, 768), (1024, 3072, 768), (1024, 768, 3072)))
+        layer = sum(m * n * k
+                    for m, n, k in ((1024, 2304, 768), (1024, 768, 768), (1024, 3072, 768), (1024, 768, 3072)))
         attention = 2 * 8 * 12 * 128 * 128 * 64
         head = 152 * 30522 * 768 + 152 * 768 * 768
         expected = 3 * 2 * (12 * (layer + attention) + head)

@@ -17,7 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips  # noqa: E402
 
 PROGRAM, SOURCE = (os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()) if len(sys.argv) > 2 else ("", "")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 PARTS = ["allreduce_s", "reduce_scatter_s", "compress_s", "all_to_all_s", "average_s", "all_gather_s", "decompress_s"]
 
 
@@ -63,7 +64,8 @@ class Predict(unittest.TestCase):
         for row in rows:
             same = [r for r in rows if (r["network"], r["ranks"]) == (row["network"], row["ranks"])]
             dense = min(float(r["step_s"]) for r in same if "compressed" not in r["form"])
-            self.assertAlmostEqual(dense / float(row["step_s"]), float(row["speedup"]), delta=1e-6 * float(row["speedup"]))
+            self.assertAlmostEqual(dense / float(row["step_s"]), float(row["speedup"]),
+                                   delta=1e-6 * float(row["speedup"]))
         crossovers = self.rows("crossover.csv")
         self.assertEqual(len(crossovers), 3 * 5)
         self.assertEqual(words.count("On this network compression pays"), 3)

@@ -119,7 +119,8 @@ class Report(unittest.TestCase):
         page = Page(path.read_text())
         self.assertEqual(page.open, [])
         for tag, attributes in page.elements:
-            self.assertIn(tag, ("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "a", "div", "table",
+            self.assertIn(tag,
+                          ("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "a", "div", "table",
                                 "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"))
             self.assertFalse([name for name in attributes if name.startswith("on")])
             if tag == "img":  # nothing is loaded from elsewhere
@@ -138,8 +139,8 @@ class Report(unittest.TestCase):
 
     def test_real_runs(self):
         page, markdown = self.report(self.real)
-        for heading in ("Overview", "Configuration", "Results", "Loss", "Phases of a step", "Volume", "Backends", "Scaling",
-                        "All runs"):
+        for heading in ("Overview", "Configuration", "Results", "Loss", "Phases of a step", "Volume", "Backends",
+                        "Scaling", "All runs"):
             self.assertIn(heading, page.texts)
             self.assertIn(f"# {heading}", markdown)
         self.assertNotIn("Incomplete", page.texts)
@@ -160,7 +161,8 @@ class Report(unittest.TestCase):
         self.assertTrue(any("equal" in row for row in page.rows))
 
     def test_one_run(self):
-        page, _ = self.report(self.real / "onebit_adam_openmp_2", "--output", self.directory / "deep/one.html", "--title", "One")
+        page, _ = self.report(self.real / "onebit_adam_openmp_2", "--output", self.directory / "deep/one.html",
+                              "--title", "One")
         self.assertIn("1 run, 1 of them complete, of 1 configuration in 1 problem", page.text())
         self.assertIn("One", page.texts)
         self.assertNotIn("Scaling", page.texts)
@@ -222,9 +224,11 @@ class Report(unittest.TestCase):
             for seed in range(8):
                 directory = self.directory / f"lr{rate}" / f"seed{seed}"
                 directory.mkdir(parents=True)
-                (directory / "input.resolved.yaml").write_text(re.sub(r"(?m)^( *lr:).*$", rf"\1 {(rate + 1) / 1000}", resolved))
+                (directory / "input.resolved.yaml").write_text(re.sub(r"(?m)^( *lr:).*$", rf"\1 {(rate + 1) / 1000}",
+                                                                      resolved))
                 write_csv(directory / "run.csv", [{**run, "seed": seed, "final_validation_loss": rate + seed / 100}])
-                write_csv(directory / "steps.csv", [{"step": t, "loss": 10 / t, "bytes_sent": 100} for t in range(1, 41)])
+                write_csv(directory / "steps.csv",
+                          [{"step": t, "loss": 10 / t, "bytes_sent": 100} for t in range(1, 41)])
                 shutil.copy(self.real / "onebit_adam_openmp_2/profile.csv", directory)
         page, markdown = self.report(self.directory)
         self.assertIn("320 runs, 320 of them complete, of 40 configurations in 1 problem", page.text())
@@ -262,7 +266,8 @@ class Report(unittest.TestCase):
         big = self.directory / "big"
         big.mkdir()
         (big / "input.resolved.yaml").write_text("x: " + "[" * 100000)
-        write_csv(self.directory / "collective.csv", [{"collective": evil, "logical_bytes": "1e3", "p50_s": "1", "ranks": evil,
+        write_csv(self.directory / "collective.csv",
+                  [{"collective": evil, "logical_bytes": "1e3", "p50_s": "1", "ranks": evil,
                                                        "hosts": "<b>", "wire_bytes": "x"}])
         page, markdown = self.report(self.directory, "--title", evil)
         self.assertIn(evil, page.texts)

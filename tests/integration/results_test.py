@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Results that docs/results and README print can be traced: commit, machine, number of runs, and the CSV file they come from.
+"""Results in docs/results and README can be traced to a commit, a machine, a number of runs and a CSV file.
 
 Usage: results_test.py SOURCE_DIRECTORY [unittest arguments]
 
@@ -75,14 +75,15 @@ def prediction_errors():
     return [abs(float(row["predicted_s"]) / float(row["measured_s"]) - 1) for row in rows_of("prediction.csv")]
 
 
-# Pattern of a sentence of README's table of results, with a group for each number that is computed; the numbers, in order.
+# (pattern of a sentence of README's table of results, with a group for each number; the computed numbers in order)
 CLAIMS = [
     (r"\*{0,2}([+-][\d.]+)\*{0,2} for a character GPT, \*{0,2}([+-][\d.]+)\*{0,2} for a masked BERT",
      lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv")]),
     (r"the compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
      lambda: [bytes_gain(), bytes_gain() / 2]),
-    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, ([\d.]+) at 1 Gbit/s and "
-     r"([\d.]+) at 3 Gbit/s", lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
+    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
+     r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s",
+     lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
     (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
      lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
     (r"a step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
@@ -109,7 +110,8 @@ class Readme(unittest.TestCase):
         for pattern, compute in CLAIMS:
             with self.subTest(pattern):
                 found = re.search(pattern, self.answers)
-                self.assertTrue(found, "README's table has no such sentence; remedy: change CLAIMS in this test with it")
+                self.assertTrue(found,
+                                "README's table has no such sentence; remedy: change CLAIMS in this test with it")
                 computed = [as_printed(value, text) for value, text in zip(compute(), found.groups())]
                 self.assertEqual(list(found.groups()), computed)
 
@@ -124,7 +126,8 @@ class Readme(unittest.TestCase):
         for pattern, _ in CLAIMS:
             rest = re.sub(pattern, "", rest)
         rest = re.sub(r"\]\([^)]*\)", "]", rest)  # links
-        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [], "no computation in CLAIMS for these numbers")
+        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [],
+                         "no computation in CLAIMS for these numbers")
 
     def test_quick_start(self):
         table = subprocess.run([ROOT / "scripts/quickstart_table.py", RESULTS / "quickstart.csv"], check=True,
@@ -202,7 +205,8 @@ class Provenance(unittest.TestCase):
         for bad, said in (("1,0123abc-dirty,a machine,3,\n", "is no commit"), ("1,,a machine,3,\n", "is no commit"),
                           ("1,unknown,a machine,3,\n", "no note"), ("1,0123abc,unknown,3,\n", "no note"),
                           ("1,0123abc,,3,\n", "no machine"),
-                          ("1,0123abc,a machine,,\n", "no number of runs"), ("1,fffffff,a machine,3,\n", "has no commit")):
+                          ("1,0123abc,a machine,,\n", "no number of runs"),
+                          ("1,fffffff,a machine,3,\n", "has no commit")):
             self.assertRegex("\n".join(errors(head + bad)), said)
         self.assertEqual(len(errors("value\n1\n")), 3)
 

@@ -28,7 +28,8 @@ class Scripts(unittest.TestCase):
         cores = len(os.sched_getaffinity(0))
         for path, command in found:
             for setting in ({"OMP_NUM_THREADS": str(cores + 1)}, {"OMP_THREAD_LIMIT": "1", "OMP_NUM_THREADS": "1"}):
-                said = subprocess.run(["bash", "-c", command], env={**os.environ, **setting}, capture_output=True, text=True)
+                said = subprocess.run(["bash", "-c", command], env={**os.environ, **setting}, capture_output=True,
+                                      text=True)
                 self.assertEqual(said.stdout.strip(), str(cores), f"{path}: {command} with {setting}")
 
     def test_machine_in_words(self):

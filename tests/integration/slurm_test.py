@@ -83,8 +83,9 @@ class InScratch(unittest.TestCase):
     def sweep(self, command, text, *options, expected=0):
         """Calls onebit-sweep on the sweep file of this text; returns what it prints."""
         (self.directory / "sweep.yaml").write_text(text)
-        done = subprocess.run([SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM,
-                               *options], env=self.environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run([SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit",
+                               PROGRAM, *options], env=self.environment, capture_output=True, text=True,
+                               timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
         return done.stdout if expected == 0 else done.stderr
 
@@ -135,13 +136,14 @@ class Slurm(InScratch):
         long = f"input_algorithm=onebit_adam_steps={LONG_STEPS}_openmp_2x1_seed1"
         self.assertIn("8 in the queue, 0 to run", self.sweep("submit", EIGHT))
 
-        # A job of the partition with precedence takes the cores from the long cell of two ranks in the midst of its steps.
+        # A job of the partition with precedence takes the cores from the long cell of two ranks amid its steps.
         rows = {row["cell"]: row for row in read_csv(self.results / "sweep/jobs.csv")}
         job = f"{rows[long]['job']}_{rows[long]['task']}"
         steps = self.cell(long) / "steps.csv.partial"
         wait_for_steps(self.cell(long))
         self.slurm("scancel", "--signal=STOP", job)  # so that it cannot end before the scheduler has decided
-        urgent = self.slurm("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=true")
+        urgent = self.slurm("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null",
+                            "--wrap=true")
         wait_for("the preemption", lambda: "PreemptTime=None" not in self.slurm("scontrol", "show", "job", job))
         self.slurm("scancel", "--signal=CONT", job)
         wait_for("the requeued job", lambda: self.state(job) == "PENDING")
@@ -177,8 +179,9 @@ class Slurm(InScratch):
         # The same run, undisturbed, and without Slurm.
         arguments = (self.cell(long) / "arguments").read_text().splitlines()
         alone = self.directory / "alone"
-        subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", MPIEXEC, "-n", "2", PROGRAM,
-                        "train", *arguments, "--set", f"run.output={alone}"], cwd=ROOT, stdout=subprocess.DEVNULL,
+        subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", MPIEXEC, "-n", "2",
+                        PROGRAM, "train", *arguments, "--set", f"run.output={alone}"], cwd=ROOT,
+                        stdout=subprocess.DEVNULL,
                        env={**self.environment, "OMP_NUM_THREADS": "1"}, check=True, timeout=LIMIT_S)
         undisturbed = read_csv(alone / "run.csv")[0]
         self.assertEqual(table[long]["parameters_hash"], undisturbed["parameters_hash"])
@@ -259,8 +262,8 @@ class Local(InScratch):
     def test_stopped_sweep_goes_on(self):
         text = f"inputs: [input.yaml]\nset: {{train.steps: {LONG_STEPS}}}\nseeds: [1, 2]\n"
         (self.directory / "sweep.yaml").write_text(text)
-        command = [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM, "--local",
-                   "--mpiexec", MPIEXEC]
+        command = [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM,
+                   "--local", "--mpiexec", MPIEXEC]
         first = self.cell("input_openmp_1x1_seed1")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
             wait_for_steps(first)
@@ -278,7 +281,8 @@ class Local(InScratch):
         text = "inputs: [input.yaml]\nranks: [2, 3]\n"  # 3 ranks cannot share a batch of 8
         self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC, expected=1)
         self.sweep("collect", text)
-        self.assertEqual([(row["ranks"], row["state"]) for row in self.table()], [("2", "complete"), ("3", "unfinished")])
+        self.assertEqual([(row["ranks"], row["state"]) for row in self.table()],
+                         [("2", "complete"), ("3", "unfinished")])
         self.assertIn("train.batch", (self.cell("input_openmp_3x1_seed1") / "log").read_text())
 
     def test_slurm_commands(self):
@@ -304,8 +308,10 @@ class Local(InScratch):
                 ("inputs: [input.yaml]\noverrides: {run.seed: [1]}\n", ":2:13", "by the sweep itself"),
                 ("inputs: [input.yaml]\noverrides: {lr: [1]}\n", ":2:13", "not a key of the input"),
                 ("inputs: [input.yaml]\nset: {train.steps: {a: 1}}\n", ":2:20", "neither one line nor a list"),
-                ("inputs: [input.yaml]\nset: {optimizer.lr: 1}\noverrides: {optimizer.lr: [2]}\n", ":3:27", "set and in over"),
-                ("inputs: [input.yaml]\noverrides: [{train.steps: [5]}, {train.steps: [5]}]\n", "", "cells are the same"),
+                ("inputs: [input.yaml]\nset: {optimizer.lr: 1}\noverrides: {optimizer.lr: [2]}\n", ":3:27",
+                 "set and in over"),
+                ("inputs: [input.yaml]\noverrides: [{train.steps: [5]}, {train.steps: [5]}]\n", "",
+                 "cells are the same"),
                 ("inputs: [input.yaml]\noverrides: {optimizer.lrr: [1]}\n", ":2:28", "optimizer.lrr"),
                 ("inputs: [input.yaml]\noverrides: {optimizer.lr: [0.1, -1]}\n", ":2:27", "optimizer.lr"),
                 ("inputs: [input.yaml]\nranks: &a [*a]\n", ":2:", "integer"),

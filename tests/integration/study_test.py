@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the reduced study through scripts/experiments/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost, and checks
-that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is seen. A study of
-runs without a model checks what makes a result another one, grids, tables and what is refused.
+"""Runs the reduced study through scripts/experiments/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost,
+and checks that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is
+seen. A study of runs without a model checks what makes a result another one, grids, tables and what is refused.
 
 Usage: study_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -112,7 +112,8 @@ runs:
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.directory = pathlib.Path(scratch.name)
-        self.write("input.yaml", "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
+        self.write("input.yaml",
+                   "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
         self.write("quadratic.yaml", self.STUDY)
         self.program = self.write("onebit", f'#!/bin/sh\nexec "{PROGRAM}" "$@"\n')
 
@@ -123,8 +124,8 @@ runs:
         return path
 
     def study(self, *options, page="page.md"):
-        command = [ROOT / "scripts/experiments/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks", "1",
-                   "--results", self.directory / "results", "--page", self.directory / page, *options,
+        command = [ROOT / "scripts/experiments/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks",
+                   "1", "--results", self.directory / "results", "--page", self.directory / page, *options,
                    self.directory / "quadratic.yaml"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         return done.returncode, done.stdout + done.stderr

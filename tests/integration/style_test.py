@@ -39,7 +39,8 @@ def long_lines(path):
         if re.search(r"^(<!-- )?Made by `?scripts/", text, re.M):
             return []
         text = re.sub(r"(?m)^\|.*|.*https?://\S.*", "", text)
-    return [f"{path.relative_to(ROOT)}:{number}: {len(line)} columns" for number, line in enumerate(text.splitlines(), 1)
+    return [f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+            for number, line in enumerate(text.splitlines(), 1)
             if len(line) > COLUMNS]
 
 

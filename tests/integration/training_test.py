@@ -110,15 +110,16 @@ class Training(unittest.TestCase):
     def test_compressed_volume(self):
         for ranks in (2, 4):
             run, steps, _ = self.train(
-                {**TINY_GPT, "model.hidden": 64, "optimizer.algorithm": "onebit_adam", "compression.group": "vector"}, ranks)
+                {**TINY_GPT, "model.hidden": 64, "optimizer.algorithm": "onebit_adam", "compression.group": "vector"},
+                ranks)
             self.assertGreaterEqual(float(run["reduction_compressed_phase"]), 31)
             parameters = int(run["parameters"])
             for row in steps:
                 compressed = int(row["step"]) > 10
                 self.assertEqual(row["phase"], "compressed" if compressed else "dense")
                 words = -(-(-(-parameters // 32)) // ranks)
-                expected = 2 * (ranks - 1) * 4 * (1 + words) if compressed else 2 * (ranks - 1) * 4 * parameters // ranks
-                self.assertEqual(int(row["bytes_sent"]), expected)
+                sent = (1 + words) * ranks if compressed else parameters
+                self.assertEqual(int(row["bytes_sent"]), 2 * (ranks - 1) * 4 * sent // ranks)
             self.assertEqual(int(run["bytes_sent"]), sum(int(row["bytes_sent"]) for row in steps))
 
     def test_volume_of_further_algorithms(self):
@@ -149,8 +150,8 @@ class Training(unittest.TestCase):
     def test_all_scales_and_groups_learn(self):
         for scale in ("l1", "l2"):
             for group in ("vector", "chunk", "tensor", "4096"):
-                run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "compression.scale": scale,
-                                            "compression.group": group}, 3)
+                run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam",
+                                            "compression.scale": scale, "compression.group": group}, 3)
                 self.assertLess(float(steps[-1]["loss"]), float(steps[9]["loss"]), f"{scale} {group}")
 
     def test_automatic_t_w(self):
@@ -232,7 +233,8 @@ class Training(unittest.TestCase):
         for algorithm, key in (("onebit_adam", "freeze.step"), ("zero_one_adam", "zero_one.variance_freeze_step")):
             run, _, _ = self.train({**overflows, "optimizer.algorithm": algorithm, key: 10}, 2)
             self.assertEqual(run["variance_frozen_at_step"], "")
-            self.assertRegex(self.stdout, "warning: the variance was never frozen: it was due at step 10 of 20, and the "
+            self.assertRegex(self.stdout,
+                             "warning: the variance was never frozen: it was due at step 10 of 20, and the "
                                           "steps from there on were skipped")
             self.assertRegex(self.stdout, rf"remedy: .*{key}")
         self.train({**overflows, "optimizer.algorithm": "onebit_adam", "freeze.step": "auto"}, 2)
@@ -318,9 +320,10 @@ class Training(unittest.TestCase):
     def test_quadratic_reaches_its_optimum(self):
         for algorithm in ("adam", "onebit_adam"):
             run, steps, _ = self.train({
-                "workload.kind": "quadratic", "quadratic.dimension": 1000, "quadratic.condition": 10, "train.steps": 400,
-                "train.batch": 4, "optimizer.algorithm": algorithm, "optimizer.lr": 0.02, "schedule.decay": "linear",
-                "freeze.step": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1}, 4)
+                "workload.kind": "quadratic", "quadratic.dimension": 1000, "quadratic.condition": 10,
+                "train.steps": 400, "train.batch": 4, "optimizer.algorithm": algorithm, "optimizer.lr": 0.02,
+                "schedule.decay": "linear", "freeze.step": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1},
+                4)
             self.assertLess(float(run["final_validation_loss"]), 1e-2 * float(steps[0]["loss"]), algorithm)
 
     def test_collective_that_is_measured_is_the_one_that_runs(self):
