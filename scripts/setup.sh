@@ -96,7 +96,7 @@ TEXT
 
 install_packages() {
   local installed package missing=()
-  # One query for all is fast; unknown packages only make it exit with 1.
+  # One query for all is fast. It exits with 1 where it does not know a package.
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
   for package in "${packages[@]}"; do
     grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
@@ -132,13 +132,11 @@ provide_ruff() {
 
 # --- Kokkos -----------------------------------------------------------------
 
-# Prints the Kokkos that CMake finds by itself and succeeds if it will do;
-# prints the reason and fails if not.
+# Prints the Kokkos that CMake finds by itself; or fails and prints why that one is not usable.
 find_kokkos() {
   local devices=$1 probe verdict
   probe=$(mktemp -d)
-  # A version range in find_package() is refused by Kokkos' own version file,
-  # so the version is compared here.
+  # Kokkos' version file refuses a version range in find_package(), so the version is compared here.
   cat >"$probe/CMakeLists.txt" <<TEXT
 cmake_minimum_required(VERSION 3.22)
 project(probe CXX)
@@ -175,8 +173,7 @@ provide_kokkos() {
     host) devices=OPENMP ;;
     cuda) devices='OPENMP CUDA' ;;
   esac
-  # Kokkos_ROOT comes before everything else in CMake's search, so whoever set
-  # it gets that Kokkos or an error.
+  # Kokkos_ROOT comes first in CMake's search, so whoever set it gets that Kokkos or an error.
   if [[ -n ${Kokkos_ROOT:-} ]]; then
     found=$(find_kokkos "$devices") ||
       fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
@@ -200,7 +197,7 @@ if command -v apt-get >/dev/null; then
   install_packages
 else
   [[ $cuda_mpi == no ]] || fail "--cuda-mpi builds from apt's source packages, and this system has no apt"
-  # A site that has everything needs no apt: then this is only a check.
+  # A site that has everything needs no apt.
   found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
 fi
 for flavour in "${flavours[@]}"; do
