@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compares runs of one input on several backends: step times, kernels against each machine's floor, losses.
 
-Each PATH is a directory with what `onebit train` left (run.csv, profile.csv, steps.csv), what `onebit bench kernels`
-left (kernels.csv), or both; several may belong to one backend. NAME=PATH calls it otherwise than its backend, for one
-backend on several machines. Writes into the output directory
+Each PATH is a directory with the output of `onebit train` (run.csv, profile.csv, steps.csv), of `onebit bench kernels`
+(kernels.csv), or of both; several may belong to one backend. NAME=PATH gives it another name than its backend's, for
+one backend on several machines. Writes into the output directory
 
     comparison.md    the tables, and the figures
-    phases.csv       mean time of each part of a step, and how much faster than the baseline each backend is
+    phases.csv       mean time of each part of a step, and each backend's speed-up over the baseline
     kernels.csv      each kernel's share of its floor, and its performance portability
     losses.csv       losses of each step, and their differences from the baseline's
 
@@ -24,16 +24,16 @@ from lib.plots import pyplot, style
 from lib.runs import Run
 from lib.tables import markdown, number, percent, read_rows, write_csv
 
-BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
+BACKENDS = ["serial", "openmp", "cuda"]  # the first one with results is the baseline
 # Kernels that measure the machine and not the program.
 MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]
-# What may differ between runs of one input.
+# Keys that may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
         "data.cache", "bench.")
 
 
 class Platform:
-    """One backend's results."""
+    """The results of one backend on one machine."""
 
     def __init__(self):
         self.training = None   # Run
@@ -73,7 +73,7 @@ def backend_of(directory):
 
 
 def read_platforms(paths):
-    """{name: Platform}, the baseline first where nothing else is asked for."""
+    """{name: Platform} in the order of BACKENDS."""
     platforms = {}
     for text in paths:
         name, _, path = text.rpartition("=")
@@ -84,7 +84,7 @@ def read_platforms(paths):
 
 
 def refuse_other_inputs(trained):
-    """Ends the program where runs differ in more than where they ran."""
+    """Ends the program where the runs' inputs differ in other keys than FREE."""
     first, *others = trained.items()
     for name, platform in others:
         one, other = first[1].training.input, platform.training.input
@@ -106,7 +106,7 @@ def portability(shares):
 
 
 def compare_phases(trained, baseline):
-    """Rows of phases.csv: those of profile.csv that all platforms have."""
+    """Rows of phases.csv: the parts of a step that all platforms have."""
     times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
              for name, platform in trained.items()}
     rows = []
@@ -123,7 +123,7 @@ def compare_phases(trained, baseline):
 
 
 def compare_kernels(benched, wanted):
-    """Rows of kernels.csv. `wanted` are the platforms that portability is over."""
+    """Rows of kernels.csv. `wanted` are the platforms of the portability."""
     keys = dict.fromkeys(key for platform in benched.values() for key in platform.kernels if key[0] not in MACHINE)
     rows = []
     for kernel, shape in keys:
@@ -138,7 +138,7 @@ def compare_kernels(benched, wanted):
 
 
 def compare_losses(trained, baseline):
-    """Rows of losses.csv: steps that all platforms have."""
+    """Rows of losses.csv: the steps that all platforms have."""
     losses = {name: {int(row["step"]): number(row["loss"]) for row in platform.training.steps}
               for name, platform in trained.items()}
     rows = []
@@ -218,7 +218,7 @@ def main():
                         help="default: %(default)s")
     parser.add_argument("--baseline", metavar="NAME", help="default: the first of " + ", ".join(BACKENDS))
     parser.add_argument("--platforms", metavar="NAME,…",
-                        help="that portability is over, also those without results; default: those with kernels.csv")
+                        help="platforms of the portability, also without results; default: those with kernels.csv")
     arguments = parser.parse_args()
 
     platforms = read_platforms(arguments.paths)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the inputs of a study, keeps what their figures need as small CSV files, and makes a page of it.
+"""Runs the inputs of a study, keeps the numbers of its figures in small CSV files, and makes a page of them.
 
 A study file (inputs/study) names an ordinary input and what each run changes in it:
 
@@ -26,16 +26,15 @@ A study file (inputs/study) names an ordinary input and what each run changes in
     claims:
       - {text: TEXT, run: NAME, against: NAME, at_most: NUMBER}
 
-`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one,
-and `{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
-functions draw_KIND. A claim is on the final validation loss of `run` minus that of `against`, means over the seeds that
-both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of
-medians), and asks at_most, at_least or within (of zero). It takes three seeds or more. A grid's name stands for its run
-with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
+`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` for that with
+seed 1, and `{STUDY/NAME/seed1}` for that of another study, which stands before this one on the command line. Kinds of
+figures are the functions draw_KIND. A claim is about the final validation loss of `run` minus that of `against`, as a
+mean over the seeds of both. With `of: bytes_sent` it is about their ratio, with `of: final_validation_accuracy` about
+the difference of medians. It asks at_most, at_least or within (of zero), and needs three seeds. A grid's name stands
+for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
 
-A run whose results are complete is not run again. They are when it was asked to do the same, by the same program, and
-the files that it read are as they were; what begins with another run's files is run again with that one. What an
-earlier call kept in the CSV files stands on the page until then, with its commit.
+A complete run is not run again. It is complete if its settings, the program and the files that it read are unchanged,
+and so is the run whose files it starts from. Until then the page shows the rows of earlier calls, with their commit.
 """
 
 import argparse
@@ -58,15 +57,16 @@ def main():
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches, as the shell matches")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in all runs, last of all")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches a pattern of the shell")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="in all runs, after all other settings")
     parser.add_argument("--results", default="results/study", metavar="DIR",
-                        help="what the runs write; default: %(default)s")
+                        help="the runs' output; default: %(default)s")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results/convergence.md", metavar="FILE.md",
                         help="the page; CSV files and figures lie in a folder of its name; default: %(default)s")
     parser.add_argument("--machine", default=provenance.machine(), metavar="TEXT",
                         help="default: %(default)s")
-    parser.add_argument("--draw-only", action="store_true", help="run nothing: the page from the CSV files")
+    parser.add_argument("--draw-only", action="store_true", help="run nothing, make the page from the CSV files")
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a claim does not hold")
     parser.add_argument("--allow-dirty", action="store_true",
                         help="let a program of changed sources make a page in docs/results")

@@ -1,9 +1,8 @@
-"""The figures, the tables and the page of a study: for study.py."""
+"""The figures, the tables and the page of study.py."""
 
 import collections
 import math
 import os
-import re
 import shlex
 import statistics
 
@@ -27,7 +26,7 @@ def difference(losses):
 
 
 def loss_text(study, name):
-    """The final validation loss in words: its mean, or at which steps the seeds failed."""
+    """The mean final validation loss in words, or the steps at which seeds failed."""
     losses = study.values(name, "final_validation_loss")
     failed = [f"{step:.0f}" for step in study.values(name, "failed_step").values() if step == step]
     if not failed:
@@ -37,7 +36,7 @@ def loss_text(study, name):
 
 
 def accuracy_text(study, name):
-    """Median and range in per cent; a run that failed has none."""
+    """Median and range in per cent, without runs that failed."""
     shares = [100 * share for share in study.values(name, "final_validation_accuracy").values() if share == share]
     if not shares:
         return ""
@@ -46,7 +45,7 @@ def accuracy_text(study, name):
 
 
 def legend(axes, study, lines):
-    """Beside the axes, in the order in which the lines end: best first."""
+    """Draws the legend beside the axes, best run first."""
     order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
     axes.legend([lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
                 loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9, title="final validation loss",
@@ -68,7 +67,7 @@ def draw_loss(study, names, over, scale, x_label):
             axes.plot(x[-1], y[-1], marker="x", markersize=8, color=style(place)["color"])
         tops.append(max(y[min(len(y) - 1, 3):]))
         bottoms.append(min(low))
-    # Neither the drop of the first steps, which all runs share, nor what is worse than untrained.
+    # The axis leaves out the drop of the first steps, which all runs share, and losses above the untrained model's.
     top = min(max(tops), study.untrained())
     margin = 0.04 * (top - min(bottoms)) + 1e-6
     axes.set(xlabel=x_label, ylabel=f"training loss / nats, mean of {WINDOW} steps",
@@ -119,7 +118,7 @@ def draw_variance(study, names):
 
 
 def draw_final(study, names):
-    """Final validation losses, best first: mean and range over seeds; at the right edge what failed or diverged."""
+    """Final validation losses, best first, as mean and range over seeds; runs that diverged are at the right edge."""
     losses = {name: list(study.values(name, "final_validation_loss").values()) for name in names}
     names = sorted(names, key=lambda name: -mean(losses[name]))
     finite = [v for values in losses.values() for v in values if v < study.untrained()]
@@ -142,8 +141,7 @@ def draw_final(study, names):
 
 
 def draw_learning_rate(study, names):
-    """Final validation loss over the learning rate, a line for each grid or algorithm; rates at which no
-    seed failed or diverged."""
+    """Final validation loss over the learning rate, a line for each grid or algorithm, without rates that diverged."""
     groups = collections.defaultdict(dict)
     for name in names:
         losses = list(study.values(name, "final_validation_loss").values())
@@ -181,14 +179,14 @@ def draw(study):
 
 
 def spread_text(study, name):
-    """Mean and range of the final validation loss, or at which steps the seeds failed."""
+    """Mean and range of the final validation loss, or the steps at which seeds failed."""
     losses = study.values(name, "final_validation_loss").values()
     spread = f" ({nats(min(losses))}–{nats(max(losses))})" if len(losses) > 1 and max(losses) < math.inf else ""
     return loss_text(study, name) + spread
 
 
 def judge(study, claim):
-    """(what was measured in words, whether the claim holds)."""
+    """(the measured value in words, True when the claim holds)"""
     run, against = (study.best(claim[side]) or claim[side] for side in ("run", "against"))
     if missing := [name for name in (run, against) if name not in study.present()]:
         return f"no results of {', '.join(missing)}", False
@@ -209,7 +207,7 @@ def judge(study, claim):
         measured = mean(mine[s] - theirs[s] for s in seeds)
         words = difference(measured)
     bound = float(claim.get("at_most") or claim.get("at_least") or claim["within"])
-    # NaN, where there is nothing to compare, holds in none.
+    # With NaN no claim holds.
     holds = measured >= bound if "at_least" in claim else (abs(measured) if "within" in claim else measured) <= bound
     return words, holds
 
@@ -250,7 +248,7 @@ def runs_table(study):
 
 
 def grids_table(study):
-    """The best rate of each grid, and whether a grid without that edge might have a better one."""
+    """The best rate of each grid, with a note where it is the grid's edge and a better one may lie beyond."""
     rows = []
     for name, grid in study.grids.items():
         best, present = study.best(name), study.present(grid["runs"])
@@ -264,7 +262,7 @@ def grids_table(study):
 
 
 def results_table(study, name):
-    """Final validation losses by rows and columns; the least is bold."""
+    """A table of the study file: final validation losses, the least bold."""
     wanted = study.tables[name]
     runs = {place: f"{name}_{place[0]}_{place[1]}" for place in study.places(wanted)}
     present = study.present(runs.values())

@@ -1,4 +1,4 @@
-"""A study file, its runs, and what is kept of them: for study.py, whose help says what the keys are."""
+"""The study file of study.py, its runs, and their rows in the CSV files. study.py --help describes the file."""
 
 import collections
 import concurrent.futures
@@ -28,13 +28,13 @@ RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status
                "blas", "blas_core"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent",
                 "runs", "machine", "git"]
-WINDOW = 10  # steps that a kept training loss is the mean of
-LEAST_SEEDS = 3  # of a claim
+WINDOW = 10  # steps of a mean training loss in the CSV file
+LEAST_SEEDS = 3  # seeds that a claim needs
 DEFAULT_HEADING = "Convergence"
-CURVES = ("samples", "bytes", "variance")  # kinds of figures that are drawn over steps
+CURVES = ("samples", "bytes", "variance")  # kinds of figures over steps
 INPUT_KEYS = {"algorithm": "optimizer.algorithm", "lr": "optimizer.lr", "steps": "train.steps", "batch": "train.batch",
               "validation_samples": "train.validation_batch"}  # columns that come from the resolved input
-# Keys of an input that name files which a run reads.
+# Keys of an input that name files.
 FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "replay.file", "checkpoint.initialize_from",
               "checkpoint.restart", "freeze.from")
 
@@ -44,7 +44,8 @@ FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "repla
 
 @functools.lru_cache(maxsize=None)
 def content(path, size, changed):
-    """A file's content in words: its lines, where it is text, and the start of its SHA-256."""
+    """A file's content in words: its lines, if it is text, and the start of its SHA-256. The other arguments key the
+    cache."""
     hashed, lines = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -60,7 +61,7 @@ def content_of(path):
 
 
 def program_of(arguments):
-    """The program's file, as the start of its SHA-256; the version that it reports is part of the file."""
+    """The start of the SHA-256 of the program's file."""
     path = arguments.onebit if os.path.exists(arguments.onebit) else shutil.which(arguments.onebit)
     if not path:
         sys.exit(f"study: there is no program {arguments.onebit}. Build it, or name another one with --onebit")
@@ -68,7 +69,7 @@ def program_of(arguments):
 
 
 def data_of(output):
-    """What the run in this directory read, in words, as these files are now; nothing where it left no input."""
+    """The files that the run in this directory read, in words, with their present content; None without an input."""
     resolved = next(output.glob("input.resolved.yaml*"), None)
     if not resolved:
         return None
@@ -105,12 +106,12 @@ class Cell:
                                      *launch.overrides({**settings, "run.seed": seed, "run.output": self.output}),
                                      mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
-        # Two cells with the same identity were asked to do the same, whatever the input's comments say.
+        # Cells with the same identity do the same; comments of the input do not count.
         asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, arguments.ranks, seed]
         self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self, program):
-        """The row of `runs` that this cell left, of this program and with the data as they are now, or nothing."""
+        """The cell's earlier row, if it is of this program and of the present data; or None."""
         path = self.output / "study.csv"
         rows = read_csv(path) if path.exists() else []
         if not rows or rows[0].keys() != set(RUN_COLUMNS):
@@ -119,7 +120,7 @@ class Cell:
         return rows[0] if same and rows[0]["data"] == data_of(self.output) else None
 
     def run(self, program, machine):
-        """Runs the cell and writes its record; a run that fails leaves one too, bad input ends the study."""
+        """Runs the cell and writes its row, also for a run that ends because of NaN. Other failures end the study."""
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir(parents=True)
         start = time.monotonic()
@@ -145,7 +146,7 @@ class Cell:
         return row
 
     def curves(self):
-        """Rows of steps.csv thinned to windows: the training loss' mean, everything else as it is at the end."""
+        """Yields a row for each window of steps.csv: the mean training loss, and all else from the last step."""
         sent, window = 0, []
         for row in (steps := Run(self.output).steps):
             sent += int(row["bytes_sent"])
@@ -163,7 +164,7 @@ class Cell:
 
 
 class Study:
-    """A study file, its cells, and after `collect` the rows that are kept of them."""
+    """A study file, its cells and, after `collect`, their rows."""
 
     def __init__(self, path, arguments):
         self.path, self.name, self.version = path, path.stem, ""
@@ -192,7 +193,7 @@ class Study:
         self.runs[name] = run
 
     def _add_grid(self, name, grid):
-        """A run for each rate; the grid's own name then stands for the best of them."""
+        """Adds a run for each rate. The grid's own name stands for the best of them."""
         members = [f"{name}_{re.sub(r'[^0-9e]', '_', rate)}" for rate in grid["rates"]]
         for member, rate in zip(members, grid["rates"]):
             self._add(member, {**grid, "label": f"{grid.get('label', name)}, γ = {rate}",
@@ -200,7 +201,7 @@ class Study:
         self.grids[name] = {"label": grid.get("label", name), "runs": members}
 
     def _add_table(self, name, wanted):
-        """A run for each row and column of a table."""
+        """Adds a run for each cell of a table."""
         for row, column in self.places(wanted):
             sides = wanted["rows"][row], wanted["columns"][column]
             label = f"{self.words(wanted, 'rows', row)}, {self.words(wanted, 'columns', column)}"
@@ -213,7 +214,7 @@ class Study:
 
     @staticmethod
     def places(wanted):
-        """(row, column) of each cell of a table; a row may name the columns that it has."""
+        """(row, column) of each cell of a table."""
         return [(row, column) for row, about in wanted["rows"].items() for column in wanted["columns"]
                 if column in about.get("columns", wanted["columns"])]
 
@@ -236,19 +237,19 @@ class Study:
         return self.runs[name].get("label", name)
 
     def family(self, name):
-        """What the line of a run is called in a figure over learning rates."""
+        """The label of a run's line in a figure over learning rates."""
         return next((grid["label"] for grid in self.grids.values() if name in grid["runs"]),
                     self.first(name, "algorithm"))
 
     def drawn(self):
-        """Runs of which curves are kept: those that a figure draws over steps, and the first one."""
+        """Runs whose curves are kept: those in figures over steps, and the first one."""
         over_steps = [figure["runs"] for figure in self.figures.values() if figure["kind"] in CURVES]
         return {next(iter(self.runs)), *(name for patterns in over_steps for name in self.match(patterns))}
 
     def collect(self, from_results, program=None):
-        """Keeps what complete cells left; of the others, what an earlier call kept, where they still ask the same.
+        """Takes the rows of complete cells, and for others the rows in the CSV files if their identity is the same.
 
-        Without `from_results` it only reads what was kept.
+        Writes the CSV files, unless it reads from them alone (`from_results` is False).
         """
         files = self.kept / f"{self.name}_runs.csv", self.kept / f"{self.name}_steps.csv"
         before = [read_csv(path) if path.exists() else [] for path in files]
@@ -281,22 +282,22 @@ class Study:
         for row in self.rows + self.curves:
             row["seed"] = str(row["seed"])
 
-    # What was kept, by run. Losses of failed runs are infinite.
+    # Results by run. Losses of failed runs are infinite.
 
     def match(self, patterns=("*",)):
-        """Runs that match, in the patterns' order, then in the file's; a grid's name stands for its best run."""
+        """Runs that match, in the order of the patterns, then of the file. A grid's name stands for its best run."""
         names = []
         for pattern in patterns:
             names += [self.best(pattern)] if pattern in self.grids else fnmatch.filter(self.runs, pattern)
         return list(dict.fromkeys(name for name in names if name))
 
     def present(self, patterns=("*",)):
-        """The same, of those that have results."""
+        """The matching runs that have results."""
         have = {row["run"] for row in self.rows}
         return [name for name in self.match(patterns) if name in have]
 
     def best(self, name):
-        """The run itself, or the one of the grid with the least mean loss; nothing where a grid has no results."""
+        """The run itself, or a grid's run with the least mean loss; None for a grid without results."""
         losses = {member: self.values(member, "final_validation_loss").values() for member in self.members(name)}
         losses = {member: mean(values) for member, values in losses.items() if values}
         losses = {member: loss for member, loss in losses.items() if loss == loss}
@@ -310,7 +311,7 @@ class Study:
         return {r["seed"]: number(r.get(column)) for r in rows}
 
     def curve(self, name, column, over="step"):
-        """[(x, mean, least, greatest)] of a column over the seeds, where all of them have a value."""
+        """Yields (x, mean, least, greatest) of a column over the seeds, where all seeds have a value."""
         points = collections.defaultdict(list)
         for row in self.curves:
             if row["run"] == name and row[column]:
@@ -318,7 +319,7 @@ class Study:
         all_seeds = max(map(len, points.values()), default=0)
         for step in sorted(points):
             x, y = zip(*points[step])
-            # Seeds that fail at different steps end the mean at the first failure.
+            # The mean ends at the first seed's failure.
             if len(y) == all_seeds:
                 yield mean(x), mean(y), min(y), max(y)
 
@@ -326,18 +327,18 @@ class Study:
         return next(row[column] for row in self.rows if row["run"] == name)
 
     def untrained(self):
-        """About the loss of the untrained model: the study's first run after its first steps."""
+        """The approximate loss of the untrained model: the first run's after its first steps."""
         return next((point[1] for name in self.present() for point in self.curve(name, "loss")), math.inf)
 
 
 def run_cells(cells, program, arguments):
-    """Runs what is not complete, `jobs` at a time, in the order of the file."""
+    """Runs the cells that are not complete, `jobs` at a time, in the order of the file."""
     all_cells = {(cell.study.name, cell.name, cell.seed): cell for cell in cells}
 
     @functools.lru_cache(maxsize=None)
     def is_complete(key):
         cell = all_cells.get(key)
-        # What is made from another run's files is made again with that one.
+        # A run that starts from another run's files runs again with that one.
         return cell is None or (all(is_complete(other) for other in cell.needs) and cell.record(program) is not None)
 
     todo = [cell for key, cell in all_cells.items()
@@ -355,7 +356,7 @@ def run_cells(cells, program, arguments):
               flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        # Tasks start in this order, so one that waits for another never keeps that from starting.
+        # Tasks start in this order, so a task that waits for another one never keeps it from starting.
         for place, cell in enumerate(todo, 1):
             started[cell.study.name, cell.name, cell.seed] = pool.submit(work, place, cell)
         try:

@@ -23,14 +23,12 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
-from bad_input_test import Skip, mounted, skips
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+from support import MPIEXEC, PROGRAM, Skip, mounted, overrides, read_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-               "OMPI_MCA_mpi_yield_when_idle": "1"}
+ENVIRONMENT = {**support.ENVIRONMENT, "OMP_PROC_BIND": "false", "OMPI_MCA_mpi_yield_when_idle": "1"}
 LIMIT_S = 120
 WORKERS = 3  # most of the time ranks wait for each other
 WATCHDOG_S = 4
@@ -51,10 +49,7 @@ class Faults(unittest.TestCase):
 
     def one(self, keys, program=PROGRAM, command=("train",)):
         """Command line of a rank."""
-        words = [program, *command, str(self.directory / "input.yaml")]
-        for key, value in {"run.output": self.out, **keys}.items():
-            words += ["--set", f"{key}={value}"]
-        return words
+        return [program, *command, str(self.directory / "input.yaml"), *overrides({"run.output": self.out, **keys})]
 
     def start(self, *ranks):
         """Starts (number of ranks, their command line)s together."""
@@ -273,8 +268,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(self.hash_of_run(), undisturbed)
 
     def hash_of_run(self):
-        with open(self.out / "run.csv") as file:
-            return next(csv.DictReader(file))["parameters_hash"]
+        return read_csv(self.out / "run.csv")[0]["parameters_hash"]
 
     # --- ranks that do not belong together ----------------------------------------------------------------------------
 

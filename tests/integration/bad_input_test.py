@@ -26,7 +26,9 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from support import Skip, mounted
 
 LIMIT_S = 60  # for one case; a sanitizer build needs most of it
 WORKERS = 4  # most of a case is waiting for MPI to start
@@ -36,10 +38,7 @@ FORBIDDEN = ("Segmentation", "terminate called", "MPI_ABORT", "Signal:", "Assert
 EARLIER = ("steps.csv", "run.csv", "profile.csv", "input.resolved.yaml")
 
 ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    **support.ENVIRONMENT, "OMP_PROC_BIND": "false", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     # Open MPI and its plugins do not free everything before they are unloaded.
     "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1",
 }
@@ -484,10 +483,6 @@ for variant in ("complete", "gradients", "double", "checksums"):
 # --- running them -----------------------------------------------------------------------------------------------------
 
 
-class Skip(Exception):
-    """Why a case cannot be tried here."""
-
-
 def needs_less_memory_than(size):
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 2 * size:
         raise Skip(f"this machine has {2 * size >> 30} GiB of memory or more, where the model fits")
@@ -507,21 +502,6 @@ def needs_no_cuda():
 def needs_openmp():
     if "openmp" not in BACKENDS:
         raise Skip("this build has no OpenMP")
-
-
-@contextlib.contextmanager
-def mounted(path, size):
-    """A small file system at `path`, where that is allowed."""
-    if os.geteuid() != 0:
-        raise Skip("only root may mount a small file system")
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True,
-                           text=True)
-    if mount.returncode != 0:
-        raise Skip("no small file system can be mounted: " + mount.stderr.strip())
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def contents(directory):

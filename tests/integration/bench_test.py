@@ -4,27 +4,21 @@
 Usage: bench_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+import support
 from lib import laboratory, provenance
+from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT, read_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
 NETLAB, EXPERIMENTS = ROOT / "scripts/netlab.py", ROOT / "scripts/experiments"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
                "pairwise_compressed", "hierarchical_compressed"]
 INPUT = "bench: {smallest: 100, largest: 10000, factor: 10, warmup: 1, repetitions: 3}\n"
@@ -70,21 +64,14 @@ NO_NAMESPACES = no_namespaces()
 
 class Bench(unittest.TestCase):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text(INPUT)
         self.command = [PROGRAM, "bench", "collective", "input.yaml", "--set", "run.output=out",
                         "--set", f"bench.collectives=[{', '.join(COLLECTIVES)}]"]
 
     def run_it(self, launcher, arguments=(), expected=0):
-        done = subprocess.run([*launcher, *self.command, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        if expected != 0:
-            return done.stderr
-        with open(self.directory / "out" / "collective.csv") as file:
-            return list(csv.DictReader(file))
+        done = support.run(self, [*launcher, *self.command, *arguments], expected, cwd=self.directory)
+        return done.stderr if expected else read_csv(self.directory / "out/collective.csv")
 
     def check(self, rows, ranks, hosts):
         self.assertEqual(len(rows), 3 * len(COLLECTIVES))
@@ -152,12 +139,9 @@ class Bench(unittest.TestCase):
             "workload: {kind: synthetic, parameters: 1250000}\noptimizer: {algorithm: adam, lr: 0.001}\n"
             "train: {steps: 1, batch: 2}\ncomm: {exchange: pairwise, bucket_bytes: 262144}\n"
             "run: {watchdog_seconds: 3, output: slow}\n")
-        done = subprocess.run([sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train",
-                               "train.yaml"],
-                              cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        with open(self.directory / "slow" / "steps.csv") as file:
-            step, = csv.DictReader(file)
+        support.run(self, [sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train",
+                           "train.yaml"], cwd=self.directory)
+        step, = read_csv(self.directory / "slow/steps.csv")
         self.assertGreater(float(step["allreduce_s"]), 6, "as long as two watchdogs")
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
@@ -165,8 +149,7 @@ class Bench(unittest.TestCase):
         before = namespaces()
         laboratory = [sys.executable, NETLAB, "--hosts", "3", "--rate", "100mbit", "--links", "links.csv", "--"]
         self.check(self.run_it(laboratory), 3, 3)
-        with open(self.directory / "links.csv") as file:
-            links = list(csv.DictReader(file))
+        links = read_csv(self.directory / "links.csv")
         self.assertEqual(len(links), 3)
         for link in links:
             self.assertAlmostEqual(float(link["measured_bit_per_s"]) / 1e8, 0.95, delta=0.1)
@@ -193,12 +176,9 @@ class Bench(unittest.TestCase):
 
         def run_script(name, *arguments):
             output = self.directory / f"{name}.csv"
-            done = subprocess.run([sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", PROGRAM, "--output", output,
-                                   *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True,
-                                  text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            with open(output) as file:
-                rows = list(csv.DictReader(file))
+            done = support.run(self, [sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", PROGRAM, "--output",
+                                      output, *arguments], cwd=self.directory)
+            rows = read_csv(output)
             for row in rows:
                 self.assertEqual((row["git"], row["runs"]), (version, "1"))
                 self.assertRegex(row["machine"], r"\d+ cores")

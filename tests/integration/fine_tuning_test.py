@@ -7,19 +7,16 @@ Also the files that scripts/debian_sections.py makes of package lists.
 Usage: fine_tuning_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-INPUTS = pathlib.Path(__file__).resolve().parent.parent.parent / "inputs"
+INPUTS = support.ROOT / "inputs"
 
 MODEL = {
     "train.batch": 32, "train.validation_batch": 64, "optimizer.lr": 1e-2, "optimizer.beta2": 0.9,
@@ -33,11 +30,7 @@ class Text:
     """Sentences of two kinds that share most of their words."""
 
     def __init__(self):
-        self.state = 1
-
-    def draw(self, n):
-        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (self.state >> 33) % n
+        self.draw = support.Draws()
 
     def sentence(self, kind):
         return f"{('sun', 'moon')[kind]} {('and', 'or', 'but')[self.draw(3)]} {('sea', 'tree', 'river')[self.draw(3)]}"
@@ -46,8 +39,7 @@ class Text:
 class FineTuning(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         text = Text()
         cls.write("corpus.txt", [text.sentence(text.draw(2)) for _ in range(1000)])
         for name, lines in (("train.tsv", 200), ("held_out.tsv", 64)):
@@ -55,28 +47,15 @@ class FineTuning(unittest.TestCase):
         cls.write("input.yaml", ["train: {steps: 60}"])
 
     @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
-
-    @classmethod
     def write(cls, name, lines):
         (cls.directory / name).write_text("".join(line + "\n" for line in lines))
 
     def train(self, name, keys, ranks=2, path=None, expected=0):
         """Runs the program; returns (row of run.csv, rows of steps.csv, what it printed)."""
-        output = self.directory / name
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train",
-                   str(path or self.directory / "input.yaml")]
-        for key, value in {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}.items():
-            command += ["--set", f"{key}={value}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        if expected != 0:
-            return None, None, done.stderr
-        with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
-            return next(csv.DictReader(run)), list(csv.DictReader(steps)), done.stdout
+        run, steps, done = support.train(
+            self, {**keys, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}, self.directory / name,
+            path or self.directory / "input.yaml", ranks, expected=expected, timeout=120)
+        return run, steps, done.stderr if expected else done.stdout
 
     def classify(self, name, keys, **options):
         # A large ε: elements without a gradient (keys' biases, the second token type) would run away where the variance
@@ -129,9 +108,9 @@ class FineTuning(unittest.TestCase):
                                  {"compressed" if algorithm == "onebit_adam" else "dense"})
                 self.assertLess(abs(float(steps[0]["loss"]) - 0.693), 0.1)  # ln 2: the head is untrained
             alone, alone_steps, _ = self.classify(f"{architecture}_alone", keys, ranks=1)
-            with open(self.directory / f"{architecture}_adam/steps.csv") as file:
-                for a, b in list(zip(csv.DictReader(file), alone_steps))[:10]:  # roundings grow
-                    self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
+            together_steps = support.read_csv(self.directory / f"{architecture}_adam/steps.csv")
+            for a, b in list(zip(together_steps, alone_steps))[:10]:  # roundings grow
+                self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
 
     def test_restart_of_fine_tuning_has_the_same_bits(self):
         keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20,

@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
 
 BUILD, PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]) \
     if len(sys.argv) > 3 else [""] * 3

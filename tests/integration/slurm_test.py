@@ -9,7 +9,6 @@ bits of an undisturbed run. Exit status 77 (skipped) where Slurm is missing and 
 """
 
 import atexit
-import csv
 import os
 import pathlib
 import shutil
@@ -21,10 +20,11 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from lib.launch import mpirun
+from support import MPIEXEC, PROGRAM, ROOT, read_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/slurm/local_cluster.sh"
 SWEEP = ROOT / "scripts/onebit-sweep"
 LIMIT_S = 150  # of whatever is waited for
@@ -48,11 +48,6 @@ slurm: {{options: [--time=00:10:00]}}
 """
 
 
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def wait_for(what, condition, pause_s=0.2):
     """Waits until `condition()` is true."""
     end = time.monotonic() + LIMIT_S
@@ -74,19 +69,15 @@ class InScratch(unittest.TestCase):
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_PROC_BIND", "OMP_PLACES")}
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="onebit-sweep.")
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text(INPUT)
         self.results = self.directory / "results"
 
     def sweep(self, command, text, *options, expected=0):
         """Calls onebit-sweep on the sweep file of this text; returns what it prints."""
         (self.directory / "sweep.yaml").write_text(text)
-        done = subprocess.run([SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit",
-                               PROGRAM, *options], env=self.environment, capture_output=True, text=True,
-                               timeout=LIMIT_S, check=False)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        done = support.run(self, [SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit",
+                                  PROGRAM, *options], expected, env=self.environment, timeout=LIMIT_S)
         return done.stdout if expected == 0 else done.stderr
 
     def cell(self, name):
@@ -179,10 +170,9 @@ class Slurm(InScratch):
         # The same run, undisturbed, and without Slurm.
         arguments = (self.cell(long) / "arguments").read_text().splitlines()
         alone = self.directory / "alone"
-        subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", MPIEXEC, "-n", "2",
-                        PROGRAM, "train", *arguments, "--set", f"run.output={alone}"], cwd=ROOT,
-                        stdout=subprocess.DEVNULL,
-                       env={**self.environment, "OMP_NUM_THREADS": "1"}, check=True, timeout=LIMIT_S)
+        subprocess.run(mpirun(2, PROGRAM, "train", *arguments, "--set", f"run.output={alone}", mpiexec=MPIEXEC),
+                       cwd=ROOT, stdout=subprocess.DEVNULL, env={**self.environment, "OMP_NUM_THREADS": "1"},
+                       check=True, timeout=LIMIT_S)
         undisturbed = read_csv(alone / "run.csv")[0]
         self.assertEqual(table[long]["parameters_hash"], undisturbed["parameters_hash"])
         self.assertEqual(table[long]["bytes_sent"], undisturbed["bytes_sent"])

@@ -6,32 +6,23 @@ seen. A study of runs without a model checks what makes a result another one, gr
 Usage: study_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from support import MPIEXEC, PROGRAM, ROOT
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 FIGURES = ("samples", "bytes", "variance", "learning_rate", "final")
 
 
 def invented_text(words=40, length=60000):
     """Words of random letters, each with few followers: much to learn in 300 steps, and little that is left over."""
-    state = 1
-
-    def draw(n):
-        nonlocal state
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (state >> 33) % n
-
+    draw = support.Draws()
     letters = "aeiouaeioubcdfghklmnprst"
     vocabulary = ["".join(letters[draw(len(letters))] for _ in range(2 + draw(6))) for _ in range(words)]
     text, word = [], 0
@@ -44,14 +35,9 @@ def invented_text(words=40, length=60000):
 class ReducedStudy(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         (cls.directory / "corpus.txt").write_text(invented_text())
         cls.first = cls.study(HERE / "study/reduced.yaml")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
 
     @classmethod
     def study(cls, path, *options):
@@ -109,9 +95,7 @@ runs:
 """
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         self.write("input.yaml",
                    "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
         self.write("quadratic.yaml", self.STUDY)
@@ -136,8 +120,7 @@ runs:
         return said.splitlines()[0]
 
     def rows(self):
-        with open(self.directory / "page/quadratic_runs.csv") as file:
-            return list(csv.DictReader(file))
+        return support.read_csv(self.directory / "page/quadratic_runs.csv")
 
     def test_another_program_runs_again(self):
         self.assertEqual(self.runs_to_do(), "6 of 6 runs to do")

@@ -4,18 +4,13 @@
 Usage: training_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
-
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+import skips
+import support
 
 TINY_GPT = {
     "train.steps": 20, "train.batch": 12, "train.validate_every": 0, "train.validation_batch": 12,
@@ -29,39 +24,23 @@ TINY_BERT = {**TINY_GPT, "model.architecture": "bert"}
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         # Words of a small grammar, so that there is something to learn.
         words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
-        state, text = 1, []
-        for _ in range(20000):
-            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-            text.append(words[(state >> 33) % len(words)])
-        (cls.directory / "corpus.txt").write_text("".join(text))
+        draw = support.Draws()
+        (cls.directory / "corpus.txt").write_text("".join(words[draw(len(words))] for _ in range(20000)))
         (cls.directory / "input.yaml").write_text("train: {steps: 1}\n")
         cls.count = 0
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
 
     def train(self, keys, ranks=1, threads=1, expected=0):
         """Runs the program; returns (row of run.csv, rows of steps.csv, standard error)."""
         type(self).count += 1
-        output = self.directory / f"run{self.count}"
-        keys = {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(self.directory / "input.yaml")]
-        for key, value in keys.items():
-            command += ["--set", f"{key}={value}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        run, steps, done = support.train(
+            self, {**keys, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}, self.directory / f"run{self.count}",
+            self.directory / "input.yaml", ranks, expected=expected, timeout=120,
+            env={**support.ENVIRONMENT, "OMP_NUM_THREADS": str(threads)})
         self.stdout = done.stdout
-        if expected != 0:
-            return None, None, done.stderr
-        with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
-            return next(csv.DictReader(run)), list(csv.DictReader(steps)), done.stderr
+        return run, steps, done.stderr
 
     def assert_same_losses(self, one, other, relative):
         self.assertEqual(len(one), len(other))
