@@ -1,4 +1,4 @@
-"""A study file, its runs, and what is kept of them: for study.py, whose help says what the keys are."""
+"""The study file of study.py, its runs, and their rows in the CSV files. study.py --help describes the file."""
 
 import collections
 import concurrent.futures
@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 
-import yaml
-
-from results import ROOT, in_environment, mean, number, read_csv, write_csv
+from lib import ROOT, launch
+from lib.runs import Run, read_keys, yaml
+from lib.tables import mean, number, read_csv, write_csv
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
@@ -28,11 +28,13 @@ RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status
                "blas", "blas_core"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent",
                 "runs", "machine", "git"]
-WINDOW = 10  # steps that a kept training loss is the mean of
-LEAST_SEEDS = 3  # of a claim
+WINDOW = 10  # steps of a mean training loss in the CSV file
+LEAST_SEEDS = 3  # seeds that a claim needs
 DEFAULT_HEADING = "Convergence"
-CURVES = ("samples", "bytes", "variance")  # kinds of figures that are drawn over steps
-# Keys of an input that name files which a run reads.
+CURVES = ("samples", "bytes", "variance")  # kinds of figures over steps
+INPUT_KEYS = {"algorithm": "optimizer.algorithm", "lr": "optimizer.lr", "steps": "train.steps", "batch": "train.batch",
+              "validation_samples": "train.validation_batch"}  # columns that come from the resolved input
+# Keys of an input that name files.
 FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "replay.file", "checkpoint.initialize_from",
               "checkpoint.restart", "freeze.from")
 
@@ -42,7 +44,8 @@ FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "repla
 
 @functools.lru_cache(maxsize=None)
 def content(path, size, changed):
-    """A file's content in words: its lines, where it is text, and the start of its SHA-256."""
+    """A file's content in words: its lines, if it is text, and the start of its SHA-256. The other arguments key the
+    cache."""
     hashed, lines = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -58,7 +61,7 @@ def content_of(path):
 
 
 def program_of(arguments):
-    """The program's file, as the start of its SHA-256; the version that it reports is part of the file."""
+    """The start of the SHA-256 of the program's file."""
     path = arguments.onebit if os.path.exists(arguments.onebit) else shutil.which(arguments.onebit)
     if not path:
         sys.exit(f"study: there is no program {arguments.onebit}. Build it, or name another one with --onebit")
@@ -66,13 +69,13 @@ def program_of(arguments):
 
 
 def data_of(output):
-    """What the run in this directory read, in words, as these files are now; nothing where it left no input."""
+    """The files that the run in this directory read, in words, with their present content; None without an input."""
     resolved = next(output.glob("input.resolved.yaml*"), None)
     if not resolved:
         return None
-    given, found = yaml.load(resolved.read_text(), yaml.BaseLoader), []
-    for section, _, key in (name.partition(".") for name in FILES_READ):
-        value = given.get(section, {}).get(key, "")
+    given, found = read_keys(resolved), []
+    for name in FILES_READ:
+        value = given.get(name, "")
         for path in value if isinstance(value, list) else [value]:
             whole = os.path.join(ROOT, path)
             if path and os.path.isfile(whole):
@@ -96,18 +99,19 @@ class Cell:
             return found[1] or study.name, found[2], int(found[3] or seed)
 
         self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
-        self.command = [arguments.mpiexec, "-n", str(arguments.ranks), arguments.onebit, "train",
-                        os.path.relpath(study.base, ROOT)]
-        for key, value in {**self.settings, "run.seed": seed, "run.output": self.output}.items():
-            value = sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), str(value))
-            self.command += ["--set", f"{key}={value}"]
+        self.ranks = arguments.ranks
+        settings = {key: sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), value)
+                    for key, value in self.settings.items()}
+        self.command = launch.mpirun(arguments.ranks, arguments.onebit, "train", os.path.relpath(study.base, ROOT),
+                                     *launch.overrides({**settings, "run.seed": seed, "run.output": self.output}),
+                                     mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
-        # Two cells with the same identity were asked to do the same, whatever the input's comments say.
+        # Cells with the same identity do the same; comments of the input do not count.
         asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, arguments.ranks, seed]
         self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self, program):
-        """The row of `runs` that this cell left, of this program and with the data as they are now, or nothing."""
+        """The cell's earlier row, if it is of this program and of the present data; or None."""
         path = self.output / "study.csv"
         rows = read_csv(path) if path.exists() else []
         if not rows or rows[0].keys() != set(RUN_COLUMNS):
@@ -116,40 +120,35 @@ class Cell:
         return rows[0] if same and rows[0]["data"] == data_of(self.output) else None
 
     def run(self, program, machine):
-        """Runs the cell and writes its record; a run that fails leaves one too, bad input ends the study."""
+        """Runs the cell and writes its row, also for a run that ends because of NaN. Other failures end the study."""
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir(parents=True)
         start = time.monotonic()
         with open(self.output / "log", "w") as log:
-            done = subprocess.run(in_environment(self.command), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT,
-                                  check=False, env={"OMP_NUM_THREADS": "1", **os.environ})
+            done = subprocess.run(self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False,
+                                  env={"OMP_NUM_THREADS": "1", **os.environ})
         row = dict.fromkeys(RUN_COLUMNS, "")
         row.update(run=self.name, seed=self.seed, identity=self.identity, settings=self.text,
                    wall_s=f"{time.monotonic() - start:.1f}", date=datetime.date.today().isoformat())
+        run = Run(self.output)
         if done.returncode == 0:
-            row.update({k: v for k, v in read_csv(self.output / "run.csv")[0].items() if k in RUN_COLUMNS})
-            row.update(status="complete")
+            row.update({name: value for name, value in run.run.items() if name in RUN_COLUMNS}, status="complete")
         else:
             log = (self.output / "log").read_text()
             nonfinite = re.search(r"step (\d+): .* not finite", log)
             if done.returncode != 1 or not nonfinite:
                 sys.exit(f"study: {shlex.join(self.command)}\nended with status {done.returncode}:\n{log[-3000:]}")
-            row.update(status="failed", failed_step=nonfinite[1], ranks=self.command[2])
-        resolved = next(self.output.glob("input.resolved.yaml*"))
-        given = yaml.load(resolved.read_text(), yaml.BaseLoader)
-        row.update(algorithm=given["optimizer"]["algorithm"], lr=given["optimizer"]["lr"],
-                   steps=given["train"]["steps"], batch=given["train"]["batch"],
-                   validation_samples=given["train"]["validation_batch"],
-                   program=program, data=data_of(self.output), machine=machine, runs=self.study.seeds_of(self.name),
+            row.update(status="failed", failed_step=nonfinite[1], ranks=self.ranks)
+        row.update({column: run.input[key] for column, key in INPUT_KEYS.items()})
+        row.update(program=program, data=data_of(self.output), machine=machine, runs=self.study.seeds_of(self.name),
                    git=row["git"] or self.study.version)
-        write_csv(self.output / "study.csv", RUN_COLUMNS, [row])
+        write_csv(self.output / "study.csv", [row], RUN_COLUMNS)
         return row
 
     def curves(self):
-        """Rows of steps.csv thinned to windows: the training loss' mean, everything else as it is at the end."""
-        whole, broken = self.output / "steps.csv", self.output / "steps.csv.partial"
+        """Yields a row for each window of steps.csv: the mean training loss, and all else from the last step."""
         sent, window = 0, []
-        for row in (steps := read_csv(whole if whole.exists() else broken)):
+        for row in (steps := Run(self.output).steps):
             sent += int(row["bytes_sent"])
             window.append(number(row["loss"]))
             if int(row["step"]) % WINDOW == 0 or row["validation_loss"] or row is steps[-1]:
@@ -165,7 +164,7 @@ class Cell:
 
 
 class Study:
-    """A study file, its cells, and after `collect` the rows that are kept of them."""
+    """A study file, its cells and, after `collect`, their rows."""
 
     def __init__(self, path, arguments):
         self.path, self.name, self.version = path, path.stem, ""
@@ -194,7 +193,7 @@ class Study:
         self.runs[name] = run
 
     def _add_grid(self, name, grid):
-        """A run for each rate; the grid's own name then stands for the best of them."""
+        """Adds a run for each rate. The grid's own name stands for the best of them."""
         members = [f"{name}_{re.sub(r'[^0-9e]', '_', rate)}" for rate in grid["rates"]]
         for member, rate in zip(members, grid["rates"]):
             self._add(member, {**grid, "label": f"{grid.get('label', name)}, γ = {rate}",
@@ -202,7 +201,7 @@ class Study:
         self.grids[name] = {"label": grid.get("label", name), "runs": members}
 
     def _add_table(self, name, wanted):
-        """A run for each row and column of a table."""
+        """Adds a run for each cell of a table."""
         for row, column in self.places(wanted):
             sides = wanted["rows"][row], wanted["columns"][column]
             label = f"{self.words(wanted, 'rows', row)}, {self.words(wanted, 'columns', column)}"
@@ -215,7 +214,7 @@ class Study:
 
     @staticmethod
     def places(wanted):
-        """(row, column) of each cell of a table; a row may name the columns that it has."""
+        """(row, column) of each cell of a table."""
         return [(row, column) for row, about in wanted["rows"].items() for column in wanted["columns"]
                 if column in about.get("columns", wanted["columns"])]
 
@@ -225,8 +224,8 @@ class Study:
                     for side in ("run", "against")]
             if len(both[0] & both[1]) < LEAST_SEEDS:
                 sys.exit(f"study: {self.path}: the claim '{claim['text']}' rests on {len(both[0] & both[1])} seeds "
-                         f"that '{claim['run']}' and '{claim['against']}' share; a claim takes {LEAST_SEEDS}. Give both "
-                         "more seeds, or leave the claim out")
+                         f"that '{claim['run']}' and '{claim['against']}' share; a claim takes {LEAST_SEEDS}. Give "
+                         "both more seeds, or leave the claim out")
 
     def members(self, name):
         return self.grids[name]["runs"] if name in self.grids else [name]
@@ -238,19 +237,19 @@ class Study:
         return self.runs[name].get("label", name)
 
     def family(self, name):
-        """What the line of a run is called in a figure over learning rates."""
+        """The label of a run's line in a figure over learning rates."""
         return next((grid["label"] for grid in self.grids.values() if name in grid["runs"]),
                     self.first(name, "algorithm"))
 
     def drawn(self):
-        """Runs of which curves are kept: those that a figure draws over steps, and the first one."""
+        """Runs whose curves are kept: those in figures over steps, and the first one."""
         over_steps = [figure["runs"] for figure in self.figures.values() if figure["kind"] in CURVES]
         return {next(iter(self.runs)), *(name for patterns in over_steps for name in self.match(patterns))}
 
     def collect(self, from_results, program=None):
-        """Keeps what complete cells left; of the others, what an earlier call kept, where they still ask the same.
+        """Takes the rows of complete cells, and for others the rows in the CSV files if their identity is the same.
 
-        Without `from_results` it only reads what was kept.
+        Writes the CSV files, unless it reads from them alone (`from_results` is False).
         """
         files = self.kept / f"{self.name}_runs.csv", self.kept / f"{self.name}_steps.csv"
         before = [read_csv(path) if path.exists() else [] for path in files]
@@ -278,27 +277,27 @@ class Study:
             print(f"{self.name}: {len(self.cells) - len(self.rows)} of {len(self.cells)} runs have no results, or were "
                   "kept of another input")
         if from_results:
-            write_csv(files[0], RUN_COLUMNS, [{name: row.get(name, "") for name in RUN_COLUMNS} for row in self.rows])
-            write_csv(files[1], STEP_COLUMNS, self.curves)
+            write_csv(files[0], [{name: row.get(name, "") for name in RUN_COLUMNS} for row in self.rows], RUN_COLUMNS)
+            write_csv(files[1], self.curves, STEP_COLUMNS)
         for row in self.rows + self.curves:
             row["seed"] = str(row["seed"])
 
-    # What was kept, by run. Losses of failed runs are infinite.
+    # Results by run. Losses of failed runs are infinite.
 
     def match(self, patterns=("*",)):
-        """Runs that match, in the patterns' order, then in the file's; a grid's name stands for its best run."""
+        """Runs that match, in the order of the patterns, then of the file. A grid's name stands for its best run."""
         names = []
         for pattern in patterns:
             names += [self.best(pattern)] if pattern in self.grids else fnmatch.filter(self.runs, pattern)
         return list(dict.fromkeys(name for name in names if name))
 
     def present(self, patterns=("*",)):
-        """The same, of those that have results."""
+        """The matching runs that have results."""
         have = {row["run"] for row in self.rows}
         return [name for name in self.match(patterns) if name in have]
 
     def best(self, name):
-        """The run itself, or the one of the grid with the least mean loss; nothing where a grid has no results."""
+        """The run itself, or a grid's run with the least mean loss; None for a grid without results."""
         losses = {member: self.values(member, "final_validation_loss").values() for member in self.members(name)}
         losses = {member: mean(values) for member, values in losses.items() if values}
         losses = {member: loss for member, loss in losses.items() if loss == loss}
@@ -312,7 +311,7 @@ class Study:
         return {r["seed"]: number(r.get(column)) for r in rows}
 
     def curve(self, name, column, over="step"):
-        """[(x, mean, least, greatest)] of a column over the seeds, where all of them have a value."""
+        """Yields (x, mean, least, greatest) of a column over the seeds, where all seeds have a value."""
         points = collections.defaultdict(list)
         for row in self.curves:
             if row["run"] == name and row[column]:
@@ -320,7 +319,7 @@ class Study:
         all_seeds = max(map(len, points.values()), default=0)
         for step in sorted(points):
             x, y = zip(*points[step])
-            # Seeds that fail at different steps end the mean at the first failure.
+            # The mean ends at the first seed's failure.
             if len(y) == all_seeds:
                 yield mean(x), mean(y), min(y), max(y)
 
@@ -328,18 +327,18 @@ class Study:
         return next(row[column] for row in self.rows if row["run"] == name)
 
     def untrained(self):
-        """About the loss of the untrained model: the study's first run after its first steps."""
+        """The approximate loss of the untrained model: the first run's after its first steps."""
         return next((point[1] for name in self.present() for point in self.curve(name, "loss")), math.inf)
 
 
 def run_cells(cells, program, arguments):
-    """Runs what is not complete, `jobs` at a time, in the order of the file."""
+    """Runs the cells that are not complete, `jobs` at a time, in the order of the file."""
     all_cells = {(cell.study.name, cell.name, cell.seed): cell for cell in cells}
 
     @functools.lru_cache(maxsize=None)
     def is_complete(key):
         cell = all_cells.get(key)
-        # What is made from another run's files is made again with that one.
+        # A run that starts from another run's files runs again with that one.
         return cell is None or (all(is_complete(other) for other in cell.needs) and cell.record(program) is not None)
 
     todo = [cell for key, cell in all_cells.items()
@@ -357,7 +356,7 @@ def run_cells(cells, program, arguments):
               flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        # Tasks start in this order, so one that waits for another never keeps that from starting.
+        # Tasks start in this order, so a task that waits for another one never keeps it from starting.
         for place, cell in enumerate(todo, 1):
             started[cell.study.name, cell.name, cell.seed] = pool.submit(work, place, cell)
         try:

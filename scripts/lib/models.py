@@ -1,4 +1,4 @@
-"""The transformers of inputs/performance and inputs/bert_*.yaml by their shapes, for step_time.py and scripts/performance.py."""
+"""Shapes and operation counts of the transformers of inputs/performance and inputs/bert_*.yaml."""
 
 import collections
 
@@ -22,9 +22,10 @@ def step_flop(model):
     """Floating-point operations of the matrix products of a training step, whoever computes it.
 
     A multiply-add is two operations. The backward pass has two products for each one of the forward pass: d_input and
-    d_weight. A layer with hidden size H has 12 H² weights (query, key, value, output, and two of 4 H). Attention has two
-    products of B·T²·H multiply-adds, of which a causal model needs half. The head has V·H weights, BERT's H² more.
-    Everything else (normalisation, GELU, softmax, dropout, optimiser) is left out, and so is what a program computes twice.
+    d_weight. A layer with hidden size H has 12 H² weights (query, key, value, output, and two of 4 H). Attention has
+    two products of B·T²·H multiply-adds, of which a causal model needs half. The head has V·H weights, BERT's H² more.
+    Everything else (normalisation, GELU, softmax, dropout, optimiser) is left out, and so is what a program computes
+    twice.
     """
     bert = model.architecture == "bert"
     rows, hidden = model.batch * model.tokens, model.hidden

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """A laboratory of N hosts on this machine: runs an MPI command across them over links of a given bandwidth.
 
-Usage: netlab.py [--hosts N] [--ranks-per-host R] [--rate 200mbit] [--links FILE.csv] -- COMMAND …
-
 Each host is a network namespace with one link (a veth pair) to a switch (a bridge in a namespace of its own), shaped by
 a token bucket (tc tbf) in both directions. Every link's bandwidth and round trip are measured over TCP before COMMAND
 runs, and refused if they are not what was asked for. Ranks of one host talk through shared memory, ranks of different
@@ -17,17 +15,18 @@ Exit status: COMMAND's; 2 for bad usage; 1 where the laboratory cannot be built 
 """
 
 import argparse
-import csv
-import ctypes
+import contextlib
 import os
-import re
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+
+from lib.laboratory import LEAST_BURST_BYTES, bits_per_second, burst_of
+from lib.launch import run_while_here
+from lib.tables import write_csv
 
 # Sends for SECONDS, and is then answered with the bytes that arrived and the time they took; then bounces single bytes.
 RECEIVER = r"""
@@ -60,11 +59,6 @@ MEASURE_S = 1.0
 # TCP, IP and Ethernet headers take 5 % of the rate of the shaped packets; a token bucket gives a little more at first.
 ACCEPTED = (0.85, 1.10)
 
-# A link passes so many bytes at once after it was idle, before its rate holds. A real link has no burst. The smallest
-# bucket that carries the rate is the nearest to it: a larger one hides pauses of the ranks (docs/network.md).
-LEAST_BURST_BYTES = 32768
-TIMER_S = 0.35e-3
-
 
 class Failure(Exception):
     """The laboratory cannot be built, or is not what was asked for."""
@@ -74,18 +68,6 @@ def run(*command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Failure(f"'{' '.join(command)}' failed: {done.stderr.strip() or done.stdout.strip()}")
-
-
-def bits_per_second(rate):
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(k|m|g)bit", rate)
-    if not match:
-        raise argparse.ArgumentTypeError(f"'{rate}' is not a rate like 50mbit, 200mbit or 1gbit")
-    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]]
-
-
-def burst_of(rate, least=LEAST_BURST_BYTES):
-    """Bytes of the token bucket of a link with this many bits per second."""
-    return max(least, int(rate / 8 * TIMER_S))
 
 
 class Laboratory:
@@ -143,10 +125,8 @@ class Laboratory:
         for name in reversed(self.made):
             pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
             for pid in pids:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
         self.made = []
         if self.scratch:
@@ -192,10 +172,10 @@ exec ip netns exec {self.prefix}-host$host unshare --uts bash -c "hostname host$
         hosts = ",".join(f"{self.address(host)}:{ranks_per_host}" for host in range(self.hosts))
         transports = "tcp,vader,self" if ranks_per_host > 1 else "tcp,self"
         # The ranks of all hosts share this machine's cores, which Open MPI cannot see: one that waits must give way.
-        mpirun = ["mpirun", "--mca", "mpi_yield_when_idle", "1", "--host", hosts, "--mca", "plm_rsh_agent", self.agent(), "--mca", "plm_rsh_no_tree_spawn",
-                  "1", "--mca", "btl", transports, "--mca", "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include",
-                  "eth0", "--mca", "pml", "ob1", "--bind-to", "none", "-x", "ONEBIT_NETWORK", "-x", "OMP_NUM_THREADS",
-                  *command]
+        parameters = {"mpi_yield_when_idle": "1", "plm_rsh_agent": self.agent(), "plm_rsh_no_tree_spawn": "1",
+                      "btl": transports, "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0", "pml": "ob1"}
+        mpirun = ["mpirun", "--host", hosts, *(word for pair in parameters.items() for word in ("--mca", *pair)),
+                  "--bind-to", "none", "-x", "ONEBIT_NETWORK", "-x", "OMP_NUM_THREADS", *command]
         inside = 'hostname host0; exec "$@"'
         full = self.command(0, "unshare", "--uts", "bash", "-c", inside, "bash", *mpirun)
         # Namespaces make the ranks run as root, which Open MPI asks to be told twice.
@@ -204,22 +184,46 @@ exec ip netns exec {self.prefix}-host$host unshare --uts bash -c "hostname host$
         return run_while_here(full, env=environment)
 
 
-def run_while_here(command, **options):
-    """The exit status of a command, which gets SIGTERM if this process ends before it does, even by SIGKILL."""
-    set_option, parent_death_signal = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG of linux/prctl.h
-    return subprocess.run(command, preexec_fn=lambda: set_option(parent_death_signal, signal.SIGTERM), **options).returncode
+def write_links(path, laboratory, links):
+    write_csv(path, [{"from_host": host, "to_host": (host + 1) % laboratory.hosts,
+                      "nominal_bit_per_s": f"{laboratory.rate:.0f}", "measured_bit_per_s": f"{rate:.0f}",
+                      "round_trip_s": f"{trip:.6f}", "burst_bytes": laboratory.burst_bytes}
+                     for host, (rate, trip) in enumerate(links)])
+
+
+def run_in_laboratory(arguments, command):
+    """The exit status of the command. Raises Failure where the laboratory cannot be built."""
+    with Laboratory(arguments.hosts, arguments.rate, arguments.queue_ms, arguments.least_burst) as laboratory:
+        links = laboratory.measure()
+        if arguments.links:
+            write_links(arguments.links, laboratory, links)
+        for host, (rate, _) in enumerate(links):
+            if not ACCEPTED[0] <= rate / arguments.rate <= ACCEPTED[1]:
+                raise Failure(f"the link of host {host} carries {rate / 1e6:.1f} Mbit/s, not "
+                              f"{arguments.rate / 1e6:.1f}: this machine is too slow or too busy for that rate")
+        median_rate, median_trip = (statistics.median(values) for values in zip(*links))
+        words = (f"netlab {arguments.hosts} hosts x {arguments.ranks_per_host} ranks, links of "
+                 f"{arguments.rate / 1e6:g} Mbit/s (measured {median_rate / 1e6:.1f}), round trip "
+                 f"{1e6 * median_trip:.0f} us")
+        print(f"netlab: {words}", flush=True)
+        return laboratory.mpirun(arguments.ranks_per_host, command, {**os.environ, "ONEBIT_NETWORK": words})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--rate", type=bits_per_second, default="200mbit", help="of each link, in each direction")
-    parser.add_argument("--queue-ms", type=float, default=50, help="longest wait of a packet in a link's queue, if that is more than a MiB")
+    parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--ranks-per-host", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--rate", type=bits_per_second, default="200mbit",
+                        help="of each link, in each direction; default: %(default)s")
+    parser.add_argument("--queue-ms", type=float, default=50,
+                        help="longest wait of a packet in a link's queue, where that makes more than a MiB; "
+                             "default: %(default)s")
     parser.add_argument("--least-burst", type=int, default=LEAST_BURST_BYTES, metavar="BYTES",
-                        help="of a link's token bucket; it holds more where the rate needs more")
+                        help="size of a link's token bucket, which is larger where the rate needs it; "
+                             "default: %(default)s")
     parser.add_argument("--links", metavar="FILE.csv", help="where the measured links are written")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
+                        help="what mpirun starts, behind --")
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -234,35 +238,13 @@ def main():
             print(f"netlab: '{tool}' is not installed (Debian packages iproute2, openmpi-bin)", file=sys.stderr)
             return 1
 
-    # A signal ends the run the same way as Ctrl-C does: by unwinding, so that everything is taken down.
+    # A signal ends the run as Ctrl-C does: by unwinding, so that everything is taken down.
     def stop(number, _):
         raise KeyboardInterrupt(number)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     try:
-        with Laboratory(arguments.hosts, arguments.rate, arguments.queue_ms, arguments.least_burst) as laboratory:
-            links = laboratory.measure()
-            if arguments.links:
-                partial = arguments.links + ".partial"
-                with open(partial, "w", newline="") as file:
-                    rows = csv.writer(file, lineterminator="\n")
-                    rows.writerow(["from_host", "to_host", "nominal_bit_per_s", "measured_bit_per_s", "round_trip_s",
-                                   "burst_bytes"])
-                    for host, (rate, trip) in enumerate(links):
-                        rows.writerow([host, (host + 1) % arguments.hosts, f"{arguments.rate:.0f}", f"{rate:.0f}",
-                                       f"{trip:.6f}", laboratory.burst_bytes])
-                os.replace(partial, arguments.links)
-            for host, (rate, _) in enumerate(links):
-                share = rate / arguments.rate
-                if not ACCEPTED[0] <= share <= ACCEPTED[1]:
-                    raise Failure(f"the link of host {host} carries {rate / 1e6:.1f} Mbit/s, not "
-                                  f"{arguments.rate / 1e6:.1f}: this machine is too slow or too busy for that rate")
-            median = statistics.median(rate for rate, _ in links)
-            words = (f"netlab {arguments.hosts} hosts x {arguments.ranks_per_host} ranks, links of "
-                     f"{arguments.rate / 1e6:g} Mbit/s (measured {median / 1e6:.1f}), round trip "
-                     f"{1e6 * statistics.median(trip for _, trip in links):.0f} us")
-            print(f"netlab: {words}", flush=True)
-            return laboratory.mpirun(arguments.ranks_per_host, command, {**os.environ, "ONEBIT_NETWORK": words})
+        return run_in_laboratory(arguments, command)
     except Failure as failure:
         print(f"netlab: {failure}", file=sys.stderr)
         return 1

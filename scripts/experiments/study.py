@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the inputs of a study, keeps what their figures need as small CSV files, and makes a page of it.
+"""Runs the inputs of a study, keeps the numbers of its figures in small CSV files, and makes a page of them.
 
 A study file (inputs/study) names an ordinary input and what each run changes in it:
 
@@ -26,46 +26,26 @@ A study file (inputs/study) names an ordinary input and what each run changes in
     claims:
       - {text: TEXT, run: NAME, against: NAME, at_most: NUMBER}
 
-`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` with that one, and
-`{STUDY/NAME/seed1}` for that of another study of the same call, which comes first. Kinds of figures are the
-functions draw_KIND. A claim is on the final validation loss of `run` minus that of `against`, means over the seeds that
-both have (or, with `of: bytes_sent`, on their ratio; with `of: final_validation_accuracy`, on the difference of medians),
-and asks at_most, at_least or within (of zero). It takes three seeds or more. A grid's name stands for its run with the
-least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
+`{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` for that with
+seed 1, and `{STUDY/NAME/seed1}` for that of another study, which stands before this one on the command line. Kinds of
+figures are the functions draw_KIND. A claim is about the final validation loss of `run` minus that of `against`, as a
+mean over the seeds of both. With `of: bytes_sent` it is about their ratio, with `of: final_validation_accuracy` about
+the difference of medians. It asks at_most, at_least or within (of zero), and needs three seeds. A grid's name stands
+for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
 
-A run whose results are complete is not run again. They are when it was asked to do the same, by the same program, and
-the files that it read are as they were; what begins with another run's files is run again with that one. What an earlier
-call kept in the CSV files stands on the page until then, with its commit.
+A complete run is not run again. It is complete if its settings, the program and the files that it read are unchanged,
+and so is the run whose files it starts from. Until then the page shows the rows of earlier calls, with their commit.
 """
 
 import argparse
 import os
 import pathlib
-import re
-import subprocess
 import sys
 
-from results import ROOT, require
-
-require("study", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
-from study_page import DEFAULT_RANKS, judge, page  # noqa: E402  (what they import has to be there)
-from study_runs import Study, program_of, run_cells  # noqa: E402
-
-
-def this_machine():
-    """The processor's name and its cores, as Linux tells them."""
-    try:
-        name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())[1]
-    except (OSError, TypeError):
-        name = "unknown processor"
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def version_of(arguments):
-    """The commit that the program reports."""
-    said = subprocess.run([arguments.onebit, "--version"], capture_output=True, text=True, check=False)
-    commit = re.search(r"\((\S+)\)", said.stdout)
-    return commit[1] if commit else ""
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, launch, provenance
+from study_page import DEFAULT_RANKS, judge, page
+from study_runs import Study, program_of, run_cells
 
 
 def main():
@@ -73,35 +53,32 @@ def main():
     parser = argparse.ArgumentParser(description=summary, epilog=format_text,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("studies", nargs="+", type=pathlib.Path, metavar="STUDY.yaml")
-    parser.add_argument("--onebit", default="build/openmp/onebit", metavar="PROGRAM", help="default: %(default)s")
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches, as the shell matches")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="in all runs, last of all")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches a pattern of the shell")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="in all runs, after all other settings")
     parser.add_argument("--results", default="results/study", metavar="DIR",
-                        help="what the runs write; default: %(default)s")
+                        help="the runs' output; default: %(default)s")
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/results/convergence.md", metavar="FILE.md",
                         help="the page; CSV files and figures lie in a folder of its name; default: %(default)s")
-    parser.add_argument("--machine", default=this_machine(), metavar="TEXT", help="default: %(default)s")
-    parser.add_argument("--draw-only", action="store_true", help="run nothing: the page from the CSV files")
+    parser.add_argument("--machine", default=provenance.machine(), metavar="TEXT",
+                        help="default: %(default)s")
+    parser.add_argument("--draw-only", action="store_true", help="run nothing, make the page from the CSV files")
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a claim does not hold")
     parser.add_argument("--allow-dirty", action="store_true",
-                        help="a page in docs/results of a program that was built of files which are not committed")
+                        help="let a program of changed sources make a page in docs/results")
     arguments = parser.parse_args()
     arguments.results = os.path.abspath(arguments.results)
     arguments.page = arguments.page.resolve()
-    if os.path.exists(arguments.onebit):
-        arguments.onebit = os.path.abspath(arguments.onebit)
 
     studies = [Study(path.resolve(), arguments) for path in arguments.studies]
     program = None
     if not arguments.draw_only:
-        program, version = program_of(arguments), version_of(arguments)
-        if "-dirty" in version and (ROOT / "docs/results") in arguments.page.parents and not arguments.allow_dirty:
-            sys.exit(f"study: {arguments.onebit} was built of files that are not committed ({version}), and what lies "
-                     "in docs/results names its commit. Commit and build again, write elsewhere with --page, or say "
-                     "--allow-dirty")
+        program = program_of(arguments)
+        version = provenance.program_version(arguments.onebit, None if arguments.allow_dirty else arguments.page)
         for study in studies:
             study.version = version
         run_cells([cell for study in studies for cell in study.cells], program, arguments)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Times training steps of the same transformers in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
 
-Usage: step_time.py MODEL [--mode eager|compile] [--precision fp32|bf16] [--dropout P] [--batch B] [--steps N]
-                    [--warm-up N] [--device cpu|cuda]
-(OMP_NUM_THREADS threads; needs torch, which is no part of the set-up: 1.13 and later, 2 and later for `compile`)
+It takes OMP_NUM_THREADS threads, and needs torch, which is no part of the set-up: 1.13 and later, 2 and later for
+`compile`.
 
 BERT is the post-LayerNorm encoder with a masked-LM head on 15 % of the positions and a tied output; GPT the
 pre-LayerNorm decoder that predicts every position. Attention is `scaled_dot_product_attention` and Adam is fused where
@@ -15,13 +14,16 @@ Prints each step's milliseconds and their median, the first ones (--warm-up) lef
 import argparse
 import math
 import os
+import pathlib
 import statistics
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
 
-from step_models import MODELS, predicted_tokens
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib.models import MODELS, predicted_tokens
 
 
 def attention_written_out(q, k, v, dropout_p, is_causal):
@@ -115,7 +117,7 @@ class Transformer(torch.nn.Module):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
@@ -137,7 +139,8 @@ def main():
     optimizer = adam(model.parameters())
     inputs = torch.randint(shape.vocabulary, (shape.batch, shape.tokens), device=device)
     count = predicted_tokens(shape)
-    positions = [sample * shape.tokens + torch.randperm(shape.tokens)[:count // shape.batch] for sample in range(shape.batch)]
+    positions = [sample * shape.tokens + torch.randperm(shape.tokens)[:count // shape.batch]
+                 for sample in range(shape.batch)]
     predicted = torch.cat(positions).to(device)
     labels = torch.randint(shape.vocabulary, (count,), device=device)
     if arguments.mode == "compile":

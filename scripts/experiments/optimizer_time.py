@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Times 1-bit Adam's compression stage in PyTorch, as the peer of inputs/performance/optimizer.yaml.
 
-Usage: optimizer_time.py [--parameters D] [--steps N] [--mode eager|compile]
-(OMP_NUM_THREADS threads; needs torch, which is no part of the set-up: 1.13 and later, 2 and later for `compile`)
+It takes OMP_NUM_THREADS threads, and needs torch, which is no part of the set-up: 1.13 and later, 2 and later for
+`compile`.
 
-One rank, nothing travels (docs/algorithms.md): momentum, compression with the worker's residual, bits packed and unpacked,
-average with the server's residual, bits again, update with the frozen variance. All buffers are made before the first
-step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile` hands the passes over floats to
-torch.compile, which fuses them. The script first compares a step with the plain formulation, and ends with status 1 where
-they differ. Then it prints each step's milliseconds and their median, the first three left out.
+One rank, nothing travels (docs/algorithms.md): momentum, compression with the worker's residual, bits packed and
+unpacked, average with the server's residual, bits again, update with the frozen variance. All buffers are made before
+the first step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile` hands the passes
+over floats to torch.compile, which fuses them. The script first compares a step with the plain formulation, and ends
+with status 1 where they differ. Then it prints each step's milliseconds and their median, the first three left out.
 """
 
 import argparse
@@ -22,7 +22,8 @@ import torch
 BETA = 0.9
 PACK = 0x0102040810204080  # times eight bytes of 0 or 1: their bits, the first one lowest, in the highest byte
 WEIGHTS = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128])
-PATTERNS = torch.where(torch.arange(256).unsqueeze(1).bitwise_and(WEIGHTS).ne(0), -1.0, 1.0)  # signs of each byte's bits
+# The signs of each byte's bits.
+PATTERNS = torch.where(torch.arange(256).unsqueeze(1).bitwise_and(WEIGHTS).ne(0), -1.0, 1.0)
 
 
 def plain_step(x, g, momentum, worker_residual, server_residual, preconditioner):
@@ -101,7 +102,7 @@ class Stage:
         update(self.x, self.momentum, self.preconditioner)
 
     def check(self):
-        """Ends the program where a step differs from `plain_step`. A rounding may turn the sign of an element near 0."""
+        """Ends the program where a step differs from `plain_step`. Rounding may flip the sign of an element near 0."""
         state = self.x, self.g, self.momentum, self.worker_residual, self.server_residual, self.preconditioner
         expected = plain_step(*(vector.clone() for vector in state))
         self.step()
@@ -109,11 +110,11 @@ class Stage:
         for name, one, other in zip(("x", "momentum", "worker residual", "server residual"), expected, found):
             wrong = int((~torch.isclose(one, other, rtol=1e-4, atol=1e-6)).sum())
             if wrong > 1e-5 * len(one):
-                sys.exit(f"optimizer_time.py: {wrong} of {len(one)} elements of {name} differ from the plain formulation")
+                sys.exit(f"optimizer_time: {wrong} of {len(one)} elements of {name} differ from the plain formulation")
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parameters", type=int, default=25000000)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")

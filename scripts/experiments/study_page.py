@@ -1,20 +1,15 @@
-"""The figures, the tables and the page of a study: for study.py."""
+"""The figures, the tables and the page of study.py."""
 
 import collections
 import math
 import os
-import re
 import shlex
 import statistics
 
-import matplotlib
-from PIL import Image  # matplotlib needs it too
-
-from results import COLORS, ROOT, mean, number, style, table, with_unit
+from lib import ROOT
+from lib.plots import COLORS, pyplot, save, style
+from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
-
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
 
 DEFAULT_RANKS = 4
 
@@ -31,7 +26,7 @@ def difference(losses):
 
 
 def loss_text(study, name):
-    """The final validation loss in words: its mean, or at which steps the seeds failed."""
+    """The mean final validation loss in words, or the steps at which seeds failed."""
     losses = study.values(name, "final_validation_loss")
     failed = [f"{step:.0f}" for step in study.values(name, "failed_step").values() if step == step]
     if not failed:
@@ -41,7 +36,7 @@ def loss_text(study, name):
 
 
 def accuracy_text(study, name):
-    """Median and range in per cent; a run that failed has none."""
+    """Median and range in per cent, without runs that failed."""
     shares = [100 * share for share in study.values(name, "final_validation_accuracy").values() if share == share]
     if not shares:
         return ""
@@ -50,7 +45,7 @@ def accuracy_text(study, name):
 
 
 def legend(axes, study, lines):
-    """Beside the axes, in the order in which the lines end: best first."""
+    """Draws the legend beside the axes, best run first."""
     order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
     axes.legend([lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
                 loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9, title="final validation loss",
@@ -72,7 +67,7 @@ def draw_loss(study, names, over, scale, x_label):
             axes.plot(x[-1], y[-1], marker="x", markersize=8, color=style(place)["color"])
         tops.append(max(y[min(len(y) - 1, 3):]))
         bottoms.append(min(low))
-    # Neither the drop of the first steps, which all runs share, nor what is worse than untrained.
+    # The axis leaves out the drop of the first steps, which all runs share, and losses above the untrained model's.
     top = min(max(tops), study.untrained())
     margin = 0.04 * (top - min(bottoms)) + 1e-6
     axes.set(xlabel=x_label, ylabel=f"training loss / nats, mean of {WINDOW} steps",
@@ -123,7 +118,7 @@ def draw_variance(study, names):
 
 
 def draw_final(study, names):
-    """Final validation losses, best first: mean and range over seeds; at the right edge what failed or diverged."""
+    """Final validation losses, best first, as mean and range over seeds; runs that diverged are at the right edge."""
     losses = {name: list(study.values(name, "final_validation_loss").values()) for name in names}
     names = sorted(names, key=lambda name: -mean(losses[name]))
     finite = [v for values in losses.values() for v in values if v < study.untrained()]
@@ -146,8 +141,7 @@ def draw_final(study, names):
 
 
 def draw_learning_rate(study, names):
-    """Final validation loss over the learning rate, a line for each grid or algorithm; rates at which no
-    seed failed or diverged."""
+    """Final validation loss over the learning rate, a line for each grid or algorithm, without rates that diverged."""
     groups = collections.defaultdict(dict)
     for name in names:
         losses = list(study.values(name, "final_validation_loss").values())
@@ -176,11 +170,8 @@ def draw(study):
         if not names:
             continue
         path = study.kept / f"{study.name}_{name}.png"
-        drawn = globals()[f"draw_{figure['kind']}"](study, names)
-        drawn.savefig(path, dpi=100, bbox_inches="tight", pad_inches=0.08)
-        pyplot.close(drawn)
-        # A palette makes the file three times smaller.
-        Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+        save(globals()[f"draw_{figure['kind']}"](study, names), path, palette=128, dpi=100, bbox_inches="tight",
+             pad_inches=0.08)
         yield path, figure["caption"]
 
 
@@ -188,14 +179,14 @@ def draw(study):
 
 
 def spread_text(study, name):
-    """Mean and range of the final validation loss, or at which steps the seeds failed."""
+    """Mean and range of the final validation loss, or the steps at which seeds failed."""
     losses = study.values(name, "final_validation_loss").values()
     spread = f" ({nats(min(losses))}–{nats(max(losses))})" if len(losses) > 1 and max(losses) < math.inf else ""
     return loss_text(study, name) + spread
 
 
 def judge(study, claim):
-    """(what was measured in words, whether the claim holds)."""
+    """(the measured value in words, True when the claim holds)"""
     run, against = (study.best(claim[side]) or claim[side] for side in ("run", "against"))
     if missing := [name for name in (run, against) if name not in study.present()]:
         return f"no results of {', '.join(missing)}", False
@@ -216,7 +207,7 @@ def judge(study, claim):
         measured = mean(mine[s] - theirs[s] for s in seeds)
         words = difference(measured)
     bound = float(claim.get("at_most") or claim.get("at_least") or claim["within"])
-    # NaN, where there is nothing to compare, holds in none.
+    # With NaN no claim holds.
     holds = measured >= bound if "at_least" in claim else (abs(measured) if "within" in claim else measured) <= bound
     return words, holds
 
@@ -228,8 +219,9 @@ def claims_table(study):
         words, holds = judge(study, claim)
         of = {"bytes_sent": "ratio of bytes sent",
               "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
-        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words, "yes" if holds else "**no**"])
-    return table(["claim", "asked", "measured", "holds"], rows)
+        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words,
+                     "yes" if holds else "**no**"])
+    return markdown(["claim", "asked", "measured", "holds"], rows)
 
 
 def runs_table(study):
@@ -250,13 +242,13 @@ def runs_table(study):
             "" if failed else f"{mean(study.values(name, 'reduction').values()) / 2:.2f}",
             ", ".join(frozen),
             " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
-    return table(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
+    return markdown(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
                   *(["accuracy: median (min–max)"] if study.accuracy else []),
                   "bytes sent by a rank", "reduction", "against 16 bits", "T_w", "`--set`"], rows)
 
 
 def grids_table(study):
-    """The best rate of each grid, and whether a grid without that edge might have a better one."""
+    """The best rate of each grid, with a note where it is the grid's edge and a better one may lie beyond."""
     rows = []
     for name, grid in study.grids.items():
         best, present = study.best(name), study.present(grid["runs"])
@@ -266,11 +258,11 @@ def grids_table(study):
         edge = len(present) > 1 and rates[best] in (min(rates.values()), max(rates.values()))
         rows.append([grid["label"], ", ".join(study.first(run, "lr") for run in present),
                      study.first(best, "lr") + (", the grid's edge" if edge else ""), spread_text(study, best)])
-    return table(["algorithm", "γ tried", "best", "final validation loss: mean (min–max)"], rows) if rows else ""
+    return markdown(["algorithm", "γ tried", "best", "final validation loss: mean (min–max)"], rows) if rows else ""
 
 
 def results_table(study, name):
-    """Final validation losses by rows and columns; the least is bold."""
+    """A table of the study file: final validation losses, the least bold."""
     wanted = study.tables[name]
     runs = {place: f"{name}_{place[0]}_{place[1]}" for place in study.places(wanted)}
     present = study.present(runs.values())
@@ -292,8 +284,9 @@ def results_table(study, name):
     others = study.present(wanted.get("beside", []))
     beside = "; ".join(f"{study.label(run)}: {spread_text(study, run)}" for run in others)
     return "\n\n".join(part for part in (
-        f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} seeds; "
-        "the least mean is bold.", table(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
+        f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} "
+        "seeds; the least mean is bold.",
+        markdown(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
         beside and f"For comparison, {beside}.") if part)
 
 
@@ -301,14 +294,15 @@ def page(studies, arguments):
     rows = [row for study in studies for row in study.rows]
 
     def distinct(*columns):
-        return "; ".join(dict.fromkeys(" ".join(row[c] for c in columns) for row in rows if row["status"] == "complete"))
+        return "; ".join(dict.fromkeys(" ".join(row[c] for c in columns)
+                                       for row in rows if row["status"] == "complete"))
 
     counted = collections.Counter(row["git"] for row in rows)
     commits = ", ".join(f"{commit}: {count} runs" if len(counted) > 1 else commit for commit, count in counted.items())
     data = dict.fromkeys(part for row in rows for part in row.get("data", "").split("; "))
     data = [part for part in data if part and ".h5 (" not in part]
     files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
-    parts = ["<!-- Made by scripts/study.py from the CSV files beside the figures. Do not edit. -->",
+    parts = ["<!-- Made by scripts/experiments/study.py from the CSV files beside the figures. Do not edit. -->",
              f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
              "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
@@ -316,8 +310,8 @@ def page(studies, arguments):
              "is half of that. T_w is the step at "
              "which the variance was frozen. A run that met a NaN is a result: its loss counts as infinite."]
     if any(study.accuracy for study in studies):
-        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; losses of "
-                      "classes are nats a sample.")
+        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
+                      "losses of classes are nats a sample.")
     if any(study.claims for study in studies):
         parts.append("## What was claimed, and what was measured")
     for study in studies:
@@ -342,14 +336,14 @@ def page(studies, arguments):
     if studies[0].heading != DEFAULT_HEADING:
         options += f" --page {os.path.relpath(arguments.page, ROOT)}"
     parts += ["## How it was measured",
-              f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: {distinct('threads_per_rank')}; "
-              f"{commits} (git), "
-              f"{distinct('compiler')}, Kokkos {distinct('kokkos')}, {distinct('mpi')}, {distinct('blas', 'blas_core')} "
-              f"kernels; {distinct('date')}. {len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
+              f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: "
+              f"{distinct('threads_per_rank')}; {commits} (git), {distinct('compiler')}, Kokkos {distinct('kokkos')}, "
+              f"{distinct('mpi')}, {distinct('blas', 'blas_core')} kernels; {distinct('date')}. "
+              f"{len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
               + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else ""),
-              "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it again from "
-              "the CSV files:",
-              f"```\nscripts/study.py{options} {files}\n```",
+              "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it "
+              "again from the CSV files:",
+              f"```\nscripts/experiments/study.py{options} {files}\n```",
               "Kept of each run: " + ", ".join(f"[{s.name}_{kind}.csv]({s.kept.name}/{s.name}_{kind}.csv)"
                                                for s in studies for kind in ("runs", "steps")) + "."]
     arguments.page.write_text("\n\n".join(part for part in parts if part) + "\n")
