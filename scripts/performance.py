@@ -379,13 +379,14 @@ def render(arguments):
         "## Checkpoints",
         "`scripts/performance.py checkpoints`: BERT-Base with byte tokens on "
         f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "
-        "([checkpoint.md](../checkpoint.md)). A step without is the median before the first checkpoint; `complete` is a mean of "
+        "([checkpoint.md](../guide/checkpoint.md)). A step without is the median before the first checkpoint; `complete` "
+        "is a mean of "
         f"both; `costs` is the wall-clock time that the {CHECKPOINT_EVERY - 2} steps behind a checkpoint took more than as many "
         "without, waiting and slower steps together. The last column is `costs` over the time of 50 steps.",
         *sections(arguments, "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
         "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands in "
-        "[performance.md](../performance.md).",
+        "[performance.md](../develop/performance.md).",
         *sections(arguments, "kernels.csv", kernels_table),
     ]
     (arguments.output.parent / f"{arguments.output.name}.md").write_text("\n\n".join(page) + "\n")

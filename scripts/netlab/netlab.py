@@ -61,7 +61,7 @@ MEASURE_S = 1.0
 ACCEPTED = (0.85, 1.10)
 
 # A link passes so many bytes at once after it was idle, before its rate holds. A real link has no burst. The smallest
-# bucket that carries the rate is the nearest to it: a larger one hides pauses of the ranks (docs/network.md).
+# bucket that carries the rate is the nearest to it: a larger one hides pauses of the ranks (docs/guide/network.md).
 LEAST_BURST_BYTES = 32768
 TIMER_S = 0.35e-3
 

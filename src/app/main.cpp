@@ -87,7 +87,8 @@ void check_backend(const config::Input& input) {
   const std::vector<std::string> built = backends();
   if (std::find(built.begin(), built.end(), wanted) == built.end())
     throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
-                     "use one of those that `onebit list` shows, or build with a Kokkos that has it (docs/build.md)");
+                     "use one of those that `onebit list` shows, or build with a Kokkos that has it "
+                     "(docs/guide/build.md)");
   // A Kokkos with CUDA does not start without a GPU, even for its host backends.
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
@@ -159,7 +160,7 @@ int main(int argc, char** argv) {
   bool input_keys = false;
   const auto input_command = [&](CLI::App& parent, const char* name, const char* meaning) {
     CLI::App* const command = parent.add_subcommand(name, meaning);
-    command->add_option("INPUT", path, "YAML file (docs/input.md)")->required();
+    command->add_option("INPUT", path, "YAML file (docs/reference/input.md)")->required();
     command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
     return command;
   };
@@ -176,7 +177,7 @@ int main(int argc, char** argv) {
   checkpoint_command->require_subcommand(1);
   const auto file_command = [&](const char* name, const char* meaning) {
     CLI::App* const command = checkpoint_command->add_subcommand(name, meaning);
-    command->add_option("FILE", path, "checkpoint (docs/checkpoint.md)")->required();
+    command->add_option("FILE", path, "checkpoint (docs/guide/checkpoint.md)")->required();
     return command;
   };
   const CLI::App* const info_command = file_command("info", "verify it and print what it holds");
@@ -184,7 +185,7 @@ int main(int argc, char** argv) {
   const CLI::App* const predict_command =
       input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv");
   CLI::App* const list_command = app.add_subcommand("list", "what this build has");
-  list_command->add_flag("--input-keys", input_keys, "print docs/input.md");
+  list_command->add_flag("--input-keys", input_keys, "print docs/reference/input.md");
   std::string command = " with a wrong command line";
   std::unique_ptr<const CLI::ParseError> unparsed;
   try {

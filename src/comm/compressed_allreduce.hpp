@@ -1,7 +1,7 @@
 #pragma once
 /// \file compressed_allreduce.hpp
-/// The compressed allreduce for other codes (docs/library.md). This header is the one that is installed, so it includes
-/// no other of OneBit, and takes pointers: a program needs MPI, and Kokkos only where it wants to.
+/// The compressed allreduce for other codes (docs/reference/library.md). This header is the one that is installed, so
+/// it includes no other of OneBit, and takes pointers: a program needs MPI, and Kokkos only where it wants to.
 
 #include <mpi.h>
 
@@ -23,7 +23,7 @@ struct CompressedAllreduceOptions {
 
 /// x ← (1/n) Σ_i x_i, where what travels is compressed and what that loses is added to the next call's vector (Tang et
 /// al., ICML 2021, Sections 4.3 and 6). So one result is coarse, but the mean over many calls is that of the vectors: made
-/// for momentum and gradients. docs/algorithms.md says what is computed, exactly.
+/// for momentum and gradients. docs/reference/algorithms.md says what is computed, exactly.
 ///
 /// Kokkos is started where the program has not done so, and then runs until the program ends.
 class CompressedAllreduce {

@@ -15,7 +15,7 @@ namespace onebit::comm {
 /// Messages under way. What is longer than `message_bytes` goes in several messages, which makes counts that overflow
 /// an int impossible, and has a purpose: a library sends messages up to some length at once, and longer ones only
 /// after an answer from the receiver. Open MPI 4.1 over TCP then leaves one direction of a busy link idle (measured:
-/// docs/network.md).
+/// docs/guide/network.md).
 class Messages {
 public:
   Messages(const Communicator& communicator, std::size_t message_bytes)

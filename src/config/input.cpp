@@ -362,8 +362,8 @@ std::vector<Section> keys(Input& in) {
              "replaced only when the new one is complete.");
     key.text("dump_parameters", in.run.dump_parameters,
              "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
-             "`momentum` and `variance`, each of shape (parameters), and more (docs/checkpoint.md); a relative name is "
-             "taken inside `run.output`; empty writes none.");
+             "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative "
+             "name is taken inside `run.output`; empty writes none.");
     key.real("progress_interval_s", in.run.progress_interval_s, 0, infinity,
              "Least time between two progress lines, in seconds; 0 prints none.");
     key.integer(
@@ -371,8 +371,8 @@ std::vector<Section> keys(Input& in) {
         "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
     key.real("watchdog_seconds", in.run.watchdog_seconds, 0, infinity,
              "When no rank has gone on for so long, the run is ended with a message that says where each rank was last "
-             "seen (docs/faults.md). Longer than the longest kernel, message, flush to disk or making of a vocabulary; "
-             "0 waits for ever.");
+             "seen (docs/guide/faults.md). Longer than the longest kernel, message, flush to disk or making of a "
+             "vocabulary; 0 waits for ever.");
   }
   {
     Declare key(sections, "train", "The loop.");
@@ -389,7 +389,7 @@ std::vector<Section> keys(Input& in) {
                 "Validation samples over all ranks, the same ones at each validation; rounded up to whole batches.");
   }
   {
-    Declare key(sections, "optimizer", "The algorithm and its numbers (docs/algorithms.md).");
+    Declare key(sections, "optimizer", "The algorithm and its numbers (docs/reference/algorithms.md).");
     key.word("algorithm", in.optimizer.algorithm, algorithm_names(), "How parameters are updated.");
     key.real("lr", in.optimizer.lr, 0, infinity, "Peak learning rate γ.", false);
     key.real("beta1", in.optimizer.beta1, 0, 0.999999, "Decay β1 of the momentum.");
@@ -478,7 +478,8 @@ std::vector<Section> keys(Input& in) {
              "`onebit_sgd`, whose parameters are linear in what is compressed.");
   }
   {
-    Declare key(sections, "zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/algorithms.md).");
+    Declare key(sections, "zero_one",
+                "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms.md).");
     key.integer("variance_freeze_step", in.zero_one.variance_freeze_step, 1, unbounded,
                 "F: the last step that may update the variance; local steps begin behind it. DeepSpeed: "
                 "`var_freeze_step`.");
@@ -491,7 +492,8 @@ std::vector<Section> keys(Input& in) {
                 "H: the greatest interval between two exchanges; 1 for no local steps.");
   }
   {
-    Declare key(sections, "lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/algorithms.md).");
+    Declare key(sections, "lamb",
+                "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms.md).");
     key.real("min_coefficient", in.lamb.min_coefficient, 0, infinity,
              "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
     key.real("max_coefficient", in.lamb.max_coefficient, 0, infinity,
@@ -504,7 +506,7 @@ std::vector<Section> keys(Input& in) {
              "Greatest relative change of the factor from one step to the next.");
   }
   {
-    Declare key(sections, "checkpoint", "Checkpoints and restart (docs/checkpoint.md).");
+    Declare key(sections, "checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
     key.integer("every", in.checkpoint.every, 0, unbounded,
                 "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
     key.text(
@@ -516,8 +518,8 @@ std::vector<Section> keys(Input& in) {
     key.flag(
         "background", in.checkpoint.background,
         "`false`: the run waits until one is on the disk. `true`: it goes on meanwhile, from copies that each rank "
-        "makes in host memory (docs/checkpoint.md says how much, and when that is worth it; where half of what is "
-        "free is less, the run waits for the rest). The files are the same.");
+        "makes in host memory (docs/guide/checkpoint.md says how much, and when that is worth it; where half of what "
+        "is free is less, the run waits for the rest). The files are the same.");
     key.text(
         "restart", in.checkpoint.restart,
         "`none`: begin at step 1. `auto`: go on from the newest checkpoint in `directory` that is not damaged (in its "
@@ -526,8 +528,8 @@ std::vector<Section> keys(Input& in) {
     key.text(
         "initialize_from", in.checkpoint.initialize_from,
         "Checkpoint of an earlier run: step 1 begins with its parameters, and all else anew (a next phase of training, "
-        "fine-tuning; docs/checkpoint.md says which models fit). `freeze.from` takes its variance too, of the same "
-        "model. Empty begins with those of the workload.");
+        "fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes its variance too, of the "
+        "same model. Empty begins with those of the workload.");
   }
   {
     Declare key(sections, "comm", "Communication.");
@@ -562,12 +564,12 @@ std::vector<Section> keys(Input& in) {
     Declare key(sections, "workload", "What gives a loss and a gradient.");
     key.choice("kind", in.workload.kind, workload_words,
                "`transformer` trains a language model on text; `classification` trains the same with a head that tells "
-               "labelled texts apart (docs/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with "
-               "known optimum; `replay` "
+               "labelled texts apart (docs/guide/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic "
+               "with known optimum; `replay` "
                "reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
     key.real("compute_time_ms", in.workload.compute_time_ms, 0, infinity,
              "Time that a step's gradient takes: the rank computes and sleeps for the rest, for experiments in which "
-             "ranks share cores (docs/network.md). 0 does not sleep.");
+             "ranks share cores (docs/guide/network.md). 0 does not sleep.");
     key.integer("parameters", in.workload.parameters, 1, unbounded, "Parameters of workload `synthetic`.");
   }
   {
@@ -640,7 +642,7 @@ std::vector<Section> keys(Input& in) {
     Declare key(
         sections, "bench",
         "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
-        "(docs/performance.md). Both are checked and timed.");
+        "(docs/develop/performance.md). Both are checked and timed.");
     key.words("collectives", in.bench.collectives,
               {"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
                "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"},
@@ -656,7 +658,8 @@ std::vector<Section> keys(Input& in) {
     key.integer("repetitions", in.bench.repetitions, 1, unbounded, "Repetitions that are timed.");
   }
   {
-    Declare key(sections, "predict", "`onebit predict`: a step on networks one does not have (docs/prediction.md).");
+    Declare key(sections, "predict",
+                "`onebit predict`: a step on networks one does not have (docs/reference/prediction.md).");
     key.real("parameters", in.predict.parameters, 1, 1e13, "Parameters d of the model.");
     key.integer(
         "bytes_per_element", in.predict.bytes_per_element, 1, 8,
@@ -693,7 +696,7 @@ std::vector<Section> keys(Input& in) {
     key.words("collectives", in.predict.collectives,
               {"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "compressed", "pairwise_compressed",
                "hierarchical_compressed"},
-              "What is compared (docs/prediction.md).");
+              "What is compared (docs/reference/prediction.md).");
     key.list(
         "measurements", in.predict.measurements,
         "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with "
@@ -710,7 +713,8 @@ std::vector<Section> keys(Input& in) {
                 "Most ranks for which each message is simulated too, as a check of the closed form.");
   }
   {
-    Declare key(sections, "faults", "A fault on purpose, to rehearse what a run says and does then (docs/faults.md).");
+    Declare key(sections, "faults",
+                "A fault on purpose, to rehearse what a run says and does then (docs/guide/faults.md).");
     key.choice(
         "kind", in.faults.kind,
         {{"none", Fault::none}, {"nan", Fault::nan}, {"desync", Fault::desync}, {"hang", Fault::hang}},

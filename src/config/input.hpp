@@ -1,7 +1,8 @@
 #pragma once
 /// \file input.hpp
 /// The typed input of a run. `Input` holds the values; `keys` is the one place where each key is declared with its
-/// type, default, allowed values and meaning, and the YAML reader, the resolved copy and docs/input.md all read it.
+/// type, default, allowed values and meaning, and the YAML reader, the resolved copy and docs/reference/input.md all
+/// read it.
 
 #include <cstdint>
 #include <functional>
@@ -11,7 +12,7 @@
 
 namespace onebit::config {
 
-/// Values of the keys that take a word (docs/input.md), here and below.
+/// Values of the keys that take a word (docs/reference/input.md), here and below.
 enum class Backend { serial, openmp, cuda };
 enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 enum class Architecture { bert, gpt };
@@ -38,7 +39,8 @@ struct NumberOrWord {
   std::int64_t number = 0;
 };
 
-/// Every value of an input, with its default. The meaning of each key stands in `keys` (input.cpp) and docs/input.md.
+/// Every value of an input, with its default. The meaning of each key stands in `keys` (input.cpp) and
+/// docs/reference/input.md.
 struct Input {
   struct {
     Backend backend = Backend::openmp;
@@ -262,7 +264,7 @@ std::string resolved(Input input);
 /// those of where a run takes place, how long it is, how its ranks exchange, and what it measures and writes.
 std::vector<std::string> differences(Input one, Input other);
 
-/// docs/input.md.
+/// docs/reference/input.md.
 std::string documentation();
 
 /// Names of the algorithms that `optimizer.algorithm` allows.

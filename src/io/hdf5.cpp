@@ -54,7 +54,8 @@ struct Dataset {
       : id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose), space(id.valid() ? H5Dget_space(id) : -1, H5Sclose) {
     if (!space.valid() || H5Sget_simple_extent_ndims(space) < 0)
       throw InputError(path, "there is no dataset '" + name + "' that can be read",
-                       "see docs/input.md and docs/checkpoint.md for the datasets that this file must have");
+                       "see docs/reference/input.md and docs/guide/checkpoint.md for the datasets that this file must "
+                       "have");
   }
   std::vector<hsize_t> extents() const {
     std::vector<hsize_t> all(H5Sget_simple_extent_ndims(space));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithm.hpp
 /// What a training algorithm is: it turns each rank's gradient into the same update of the parameters on every rank.
-/// docs/algorithms.md says what each one computes.
+/// docs/reference/algorithms.md says what each one computes.
 
 #include <limits>
 #include <memory>
@@ -69,8 +69,8 @@ public:
                          const StepContext& context, PhaseTimes& times) = 0;
 
   /// Saves or restores all that `step` goes by beside its arguments, so that the steps after it are the same bits as if
-  /// the run had not stopped. Not collective. Vectors have the names `momentum`, `variance`, …; docs/checkpoint.md lists
-  /// them. \throws InputError for state that does not fit
+  /// the run had not stopped. Not collective. Vectors have the names `momentum`, `variance`, …;
+  /// docs/guide/checkpoint.md lists them. \throws InputError for state that does not fit
   virtual void state(Archive<Exec>& archive) = 0;
 };
 

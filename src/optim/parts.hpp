@@ -30,8 +30,8 @@ void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
                        std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
 
 /// f_t = γ_{t−1}/γ_t, by which `compression.scale_residual_by_lr` multiplies the residuals of step t, so that γ δ is
-/// what one step leaves to the next (docs/algorithms.md). γ_{t−1} is that of the last step that compressed, not of one
-/// that was left out.
+/// what one step leaves to the next (docs/reference/algorithms.md). γ_{t−1} is that of the last step that compressed,
+/// not of one that was left out.
 class ResidualFactor {
 public:
   explicit ResidualFactor(const config::Input& input) : m_scales(input.compression.scale_residual_by_lr) {}

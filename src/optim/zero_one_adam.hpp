@@ -2,7 +2,7 @@
 /// \file zero_one_adam.hpp
 /// 0/1 Adam: Adam whose variance is updated at ever rarer steps, whose other steps exchange one bit an element, and which
 /// later takes local steps that exchange nothing (Lu et al., *Maximizing Communication Efficiency for Large-scale
-/// Training via 0/1 Adam*, 2022, Algorithm 1). docs/algorithms.md says where it differs from DeepSpeed's.
+/// Training via 0/1 Adam*, 2022, Algorithm 1). docs/reference/algorithms.md says where it differs from DeepSpeed's.
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file model.hpp
-/// What averages over ranks cost in time: the α-β-γ model, as closed forms (docs/prediction.md).
+/// What averages over ranks cost in time: the α-β-γ model, as closed forms (docs/reference/prediction.md).
 ///
 /// A message costs latency α, the time of its bytes at a bandwidth β, and an overhead o of its sender's processor; work on
 /// elements costs γ each. A host's link has a bandwidth in each direction that all ranks of the host share; inside a host

@@ -1,7 +1,7 @@
 #pragma once
 /// \file checkpoint.hpp
 /// Checkpoints: all that a run is between two steps, in one sealed HDF5 file that all ranks write together.
-/// docs/checkpoint.md describes the file and what a restart keeps.
+/// docs/guide/checkpoint.md describes the file and what a restart keeps.
 
 #include <cstddef>
 #include <filesystem>
@@ -56,7 +56,7 @@ public:
   /// How the run averaged that the checkpoint is of, which is how `comm.collective: auto` goes on.
   config::Collective collective() const { return m_collective; }
   /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
-  /// number of ranks is another one (docs/checkpoint.md).
+  /// number of ranks is another one (docs/guide/checkpoint.md).
   template <class Exec>
   void restore(const Exec& exec, Run<Exec>& run) const;
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file checkpoint_line.hpp
 /// Lines of checkpoints: those of a run from step 1 and of the restarts that go on with it. Each line has its own
-/// directory, so that no run removes or overwrites what another one wrote. docs/checkpoint.md describes them.
+/// directory, so that no run removes or overwrites what another one wrote. docs/guide/checkpoint.md describes them.
 
 #include <cstddef>
 #include <filesystem>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file results.hpp
-/// The CSV files of a training run: steps.csv while it runs, profile.csv and run.csv at its end. docs/output.md
-/// describes every column.
+/// The CSV files of a training run: steps.csv while it runs, profile.csv and run.csv at its end.
+/// docs/reference/output.md describes every column.
 
 #include <array>
 #include <memory>
