@@ -262,7 +262,7 @@ def main():
         kernels = compare_kernels(benched, wanted)
         write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
         text += ["## Kernels\n", machine_table(benched),
-                 "\nShare of the floor of each machine (docs/performance.md), and "
+                 "\nShare of the floor of each machine (docs/develop/performance.md), and "
                  "performance portability over " + ", ".join(wanted) + ".\n",
                  markdown(["kernel", "shape", *wanted, "portability"],
                        [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),

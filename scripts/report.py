@@ -407,7 +407,7 @@ def configuration_section(problem):
     if not resolved:
         yield "No run has a resolved input that could be read."
         return
-    yield ("In all runs of this problem; every key and its meaning is in docs/input.md. "
+    yield ("In all runs of this problem; every key and its meaning is in docs/reference/input.md. "
            "The values in which runs differ are in the table of results.")
     groups = collections.defaultdict(list)
     for key, value in problem.shared.items():

@@ -89,7 +89,7 @@ With Spack:
   spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
   spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
-See docs/build.md.
+See docs/guide/build.md.
 TEXT
   exit 1
 }

@@ -1,6 +1,6 @@
 #pragma once
 /// \file compressed_allreduce.hpp
-/// The compressed allreduce for other codes (docs/library.md). This is the header that is installed, so it includes no
+/// The compressed allreduce for other codes (docs/reference/library.md). This is the header that is installed, so it includes no
 /// other header of OneBit and takes pointers: a program needs MPI, but not Kokkos.
 
 #include <mpi.h>
@@ -23,7 +23,7 @@ struct CompressedAllreduceOptions {
 
 /// x ← (1/n) Σ_i x_i, compressed with error feedback: the error of one call is added to the vector of the next (Tang et
 /// al., ICML 2021, Sections 4.3 and 6). One result is coarse, but the mean over many calls is that of the vectors. This
-/// suits momentum and gradients. docs/algorithms.md defines the result.
+/// suits momentum and gradients. docs/reference/algorithms.md defines the result.
 ///
 /// Starts Kokkos if the program has not done so; Kokkos then runs until the program ends.
 class CompressedAllreduce {

@@ -194,7 +194,7 @@ std::unique_ptr<Transport<Exec>> make_nccl_transport([[maybe_unused]] const Comm
     return std::make_unique<NcclTransport>(communicator);
 #else
     throw InputError("comm.transport", "this build has no NCCL",
-                     "use transport auto, host or device, or build where CMake finds NCCL (docs/build.md)");
+                     "use transport auto, host or device, or build where CMake finds NCCL (docs/guide/build.md)");
 #endif
   }
 }

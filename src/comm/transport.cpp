@@ -310,7 +310,7 @@ DeviceSupport try_device_memory(const Communicator& communicator, std::size_t la
     const MpiErrors errors(own);
     const CrashMessage message(
         "error: comm.transport: MPI crashed, or did not answer within a minute, when it was handed device memory\n"
-        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/build.md)\n",
+        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/guide/build.md)\n",
         std::chrono::seconds(60));
     fault = fault_of(Exec(), own, transport, errors);
   }
@@ -326,7 +326,7 @@ std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Commun
     support = try_device_memory<Exec>(communicator, largest_count, exchange);
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
-                     "use transport host or auto, or run with a CUDA-aware MPI (docs/build.md)");
+                     "use transport host or auto, or run with a CUDA-aware MPI (docs/guide/build.md)");
   // On a host backend both names mean the same transport.
   const bool host = kind == TransportKind::host || !support.supported;
   return std::make_unique<MpiTransport<Exec>>(host, support, communicator, largest_count, exchange);

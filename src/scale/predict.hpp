@@ -1,7 +1,7 @@
 #pragma once
 /// \file predict.hpp
 /// `onebit predict`: times, throughput and speed-up of dense and compressed averages for networks and rank counts that
-/// one does not have, and where compression begins to pay (docs/prediction.md).
+/// one does not have, and where compression begins to pay (docs/reference/prediction.md).
 
 #include <string>
 #include <vector>

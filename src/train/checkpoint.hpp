@@ -1,7 +1,7 @@
 #pragma once
 /// \file checkpoint.hpp
 /// Checkpoints: all that a run is between two steps, in one sealed HDF5 file that all ranks write together.
-/// docs/checkpoint.md describes the file and what a restart keeps.
+/// docs/guide/checkpoint.md describes the file and what a restart keeps.
 
 #include <string>
 
@@ -53,7 +53,7 @@ public:
     input.compression.compressor = m_saved.compression.compressor;
   }
   /// Restores the state of the run. Vectors that differ from rank to rank become their mean over ranks if the number of
-  /// ranks has changed (docs/checkpoint.md).
+  /// ranks has changed (docs/guide/checkpoint.md).
   template <class Exec>
   void restore(const Exec& exec, Run<Exec>& run) const;
 

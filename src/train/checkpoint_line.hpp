@@ -1,7 +1,7 @@
 #pragma once
 /// \file checkpoint_line.hpp
 /// A line of checkpoints: those of one run from step 1 and of the restarts that continue it. Each line has its own
-/// directory, so that no run removes or overwrites another run's files. docs/checkpoint.md describes lines.
+/// directory, so that no run removes or overwrites another run's files. docs/guide/checkpoint.md describes lines.
 
 #include <cstddef>
 #include <filesystem>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file results.hpp
 /// The sums over a training run, and its CSV files: steps.csv while it runs, profile.csv and run.csv at its end.
-/// docs/output.md describes every column.
+/// docs/reference/output.md describes every column.
 
 #include <array>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file run_columns.hpp
-/// The columns of run.csv: what was run, on what, and with which results (docs/output.md).
+/// The columns of run.csv: what was run, on what, and with which results (docs/reference/output.md).
 
 #include <algorithm>
 #include <cstdio>

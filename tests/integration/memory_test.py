@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what a training run takes with the sums of docs/performance.md.
+"""Compares what a training run takes with the sums of docs/develop/performance.md.
 
 Usage: memory_test.py PROGRAM MPIEXEC [unittest arguments]
 """
