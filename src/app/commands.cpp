@@ -124,27 +124,22 @@ void print_checkpoint(const Communicator& world, const std::string& path, bool a
   });
 }
 
-/// The words that a key of the input allows.
-std::string words_of(const std::string& path) {
-  config::Input input;
-  std::string words;
-  for (const config::Section& section : config::keys(input))
-    for (const config::Key& key : section.keys)
-      if (key.path() == path) words = key.allowed;
-  words.erase(std::remove(words.begin(), words.end(), ','), words.end());
-  return words;
+template <class Names>
+void print(const char* title, const Names& names) {
+  std::printf("%s:", title);
+  for (const std::string& name : names) std::printf(" %s", name.c_str());
+  std::printf("\n");
 }
 
 /// `onebit list`: what this build has.
 void list() {
-  std::printf("backends:");
-  for (const std::string& name : backends()) std::printf(" %s", name.c_str());
-  std::printf("\nalgorithms: %s\n", words_of("optimizer.algorithm").c_str());
-  std::printf("workloads: %s\n", words_of("workload.kind").c_str());
-  std::printf("compressors: %s\n", words_of("compression.compressor").c_str());
+  print("backends", backends());
+  print("algorithms", config::algorithm_names());
+  print("workloads", names(WorkloadKind{}));
+  print("compressors", names(CompressorKind{}));
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-  #define ONEBIT_PRECISIONS(Exec)                                              \
+#define ONEBIT_PRECISIONS(Exec)                                              \
   std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
               linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
               linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");
