@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <ostream>
+#include <set>
 #include <string>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -17,17 +20,17 @@ struct Cut {
   std::size_t length;
   int chunks;
   compress::Grouping grouping;
-  std::size_t block = 0;
-  std::vector<std::size_t> group_begins = {};
+  std::size_t group_length = 0;
+  std::vector<std::size_t> borders = {};
 
-  compress::Layout layout() const { return {length, chunks, grouping, block, group_begins}; }
-  compress::LayoutRef reference() const { return {length, chunks, grouping, block, group_begins}; }
+  compress::Layout layout() const { return {length, chunks, grouping, group_length, borders}; }
+  compress::LayoutRef reference() const { return {length, chunks, grouping, group_length, borders}; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Cut& cut) {
-  constexpr const char* names[] = {"vector", "chunk", "tensor", "block", "column"};
+  constexpr const char* names[] = {"vector", "chunk", "tensor", "fixed", "column"};
   return out << "length " << cut.length << " chunks " << cut.chunks << " group "
-             << names[static_cast<int>(cut.grouping)] << " block " << cut.block;
+             << names[static_cast<int>(cut.grouping)] << " of " << cut.group_length;
 }
 
 /// Around word borders, and long enough for several blocks of 4096.
@@ -50,51 +53,35 @@ inline std::vector<Cut> cuts(std::size_t length, int chunks) {
           {length, chunks, Grouping::chunk},
           {length, chunks, Grouping::tensor, 0, ragged_offsets(length)},
           {length, chunks, Grouping::tensor, 0, {0}},
-          {length, chunks, Grouping::block, 32},
-          {length, chunks, Grouping::block, 96},
-          {length, chunks, Grouping::block, 4096},
+          {length, chunks, Grouping::fixed, 32},
+          {length, chunks, Grouping::fixed, 96},
+          {length, chunks, Grouping::fixed, 4096},
           {length, chunks, Grouping::column, 0, ragged_offsets(length)},
           {length, chunks, Grouping::column, 0, {0}}};
 }
 
-/// Each compressor in each of its forms.
+/// Each compressor with each of its codecs.
 inline std::vector<compress::Options> compressors() {
-  using compress::Kind;
-  std::vector<compress::Options> all;
-  for (const Kind kind : {Kind::sign, Kind::sign_ternary})
-    for (const auto scale : {compress::Scale::l1, compress::Scale::l2}) {
-      compress::Options options{kind};
-      options.scale = scale;
-      all.push_back(options);
-    }
-  for (const auto reconstruction : {compress::Reconstruction::mean, compress::Reconstruction::range}) {
-    compress::Options options{Kind::column};
-    options.reconstruction = reconstruction;
-    all.push_back(options);
-  }
-  for (const int bits : {2, 3, 4, 8, 16}) {
-    compress::Options options{Kind::nbit};
-    options.bits = bits;
-    all.push_back(options);
-  }
+  using compress::Options;
+  std::vector<Options> all;
+  std::set<std::pair<std::type_index, int>> codecs;
+  for (std::size_t kind = 1; kind < names(CompressorKind()).size(); ++kind)
+    for (const Scale scale : {Scale::l1, Scale::l2})
+      for (const Reconstruction reconstruction : {Reconstruction::mean, Reconstruction::range})
+        for (const int bits : {2, 3, 4, 8, 16}) {
+          const Options options{static_cast<CompressorKind>(kind), scale, bits, reconstruction};
+          const auto add = [&](const auto& codec) {
+            if (codecs.emplace(typeid(codec), codec.planes).second) all.push_back(options);
+          };
+          compress::Compressors::visit(options.kind, [&](auto line) { line.visit(options, add); });
+        }
   return all;
 }
 
 /// For messages and for the names of results.
 inline std::string name_of(const compress::Options& options) {
-  constexpr const char* scales[] = {"_l1", "_l2"};
-  constexpr const char* reconstructions[] = {"_mean", "_range"};
-  switch (options.kind) {
-    case compress::Kind::sign:
-      return std::string("sign") + scales[static_cast<int>(options.scale)];
-    case compress::Kind::sign_ternary:
-      return std::string("sign_ternary") + scales[static_cast<int>(options.scale)];
-    case compress::Kind::column:
-      return std::string("column") + reconstructions[static_cast<int>(options.reconstruction)];
-    case compress::Kind::nbit:
-      break;
-  }
-  return "nbit_" + std::to_string(options.bits);
+  return to_string(options.kind) + "_" + to_string(options.scale) + "_" + to_string(options.reconstruction) + "_" +
+         std::to_string(options.bits);
 }
 
 }  // namespace onebit::test

@@ -208,7 +208,7 @@ private:
 
   /// C(c) of the compressor `sign`; c becomes c − C(c).
   Values take_signs(Values& c, const std::vector<std::size_t>& group) {
-    const bool l1 = input.compression.scale == config::Scale::l1;
+    const bool l1 = input.compression.scale == Scale::l1;
     Values norm(c.size() + 1), count(c.size() + 1), compressed;
     for (std::size_t i = 0; i < c.size(); ++i) {
       norm[group[i]] += l1 ? std::fabs(c[i]) : c[i] * c[i];
@@ -239,7 +239,7 @@ private:
           greatest = std::max(greatest, c[i]);
         }
         double low = negatives > 0 ? negative_sum / negatives : 0, high = others > 0 ? other_sum / others : 0;
-        if (input.compression.reconstruction == config::Reconstruction::range) {
+        if (input.compression.reconstruction == Reconstruction::range) {
           low = least + 0.25 * (greatest - least);
           high = least + 0.75 * (greatest - least);
         }

@@ -15,6 +15,7 @@
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
 #include "comm/nccl.hpp"
+#include "config/algorithms.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
 #include "scale/predict.hpp"
@@ -74,7 +75,7 @@ std::vector<std::string> backends() {
 
 /// Refuses a backend that this build or this machine lacks, and more threads than Kokkos can hold.
 void check_backend(const config::Input& input) {
-  const std::string wanted = config::to_string(input.run.backend);
+  const std::string wanted = to_string(input.run.backend);
   const std::vector<std::string> built = backends();
   if (std::find(built.begin(), built.end(), wanted) == built.end())
     throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
@@ -86,7 +87,7 @@ void check_backend(const config::Input& input) {
                      "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
 #ifdef KOKKOS_ENABLE_OPENMP
   const int threads = omp_get_max_threads();
-  if (input.run.backend == config::Backend::openmp && input.run.threads == 0 && threads > config::most_threads)
+  if (input.run.backend == Backend::openmp && input.run.threads == 0 && threads > config::most_threads)
     throw InputError("OMP_NUM_THREADS",
                      "OpenMP would start " + std::to_string(threads) + " threads, more than Kokkos holds",
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
@@ -97,7 +98,7 @@ KokkosSession start_kokkos(const Communicator& world, const config::Input& input
   const Activity activity("OneBit::app::start_kokkos");
   world.collectively([&] { check_backend(input); });
   const int gpus = gpu_count();
-  const bool serial = input.run.backend == config::Backend::serial;
+  const bool serial = input.run.backend == Backend::serial;
   return KokkosSession(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
 }
 
@@ -109,7 +110,7 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
     const KokkosSession kokkos = start_kokkos(world, input);
     flush_subnormals_of_backends();
 #define ONEBIT_DISPATCH(Exec) \
-  if (config::to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
+  if (to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
   watchdog.remove_file();
@@ -124,27 +125,22 @@ void print_checkpoint(const Communicator& world, const std::string& path, bool a
   });
 }
 
-/// The words that a key of the input allows.
-std::string words_of(const std::string& path) {
-  config::Input input;
-  std::string words;
-  for (const config::Section& section : config::keys(input))
-    for (const config::Key& key : section.keys)
-      if (key.path() == path) words = key.allowed;
-  words.erase(std::remove(words.begin(), words.end(), ','), words.end());
-  return words;
+/// `title`: word word word
+template <class Words>
+void print_words(const char* title, const Words& words) {
+  std::printf("%s:", title);
+  for (const std::string word : words) std::printf(" %s", word.c_str());
+  std::printf("\n");
 }
 
 /// `onebit list`: what this build has.
 void list() {
-  std::printf("backends:");
-  for (const std::string& name : backends()) std::printf(" %s", name.c_str());
-  std::printf("\nalgorithms: %s\n", words_of("optimizer.algorithm").c_str());
-  std::printf("workloads: %s\n", words_of("workload.kind").c_str());
-  std::printf("compressors: %s\n", words_of("compression.compressor").c_str());
+  print_words("backends", backends());
+  print_words("algorithms", config::algorithm_names());
+  print_words("workloads", names(WorkloadKind()));
+  print_words("compressors", names(CompressorKind()));
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-  using linalg::Precision;
 #define ONEBIT_PRECISIONS(Exec)                                              \
   std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
               linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \

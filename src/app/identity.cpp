@@ -8,6 +8,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::app {
 namespace {

@@ -20,7 +20,7 @@
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
-#include "optim/parts.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -102,10 +102,10 @@ class Averages {
 public:
   Averages(const Exec& exec, const config::Input& input, const Communicator& communicator)
       : m_exec(exec), m_communicator(communicator), m_hosts(communicator.hosts()) {
-    if (input.comm.transport == config::Transport::nccl)
+    if (input.comm.transport == TransportKind::nccl)
       throw InputError(input.where("comm.transport"), "the benchmark's ways of exchange name theirs",
                        "put nccl_allreduce and nccl_compressed into bench.collectives, and leave comm.transport out");
-    const comm::TransportKind kind = optim::transport_kind(input);
+    const TransportKind kind = input.comm.transport;
     const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};
     constexpr std::size_t largest = std::numeric_limits<int>::max();
     m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);
@@ -114,7 +114,7 @@ public:
     const auto wants = [&](const char* way) {
       return std::any_of(names.begin(), names.end(), [&](const auto& name) { return prefix(name) == way; });
     };
-    if (wants("nccl")) m_transports["nccl"] = comm::make_transport<Exec>(comm::TransportKind::nccl, communicator);
+    if (wants("nccl")) m_transports["nccl"] = comm::make_transport<Exec>(TransportKind::nccl, communicator);
     if (wants("hierarchical"))
       m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, m_hosts, pairwise);
   }

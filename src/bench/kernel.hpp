@@ -28,9 +28,9 @@ struct Kernel {
   double bytes;       ///< least traffic: each input is read once, each output is written once
   double flop;        ///< multiplications and additions of its matrix products; 0 without any
   std::function<void()> run;
-  std::function<Check()> check;     ///< of the result of the first run
-  std::function<void()> prepare{};  ///< called before each run and not timed, if a run overwrites its input
-  linalg::Precision precision = linalg::Precision::fp32;  ///< of the factors of its products
+  std::function<Check()> check;           ///< of the result of the first run
+  std::function<void()> prepare{};        ///< called before each run and not timed, if a run overwrites its input
+  Precision precision = Precision::fp32;  ///< of the factors of its products
 };
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
@@ -68,15 +68,13 @@ inline constexpr double tolerance = 2e-5;
 
 /// A factor as a product in this precision reads it. The rounding of tensor cores to tf32 is not specified: their
 /// results are compared with those of unrounded factors, within `product_tolerance`.
-inline float factor(linalg::Precision precision, float value) {
-  if (precision != linalg::Precision::bf16) return value;
+inline float factor(Precision precision, float value) {
+  if (precision != Precision::bf16) return value;
   const std::uint32_t bits = std::uint32_t{linalg::to_bfloat16(value)} << 16;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
-inline double product_tolerance(linalg::Precision precision) {
-  return precision == linalg::Precision::tf32 ? 1e-3 : tolerance;
-}
+inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
 
 /// Compares values(i) with twin(i) for i in [0, length), within `fraction` of the greatest |twin(i)|. NaN is wrong.
 template <class Values, class Twin>

@@ -47,7 +47,7 @@ public:
     const Check check = checked(kernel);
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
-    const bool rounded = kernel.precision != linalg::Precision::fp32;
+    const bool rounded = kernel.precision != Precision::fp32;
     if (rounded && !m_rounded_peak.run) m_rounded_peak = kernel;
     const Kernel& most = rounded ? m_rounded_peak : m_peak;
 
@@ -131,7 +131,7 @@ private:
                 kernel.flop / median / 1e9, bound, 100 * roofline / median);
     std::fflush(stdout);
     const report::Cell peak_cell = peak > 0 ? report::Cell(peak) : report::Cell();
-    m_file->row_of(kernel.name, kernel.shape, linalg::name(kernel.precision), BackendName<Exec>::value,
+    m_file->row_of(kernel.name, kernel.shape, to_string(kernel.precision), BackendName<Exec>::value,
                    m_communicator.size(), threads(m_exec), kernel.bytes, kernel.flop, check.checked, check.wrong,
                    m_input.bench.repetitions, median, seconds.min, seconds.max, bound, roofline, roofline / median,
                    bandwidth, peak_cell, blas.library, blas.core, build_git);

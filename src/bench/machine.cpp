@@ -121,7 +121,7 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
   const auto p = make_array(exec, 0, size), q = make_array(exec, 1, size), product = make_array(exec, 2, size);
   const auto matrix = [=](const auto& array) { return MatrixRef<Exec, float>(array.data(), edge, edge); };
   // The kernel is kept and measured again beside others, so it owns its product.
-  const auto gemm = [&](const std::string& name, linalg::Precision precision,
+  const auto gemm = [&](const std::string& name, Precision precision,
                         linalg::MatrixProduct<Exec, float> product_of_precision) {
     const auto multiply = std::make_shared<linalg::MatrixProduct<Exec, float>>(std::move(product_of_precision));
     const auto run = [=, instance = exec] {
@@ -148,10 +148,10 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
     kernel.precision = precision;
     measure(kernel);
   };
-  gemm("gemm", linalg::Precision::fp32, linalg::MatrixProduct<Exec, float>());
-  const linalg::Precision precision = workload::product_precision(input);
-  if (precision != linalg::Precision::fp32)
-    gemm(std::string("gemm_") + linalg::name(precision), precision, workload::make_product<Exec>(input));
+  gemm("gemm", Precision::fp32, linalg::MatrixProduct<Exec, float>());
+  const Precision precision = input.model.precision;
+  if (precision != Precision::fp32)
+    gemm("gemm_" + to_string(precision), precision, workload::make_product<Exec>(input));
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template void machine_kernels(const Exec&, const config::Input&, const Measure&);

@@ -87,7 +87,7 @@ struct Network {
   using Buffer = Vector<Exec, float>;
 
   const Exec& exec;
-  linalg::Precision precision;
+  Precision precision;
   linalg::MatrixProduct<Exec, float>& product;
   const Measure& measure;
 
@@ -294,10 +294,10 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
                      "set model.vocabulary");
   const int B = input.train.batch / (ranks * input.train.accumulation), T = model.sequence, N = B * T;
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
-  const bool causal = model.architecture == config::Architecture::gpt;
+  const bool causal = model.architecture == Architecture::gpt;
   const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
   linalg::MatrixProduct<Exec, float> product = workload::make_product<Exec>(input);
-  const Network<Exec> network{exec, workload::product_precision(input), product, measure};
+  const Network<Exec> network{exec, input.model.precision, product, measure};
   network.dense("qkv", N, H, 3 * H);
   network.attention(B, model.heads, T, H, causal);
   network.dense("attention_output", N, H, H);

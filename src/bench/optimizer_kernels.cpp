@@ -102,7 +102,7 @@ optim::AdamUpdate last_update(const config::Input& input) {
   optim::StepContext context;
   context.step = input.train.steps;
   context.lr = input.optimizer.lr;
-  return optim::make_adam_update(input, context, context.step, 0);
+  return optim::make_adam_update(input, context, 0, context.step, context.step);
 }
 
 bool decays(std::size_t i, std::size_t d) { return i < d / 2; }

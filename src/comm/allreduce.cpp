@@ -172,11 +172,11 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
                                                   const Vector<Exec, float>& shard, bool decompresses,
                                                   PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
-  const std::size_t words = own().layout().words, head = own().scale_words(), per_run = own().run_words();
-  const std::vector<compress::Runs> parts = compress::parts<Exec>(words);
+  const std::size_t words = own().layout().words, head = own().scale_words(), planes = own().planes();
+  const std::vector<compress::Range> parts = compress::ranges<Exec>(words);
   std::vector<BlockPart> block_parts;
-  for (const compress::Runs& part : parts)
-    block_parts.push_back({head + part.begin * per_run, head + part.end * per_run});
+  for (const compress::Range& part : parts)
+    block_parts.push_back({head + part.begin * planes, head + part.end * planes});
   block_parts.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
   const auto send_parts = [&](Transfer<Exec>& transfer, int to, const Words& message) {
@@ -189,7 +189,7 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
   const auto all_gather = m_across.begin_transfer(m_gathered, block_parts, &Traffic::all_gather);
   for (int distance = 1; distance <= ranks; ++distance) {  // the own chunk, which need not travel, at last
     const int to = other(distance);
-    for (const compress::Runs& part : parts) {
+    for (const compress::Range& part : parts) {
       own().encode(exec, worker, to, part);
       if (early && to != rank) all_to_all->send(exec, to, block(m_send, to));
     }
@@ -206,7 +206,7 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
   for (int distance = 1; distance < ranks; ++distance) all_to_all->receive(exec, other(-distance));
   times.add(Phase::all_to_all, watch.restart());
 
-  for (const compress::Runs& part : parts) {
+  for (const compress::Range& part : parts) {
     own().encode(exec, server, rank, part);
     for (int distance = 1; early && distance < ranks; ++distance)
       all_gather->send(exec, other(distance), m_recompressed);

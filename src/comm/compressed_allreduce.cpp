@@ -36,8 +36,8 @@ struct CompressedAllreduce::EngineOn final : Engine {
   EngineOn(MPI_Comm parent, std::size_t length, const CompressedAllreduceOptions& options)
       : length(length),
         communicator(parent),
-        transport(comm::make_transport<Exec>(comm::TransportKind::automatic, communicator,
-                                             std::numeric_limits<int>::max(), {options.message_bytes})),
+        transport(comm::make_transport<Exec>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(),
+                                             {options.message_bytes})),
         allreduce(*transport, layout(options), compressor(options), options.error_feedback) {}
 
   void operator()(float* x, float residual_factor) override {
@@ -47,12 +47,12 @@ struct CompressedAllreduce::EngineOn final : Engine {
   std::uint64_t bytes_sent() const override { return transport->traffic().total(); }
 
   compress::Layout layout(const CompressedAllreduceOptions& options) const {
-    const auto grouping = options.group == 0 ? compress::Grouping::vector : compress::Grouping::block;
+    const auto grouping = options.group == 0 ? compress::Grouping::vector : compress::Grouping::fixed;
     return {length, communicator.size(), grouping, options.group};
   }
   static compress::Options compressor(const CompressedAllreduceOptions& options) {
     compress::Options compressor;
-    compressor.kind = options.bits == 1 ? compress::Kind::sign : compress::Kind::nbit;
+    compressor.kind = options.bits == 1 ? CompressorKind::sign : CompressorKind::nbit;
     compressor.bits = options.bits;
     return compressor;
   }

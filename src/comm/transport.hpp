@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 
@@ -140,9 +141,6 @@ protected:
   Traffic m_traffic;
   DeviceSupport m_device_support{true, "host memory"};
 };
-
-/// Values of `comm.transport`.
-enum class TransportKind { automatic, host, device, nccl };
 
 /// How ranks exchange: by the library's collectives, one call each, or by messages between all pairs (pairwise.hpp) of
 /// at most so many bytes.

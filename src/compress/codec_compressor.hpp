@@ -1,8 +1,7 @@
 #pragma once
 /// \file codec_compressor.hpp
-/// The pipeline of all codecs. Work is cut at runs of 32 elements, a word of each plane; values are looked up by slot, and
-/// a run that lies in one slot (almost all do) takes a loop of fixed length without look-ups. On a device that loop is a
-/// warp.
+/// The kernels of all codecs. A thread takes the elements of a word, 32, in a loop of fixed length where they lie in
+/// one group (almost always), and looks up the scales once; on a device a warp takes them.
 
 #include <algorithm>
 #include <cmath>
@@ -17,16 +16,12 @@
 
 namespace onebit::compress {
 
-/// One unit of work for each index.
-template <class Exec>
-using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
-
-/// What a word's elements are compressed from.
+/// What the elements at a cursor are compressed from: a vector,
 struct Given {
   const float* x;
   KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const { return x[j]; }
 };
-/// The old value's share and the new one's, as a momentum takes them: old_share · old + new_share · (factor · x).
+/// or a moving average, old_share · old + new_share · (factor · x).
 struct Averaged {
   const float* x;
   const float* old;
@@ -36,7 +31,7 @@ struct Averaged {
   }
 };
 
-/// c ← x + f (c − C(c)), where C has the scales that c was sent with; codes ← the codes of the new c, if they need no
+/// c ← x + f (c − C(c)), where C has the scales with which c was sent; codes ← the codes of the new c, if they need no
 /// scales.
 template <class Codec, class Source>
 struct Compensate {
@@ -47,8 +42,8 @@ struct Compensate {
   float* c;
   std::uint32_t* codes;
 
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
-    const auto sent = codec.values(sent_scales + slot * Codec::scales);
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t group, std::size_t first, std::size_t last) const {
+    const auto sent = codec.values(sent_scales + group * Codec::scales);
     for (std::size_t j = first; j < last; ++j) {
       const float residual = c[j] - codec.decode(sent, codec.encode(sent, c[j]));
       c[j] = x(j) + residual_factor * residual;
@@ -57,13 +52,13 @@ struct Compensate {
   }
 };
 
-/// What the words of a chunk are compressed from: each is called with a word, with its first element counted from the
-/// begin of the compression's vectors, and with room for the values of a share.
+/// Where the elements come from. Each is called with a cursor, its first element counted from the begin of the
+/// compression's vectors, and room for the values at the cursor.
 template <class Exec>
 struct FromVector {
   Vector<Exec, const float> x;
 
-  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word&, std::size_t at, float*) const {
+  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Cursor&, std::size_t at, float*) const {
     return Given{x.data() + at};  // nvcc loses the braces of a type that is not named
   }
 };
@@ -73,8 +68,8 @@ struct FromMovingAverage {
   Vector<Exec, const float> x;
   float old_share, new_share, factor;
 
-  KOKKOS_FORCEINLINE_FUNCTION Averaged operator()(const Word& word, std::size_t at, float* values) const {
-    old.decode(word, values);
+  KOKKOS_FORCEINLINE_FUNCTION Averaged operator()(const Cursor& cursor, std::size_t at, float* values) const {
+    old.decode(cursor, values);
     return Averaged{x.data() + at, values, old_share, new_share, factor};
   }
 };
@@ -85,63 +80,63 @@ struct FromMessages {
   std::size_t message_words;
   MeanOfMessages<Exec> mean;
 
-  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Word& word, std::size_t, float* values) const {
-    constexpr std::size_t share = WordTable<Exec>::share;
-    float sums[share] = {};
+  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Cursor& cursor, std::size_t, float* values) const {
+    constexpr std::size_t count = WordTable<Exec>::per_thread;
+    float sums[count] = {};
     int sender = 0;
-    for (; sender + 4 <= mean.senders; sender += 4) add<4>(word, sender, sums);
-    for (; sender + 2 <= mean.senders; sender += 2) add<2>(word, sender, sums);
-    for (; sender < mean.senders; ++sender) add<1>(word, sender, sums);
-    for (std::size_t j = 0; j < share; ++j) values[j] = sums[j] / static_cast<float>(mean.senders);
+    for (; sender + 4 <= mean.senders; sender += 4) add<4>(cursor, sender, sums);
+    for (; sender + 2 <= mean.senders; sender += 2) add<2>(cursor, sender, sums);
+    for (; sender < mean.senders; ++sender) add<1>(cursor, sender, sums);
+    for (std::size_t j = 0; j < count; ++j) values[j] = sums[j] / static_cast<float>(mean.senders);
     return Given{values};
   }
 
-  /// Adds the values of some senders, of several at a time because the sums would go through memory for each.
+  /// Adds the values of `senders` senders at once, because one after the other the sums would go through memory.
   template <int senders>
-  KOKKOS_FORCEINLINE_FUNCTION void add(const Word& word, int first_sender, float* sums) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add(const Cursor& cursor, int first_sender, float* sums) const {
     const std::uint32_t* messages[senders];
     Codes<Exec, Codec> codes[senders];
     for (int i = 0; i < senders; ++i) {
       messages[i] = mean.messages.data() + (first_sender + i) * message_words;
-      codes[i] = Codes<Exec, Codec>(codec, table, word, messages[i]);
+      codes[i] = Codes<Exec, Codec>(codec, table, cursor, messages[i]);
     }
-    table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
-      typename Codec::Values group[senders];
-      for (int i = 0; i < senders; ++i) group[i] = codec.values(messages[i] + slot * Codec::scales);
+    table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
+      typename Codec::Values values[senders];
+      for (int i = 0; i < senders; ++i) values[i] = codec.values(messages[i] + group * Codec::scales);
       for (std::size_t j = first; j < last; ++j) {
         float sum = sums[j];
-        for (int i = 0; i < senders; ++i) sum += codec.decode(group[i], codes[i](j));
+        for (int i = 0; i < senders; ++i) sum += codec.decode(values[i], codes[i](j));
         sums[j] = sum;
       }
     });
   }
 };
 
-/// Compensates and encodes words of one chunk.
+/// Compensates and encodes the elements at a cursor.
 template <class Exec, class Codec, class From>
 struct EncodeWord {
   Codec codec;
   WordTable<Exec> table;
   Compression<Exec> own;
   std::size_t message_words;
-  std::size_t relative, base;  ///< the chunk, among those of `own`, and the first element of its vectors
+  std::size_t relative, base;  ///< the chunk, counted from the first of `own`, and the first element of its vectors
   From from;
 
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(const Word& word) const {
-    const std::size_t scales = table.slots * Codec::scales, at = word.begin - base;
-    std::uint32_t codes[WordTable<Exec>::share] = {};
-    float values[WordTable<Exec>::share] = {};
-    const auto source = from(word, at, values);
-    table.for_each_slot(word, Compensate<Codec, std::decay_t<decltype(source)>>{
-                                  codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source,
-                                  own.feedback.c.data() + at, codes});
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(const Cursor& cursor) const {
+    const std::size_t scales = table.groups * Codec::scales, at = cursor.begin - base;
+    std::uint32_t codes[WordTable<Exec>::per_thread] = {};
+    float values[WordTable<Exec>::per_thread] = {};
+    const auto source = from(cursor, at, values);
+    table.for_each_group(cursor, Compensate<Codec, std::decay_t<decltype(source)>>{
+                                     codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source,
+                                     own.feedback.c.data() + at, codes});
     if (Codec::codes_before_scales)
-      pack<Exec>(word, codes, codec.planes,
-                 own.messages.data() + relative * message_words + scales + word.in_chunk * codec.planes);
+      pack<Exec>(cursor, codes, codec.planes,
+                 own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
   }
 };
 
-/// codes ← the codes of a word's elements.
+/// codes ← the codes of the elements at a cursor.
 template <class Codec>
 struct Encode {
   const Codec& codec;
@@ -149,35 +144,21 @@ struct Encode {
   const float* c;
   std::uint32_t* codes;
 
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
-    const auto values = codec.values(scales + slot * Codec::scales);
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t group, std::size_t first, std::size_t last) const {
+    const auto values = codec.values(scales + group * Codec::scales);
     for (std::size_t j = first; j < last; ++j) codes[j] = codec.encode(values, c[j]);
   }
 };
 
-/// residual ← c − C(c).
-template <class Codec>
-struct Subtract {
-  const Codec& codec;
-  const std::uint32_t* scales;
-  const float* c;
-  float* residual;
-
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t slot, std::size_t first, std::size_t last) const {
-    const auto values = codec.values(scales + slot * Codec::scales);
-    for (std::size_t j = first; j < last; ++j) residual[j] = c[j] - codec.decode(values, codec.encode(values, c[j]));
-  }
-};
-
-/// (pieces) slot of each piece, counted over all chunks.
-inline std::vector<std::uint32_t> slots_of_pieces(const Layout& layout) {
-  std::vector<std::uint32_t> slots;
-  for (std::size_t slot = 0; slot + 1 < layout.slot_pieces.size(); ++slot)
-    slots.resize(layout.slot_pieces[slot + 1], static_cast<std::uint32_t>(slot));
-  return slots;
+/// (pieces) group of each piece, counted over all chunks.
+inline std::vector<std::uint32_t> groups_of_pieces(const Layout& layout) {
+  std::vector<std::uint32_t> groups;
+  for (std::size_t group = 0; group + 1 < layout.group_pieces.size(); ++group)
+    groups.resize(layout.group_pieces[group + 1], static_cast<std::uint32_t>(group));
+  return groups;
 }
 
-/// A codec (compress/codecs.hpp) as a compressor: kernels, messages and residuals of compressor.hpp.
+/// A codec (compress/codecs.hpp) as a compressor (compressor.hpp).
 template <class Exec, class Codec>
 class CodecCompressor final : public Compressor<Exec> {
 public:
@@ -186,34 +167,35 @@ public:
   CodecCompressor(const Layout& layout, const Codec& codec)
       : m_layout(layout),
         m_codec(codec),
-        m_table{layout.words, layout.slots, copy_to_device<Exec>("OneBit::compress::chunk_begins", layout.chunk_begins),
-                copy_to_device<Exec>("OneBit::compress::slot_begins", layout.slot_begins),
-                copy_to_device<Exec>("OneBit::compress::word_slots", layout.word_slots)},
-        m_slot_pieces(copy_to_device<Exec>("OneBit::compress::slot_pieces", layout.slot_pieces)),
+        m_table{layout.words, layout.groups,
+                copy_to_device<Exec>("OneBit::compress::chunk_begins", layout.chunk_begins),
+                copy_to_device<Exec>("OneBit::compress::group_begins", layout.group_begins),
+                copy_to_device<Exec>("OneBit::compress::word_groups", layout.word_groups)},
+        m_group_pieces(copy_to_device<Exec>("OneBit::compress::group_pieces", layout.group_pieces)),
         m_piece_begins(copy_to_device<Exec>("OneBit::compress::piece_begins", layout.piece_begins)),
-        m_piece_slots(copy_to_device<Exec>("OneBit::compress::piece_slots", slots_of_pieces(layout))),
+        m_piece_groups(copy_to_device<Exec>("OneBit::compress::piece_groups", groups_of_pieces(layout))),
         m_piece_squares("OneBit::compress::piece_squares", pieces()),
         m_square("OneBit::compress::square", 1),
         m_piece_statistics("OneBit::compress::piece_statistics", statistics * pieces()),
-        m_slot_statistics("OneBit::compress::slot_statistics", statistics * slots()),
+        m_group_statistics("OneBit::compress::group_statistics", statistics * groups()),
         m_vector_statistics("OneBit::compress::vector_statistics", statistics) {}
 
   const Layout& layout() const override { return m_layout; }
-  std::size_t scale_words() const override { return m_layout.slots * Codec::scales; }
-  std::size_t run_words() const override { return static_cast<std::size_t>(m_codec.planes); }
-  std::size_t message_words() const override { return scale_words() + m_layout.words * run_words(); }
+  std::size_t scale_words() const override { return m_layout.groups * Codec::scales; }
+  std::size_t planes() const override { return static_cast<std::size_t>(m_codec.planes); }
+  std::size_t message_words() const override { return scale_words() + m_layout.words * planes(); }
   bool codes_before_scales() const override { return Codec::codes_before_scales; }
 
-  // The runs are compensated and encoded in one pass, and their statistics taken while c is in the cache.
-  void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs) const override {
+  // One pass compensates and encodes. The statistics follow while c is in the cache.
+  void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const override {
     const Region region("OneBit::compress::encode");
     const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
     const MovingAverage<Exec>& average = compression.average;
     if (compression.mean.senders > 0)
-      encode_words(exec, compression, chunk, runs,
+      encode_words(exec, compression, chunk, range,
                    FromMessages<Exec, Codec>{m_codec, m_table, message_words(), compression.mean});
     else if (average.old.extent(0) > 0)
-      encode_words(exec, compression, chunk, runs,
+      encode_words(exec, compression, chunk, range,
                    FromMovingAverage<Exec, Codec>{
                        {m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(), average.old},
                        compression.x,
@@ -221,22 +203,25 @@ public:
                        average.new_share,
                        average.factor});
     else
-      encode_words(exec, compression, chunk, runs, FromVector<Exec>{compression.x});
+      encode_words(exec, compression, chunk, range, FromVector<Exec>{compression.x});
 
-    // Pieces that end in these runs. One that began in runs before them is complete now.
+    // Pieces that end in this range, wherever they began, are complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
-    const auto pieces_that_end_by = [&](std::size_t run) {
-      const std::size_t element = std::min(chunk_end, chunk_begin + run * bits_per_word);
+    const auto pieces_that_end_by = [&](std::size_t word) {
+      const std::size_t element = std::min(chunk_end, chunk_begin + word * bits_per_word);
       const auto ends = m_layout.piece_begins.begin() + 1;
       return static_cast<std::size_t>(std::upper_bound(ends, m_layout.piece_begins.end(), element) - ends);
     };
-    take_statistics(exec, pieces_that_end_by(runs.begin), pieces_that_end_by(runs.end), base, compression.feedback.c,
-                    std::make_index_sequence<statistics>());
+    const std::size_t first = pieces_that_end_by(range.begin), end = pieces_that_end_by(range.end);
+    for_each_statistic(
+        [&](auto k) { take_statistic<decltype(k)::value>(exec, first, end, base, compression.feedback.c); },
+        std::make_index_sequence<statistics>());
   }
 
   void finish(const Exec& exec, const Compression<Exec>& compression) const override {
     const Region region("OneBit::compress::finish");
-    join_statistics(exec, compression, std::make_index_sequence<statistics>());
+    for_each_statistic([&](auto k) { join_statistic<decltype(k)::value>(exec, compression); },
+                       std::make_index_sequence<statistics>());
     write_scales(exec, compression);
     if (!Codec::codes_before_scales) write_codes(exec, compression);
   }
@@ -251,10 +236,13 @@ public:
     const std::size_t scales = scale_words(), base = m_layout.chunk_begins[first_chunk];
     for_each_word(
         exec, "OneBit::compress::residual", table, first_chunk, chunks, {0, m_layout.words},
-        KOKKOS_LAMBDA(const Word& word) {
-          const std::size_t at = word.begin - base;
-          table.for_each_slot(word, Subtract<Codec>{codec, own.scales.data() + (word.chunk - first_chunk) * scales,
-                                                    own.c.data() + at, residual.data() + at});
+        KOKKOS_LAMBDA(const Cursor& cursor) {
+          const std::size_t at = cursor.begin - base, first_scale = (cursor.chunk - first_chunk) * scales;
+          table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
+            const auto values = codec.values(own.scales.data() + first_scale + group * Codec::scales);
+            for (std::size_t j = at + first; j < at + last; ++j)
+              residual(j) = own.c(j) - codec.decode(values, codec.encode(values, own.c(j)));
+          });
         });
   }
 
@@ -263,17 +251,17 @@ public:
     const Codec codec = m_codec;
     const Feedback<Exec> own = feedback;
     const auto piece_begins = m_piece_begins;
-    const auto piece_slots = m_piece_slots;
-    const std::size_t base = m_layout.chunk_begins[first_chunk], first_slot = first_chunk * m_layout.slots;
-    const std::size_t first_piece = m_layout.slot_pieces[first_slot];
-    const std::size_t count = m_layout.slot_pieces[first_slot + chunks * m_layout.slots] - first_piece;
+    const auto piece_groups = m_piece_groups;
+    const std::size_t base = m_layout.chunk_begins[first_chunk], first_group = first_chunk * m_layout.groups;
+    const std::size_t first_piece = m_layout.group_pieces[first_group];
+    const std::size_t count = m_layout.group_pieces[first_group + chunks * m_layout.groups] - first_piece;
     const Vector<Exec, double> squares = Kokkos::subview(m_piece_squares, std::make_pair(std::size_t{0}, count));
     reduce_pieces<Sum>(
         exec, "OneBit::compress::residual_squares",
         KOKKOS_LAMBDA(std::size_t piece) { return piece_begins(first_piece + piece); }, squares,
         KOKKOS_LAMBDA(std::size_t piece, std::size_t i) {
-          const std::size_t slot = piece_slots(first_piece + piece) - first_slot;
-          const auto values = codec.values(own.scales.data() + slot * Codec::scales);
+          const std::size_t group = piece_groups(first_piece + piece) - first_group;
+          const auto values = codec.values(own.scales.data() + group * Codec::scales);
           const float c = own.c(i - base);
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
@@ -297,36 +285,35 @@ public:
     const std::size_t length = message_words(), base = m_layout.chunk_begins[first_chunk];
     for_each_word(
         exec, "OneBit::compress::decompress", table, first_chunk, chunks, {0, m_layout.words},
-        KOKKOS_LAMBDA(const Word& word) {
-          const std::uint32_t* const message = messages.data() + (word.chunk - first_chunk) * length;
-          decode(codec, table, word, message, x.data() + (word.begin - base));
+        KOKKOS_LAMBDA(const Cursor& cursor) {
+          const std::uint32_t* const message = messages.data() + (cursor.chunk - first_chunk) * length;
+          decode(codec, table, cursor, message, x.data() + (cursor.begin - base));
         });
   }
 
   AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const override {
-    const auto codec = reading(m_codec);
-    using Reading = Decoder<Exec, std::decay_t<decltype(codec)>>;
-    if constexpr (std::is_constructible_v<AnyDecoder<Exec>, Reading>)
-      return Reading{codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(), messages};
+    using Own = Decoder<Exec, typename Codec::Code>;
+    if constexpr (std::is_constructible_v<AnyDecoder<Exec>, Own>)
+      return Own{m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(), messages};
     else
-      throw std::logic_error("this codec is not among those of AnyDecoder (compress/decode.hpp)");
+      throw std::logic_error("this codec is not in the table of compressors (compress/codecs.hpp)");
   }
 
-  // The steps of `encode` and `finish`, public because they hold lambdas for the device.
+  // The steps of `encode` and `finish`. They are public because they hold lambdas for the device.
 
   template <class From>
-  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Runs runs,
+  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range,
                     const From& from) const {
-    for_each_word(exec, "OneBit::compress::compensate", m_table, chunk, 1, runs,
+    for_each_word(exec, "OneBit::compress::compensate", m_table, chunk, 1, range,
                   EncodeWord<Exec, Codec, From>{m_codec, m_table, compression, message_words(),
                                                 static_cast<std::size_t>(chunk - compression.first_chunk),
                                                 m_layout.chunk_begins[compression.first_chunk], from});
   }
 
-  template <std::size_t... K>
-  void take_statistics(const Exec& exec, std::size_t first_piece, std::size_t end_piece, std::size_t base,
-                       const Vector<Exec, float>& c, std::index_sequence<K...>) const {
-    (take_statistic<K>(exec, first_piece, end_piece, base, c), ...);
+  /// Calls f(std::integral_constant<std::size_t, K>()) for each statistic K.
+  template <class F, std::size_t... K>
+  static void for_each_statistic(const F& f, std::index_sequence<K...>) {
+    (f(std::integral_constant<std::size_t, K>()), ...);
   }
 
   /// Statistic K of pieces. \param base first element of c
@@ -345,64 +332,60 @@ public:
         KOKKOS_LAMBDA(std::size_t i) { return term(c(i - base)); });
   }
 
-  template <std::size_t... K>
-  void join_statistics(const Exec& exec, const Compression<Exec>& compression, std::index_sequence<K...>) const {
-    (join_statistic<K>(exec, compression), ...);
-  }
-
-  /// Statistic K of each slot and, where it is one group, of the vector.
+  /// Statistic K of each group and, where all are one group, of the vector.
   template <std::size_t K>
   void join_statistic(const Exec& exec, const Compression<Exec>& compression) const {
     using Join = typename std::tuple_element_t<K, typename Codec::Statistics>::Join;
-    const std::size_t first_slot = compression.first_chunk * m_layout.slots;
-    const std::size_t slot_count = compression.chunks * m_layout.slots;
+    const std::size_t first_group = compression.first_chunk * m_layout.groups;
+    const std::size_t group_count = compression.chunks * m_layout.groups;
     const std::size_t first_piece = K * pieces();
-    const auto slot_pieces = m_slot_pieces;
+    const auto group_pieces = m_group_pieces;
     const auto piece_statistics = m_piece_statistics;
-    const Vector<Exec, double> of_slots = Kokkos::subview(
-        m_slot_statistics, std::make_pair(K * slots() + first_slot, K * slots() + first_slot + slot_count));
+    const Vector<Exec, double> of_groups = Kokkos::subview(
+        m_group_statistics, std::make_pair(K * groups() + first_group, K * groups() + first_group + group_count));
     reduce_pieces<Join>(
-        exec, "OneBit::compress::slot_statistic",
-        KOKKOS_LAMBDA(std::size_t slot) { return slot_pieces(first_slot + slot); }, of_slots,
+        exec, "OneBit::compress::group_statistic",
+        KOKKOS_LAMBDA(std::size_t group) { return group_pieces(first_group + group); }, of_groups,
         KOKKOS_LAMBDA(std::size_t piece) { return piece_statistics(first_piece + piece); });
     if (is_one_group(compression))
       reduce_pieces<Join>(
           exec, "OneBit::compress::vector_statistic",
-          KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : slot_count; },
+          KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : group_count; },
           Vector<Exec, double>(Kokkos::subview(m_vector_statistics, std::make_pair(K, K + 1))),
-          KOKKOS_LAMBDA(std::size_t slot) { return of_slots(slot); });
+          KOKKOS_LAMBDA(std::size_t group) { return of_groups(group); });
   }
 
-  /// The scales of each slot into its chunk's message and the feedback; 0 for a slot without elements.
+  /// Writes the scales of each group into its chunk's message and the feedback; 0 for a group without elements.
   void write_scales(const Exec& exec, const Compression<Exec>& compression) const {
     const Codec codec = m_codec;
     const Compression<Exec> own = compression;
-    const auto slot_begins = m_table.slot_begins;
-    const auto slot_statistics = m_slot_statistics;
+    const auto group_begins = m_table.group_begins;
+    const auto group_statistics = m_group_statistics;
     const auto vector_statistics = m_vector_statistics;
-    const std::size_t slots_of_chunk = m_table.slots, all_slots = slots();
-    const std::size_t first_slot = own.first_chunk * slots_of_chunk;
+    const std::size_t groups_of_chunk = m_table.groups, all_groups = groups();
+    const std::size_t first_group = own.first_chunk * groups_of_chunk;
     const std::size_t message_length = message_words(), length = m_layout.length;
     const bool one_group = is_one_group(compression);
     Kokkos::parallel_for(
-        "OneBit::compress::scales", UnitPolicy<Exec>(exec, 0, own.chunks * slots_of_chunk),
-        KOKKOS_LAMBDA(std::size_t slot) {
+        "OneBit::compress::scales",
+        Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, own.chunks * groups_of_chunk),
+        KOKKOS_LAMBDA(std::size_t group) {
           double taken[statistics];
           for (std::size_t k = 0; k < statistics; ++k)
-            taken[k] = one_group ? vector_statistics(k) : slot_statistics(k * all_slots + first_slot + slot);
+            taken[k] = one_group ? vector_statistics(k) : group_statistics(k * all_groups + first_group + group);
           const std::size_t count =
-              one_group ? length : slot_begins(first_slot + slot + 1) - slot_begins(first_slot + slot);
+              one_group ? length : group_begins(first_group + group + 1) - group_begins(first_group + group);
           float scales[Codec::scales] = {};
           if (count > 0) codec.set_scales(taken, static_cast<double>(count), scales);
-          const std::size_t first = slot / slots_of_chunk * message_length + slot % slots_of_chunk * Codec::scales;
+          const std::size_t first = group / groups_of_chunk * message_length + group % groups_of_chunk * Codec::scales;
           for (int k = 0; k < Codec::scales; ++k) {
             own.messages(first + k) = as_bits(scales[k]);
-            own.feedback.scales(slot * Codec::scales + k) = as_bits(scales[k]);
+            own.feedback.scales(group * Codec::scales + k) = as_bits(scales[k]);
           }
         });
   }
 
-  /// The planes of each chunk into its message.
+  /// Writes the planes of each chunk into its message.
   void write_codes(const Exec& exec, const Compression<Exec>& compression) const {
     const WordTable<Exec> table = m_table;
     const Codec codec = m_codec;
@@ -410,11 +393,12 @@ public:
     const std::size_t length = message_words(), base = m_layout.chunk_begins[own.first_chunk];
     for_each_word(
         exec, "OneBit::compress::write_codes", table, own.first_chunk, own.chunks, {0, m_layout.words},
-        KOKKOS_LAMBDA(const Word& word) {
-          std::uint32_t* const message = own.messages.data() + (word.chunk - own.first_chunk) * length;
-          std::uint32_t codes[WordTable<Exec>::share] = {};
-          table.for_each_slot(word, Encode<Codec>{codec, message, own.feedback.c.data() + (word.begin - base), codes});
-          pack<Exec>(word, codes, codec.planes, message + table.slots * Codec::scales + word.in_chunk * codec.planes);
+        KOKKOS_LAMBDA(const Cursor& cursor) {
+          std::uint32_t* const message = own.messages.data() + (cursor.chunk - own.first_chunk) * length;
+          std::uint32_t codes[WordTable<Exec>::per_thread] = {};
+          table.for_each_group(cursor,
+                               Encode<Codec>{codec, message, own.feedback.c.data() + (cursor.begin - base), codes});
+          pack<Exec>(cursor, codes, codec.planes, message + table.groups * Codec::scales + cursor.word * codec.planes);
         });
   }
 
@@ -422,8 +406,8 @@ private:
   static constexpr std::size_t statistics = std::tuple_size_v<typename Codec::Statistics>;
 
   std::size_t pieces() const { return m_layout.piece_begins.size() - 1; }
-  std::size_t slots() const { return m_layout.slot_begins.size() - 1; }
-  /// Whether all slots share the scales of the whole vector.
+  std::size_t groups() const { return m_layout.group_begins.size() - 1; }
+  /// True where all groups share the scales of the whole vector.
   bool is_one_group(const Compression<Exec>& compression) const {
     return m_layout.grouping == Grouping::vector && compression.chunks == m_layout.chunks;
   }
@@ -431,11 +415,11 @@ private:
   Layout m_layout;
   Codec m_codec;
   WordTable<Exec> m_table;
-  Vector<Exec, std::size_t> m_slot_pieces, m_piece_begins;
-  Vector<Exec, std::uint32_t> m_piece_slots;       ///< (pieces) slot, among all chunks'
+  Vector<Exec, std::size_t> m_group_pieces, m_piece_begins;
+  Vector<Exec, std::uint32_t> m_piece_groups;      ///< (pieces) group, among all chunks'
   Vector<Exec, double> m_piece_squares, m_square;  ///< (pieces), (1) of residuals
   Vector<Exec, double> m_piece_statistics;         ///< (statistics * pieces)
-  Vector<Exec, double> m_slot_statistics;          ///< (statistics * chunks * S)
+  Vector<Exec, double> m_group_statistics;         ///< (statistics * chunks * S)
   Vector<Exec, double> m_vector_statistics;        ///< (statistics)
 };
 

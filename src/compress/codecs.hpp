@@ -1,117 +1,118 @@
 #pragma once
 /// \file codecs.hpp
-/// The codecs of compressor.hpp: what the kernels of the one pipeline (codec_compressor.hpp) differ in. A codec names
+/// The codecs and the table of compressors. All compressors share their kernels (codec_compressor.hpp). A codec names
 ///
-/// - `Statistics`: what is taken over a group of c, one reduction each (a term for each element, and its `Join`);
-/// - `scales`, `planes`: floats of a group, and bits of an element, in a message;
-/// - `codes_before_scales`: whether `encode` reads no values, so that codes are known before the scales;
-/// - `set_scales(statistics, count, scales)`: the floats of a group of `count` > 0 elements;
-/// - `values(words)`: what encode and decode need of a group, from its floats as a message holds them;
-/// - `encode(values, c)`, `decode(values, code)`: one element.
-///
-/// A kernel subtracts what `decode` returns. It is never a float product, which compilers may fuse with the subtraction
-/// into one rounding where the receiver, who has only the product, has two.
+/// - `Statistics`: the reductions over a group of c that its scales come from: a term of each element, and its `Join`;
+/// - `set_scales(statistics, count, scales)`: the scales of a group of `count` > 0 elements;
+/// - `Code`: what a receiver needs, a struct which the codec is or derives from, with
+///   - `scales`, `planes`: floats of a group, and bits of an element, in a message;
+///   - `codes_before_scales`: true where `encode` reads no values, so that codes are known before the scales;
+///   - `by_columns`: true where the groups are columns of matrices, whatever `compression.group` says;
+///   - `values(words)`: what encode and decode need of a group, from its scales as a message holds them;
+///   - `encode(values, c)`, `decode(values, code)`: one element.
 
 #include <cmath>
 #include <tuple>
+#include <type_traits>
 
+#include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
 #include "compress/float_bits.hpp"
 
 namespace onebit::compress {
 
-/// Σ |c| of a group, for `sign` and `sign_ternary`, and the magnitude that it gives of `count` elements: their mean.
+/// Σ |c| of a group, and the magnitude that it gives `count` elements: their mean.
 struct SumOfMagnitudes {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? -c : c; }
   KOKKOS_FUNCTION static float magnitude(double sum, double count) { return static_cast<float>(sum / count); }
 };
-/// Σ c² of a group, and the root of its mean.
+/// Σ c² of a group, in double, which holds a square exactly; and the root of its mean.
 struct SumOfSquares {
   using Join = Sum;
-  /// Squares in double are exact, so the sum is the same whether or not a compiler fuses multiply and add.
   KOKKOS_FUNCTION double operator()(float c) const { return static_cast<double>(c) * static_cast<double>(c); }
   KOKKOS_FUNCTION static float magnitude(double sum, double count) {
     return static_cast<float>(math::sqrt(sum / count));
   }
 };
 
-/// Σ of the negative elements of a group, for `column`.
+/// Σ of the negative elements of a group.
 struct SumOfNegatives {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? c : 0.0f; }
 };
-/// Σ of the others.
+/// Σ of the other elements.
 struct SumOfOthers {
   using Join = Sum;
   KOKKOS_FUNCTION float operator()(float c) const { return c < 0 ? 0.0f : c; }
 };
-/// How many are negative.
+/// Number of negative elements.
 struct CountOfNegatives {
   using Join = Sum;
   KOKKOS_FUNCTION double operator()(float c) const { return c < 0 ? 1.0 : 0.0; }
 };
-/// How many are not zero, for `sign_ternary`.
+/// Number of elements that are not zero.
 struct CountOfNonzeros {
   using Join = Sum;
   KOKKOS_FUNCTION double operator()(float c) const { return c != 0 ? 1.0 : 0.0; }
 };
 
-/// A term of `Maximum`, which passes over NaN: NaN enters as infinity, and spoils its group as it does with sums. −0
-/// enters as +0, because neither is greater and the order would tell.
+/// A term of `Maximum`, which ignores NaN: NaN enters as infinity and spoils its group, as it does in a sum. −0 enters
+/// as +0, because neither is greater than the other and the result would depend on their order.
 KOKKOS_INLINE_FUNCTION float term_of_maximum(float c) { return c == c ? c + 0.0f : INFINITY; }
-/// Maximum of a group, for `column`.
+/// Maximum of a group.
 struct Greatest {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(c); }
 };
-/// Minus its minimum.
+/// Minus the minimum.
 struct MinusLeast {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(-c); }
 };
-/// Its greatest magnitude, for `nbit`.
+/// Greatest magnitude.
 struct GreatestMagnitude {
   using Join = Maximum;
   KOKKOS_FUNCTION float operator()(float c) const { return term_of_maximum(c < 0 ? -c : c); }
 };
 
-/// `sign`; code 1 for c ≥ 0.
-template <class Norm>
-struct SignCodec {
-  using Statistics = std::tuple<Norm>;
+/// `sign`: ±s, + where c ≥ 0 (Tang et al., ICML 2021, Section 4.3).
+struct SignCode {
+  using Code = SignCode;
   static constexpr int scales = 1, planes = 1;
-  static constexpr bool codes_before_scales = true;
+  static constexpr bool codes_before_scales = true, by_columns = false;
 
   struct Values {
     float scale;
   };
 
-  KOKKOS_FUNCTION void set_scales(const double* statistics, double count, float* floats) const {
-    floats[0] = Norm::magnitude(statistics[0], count);
-  }
   KOKKOS_FUNCTION Values values(const std::uint32_t* words) const { return {as_float(words[0])}; }
   KOKKOS_FUNCTION std::uint32_t encode(const Values&, float c) const { return c >= 0; }
   KOKKOS_FUNCTION float decode(const Values& values, std::uint32_t code) const {
     return code != 0 ? values.scale : -values.scale;
   }
 };
-
-/// `sign_ternary`; plane 0 is 1 for c ≠ 0, plane 1 for c > 0.
 template <class Norm>
-struct TernaryCodec {
-  using Statistics = std::tuple<Norm, CountOfNonzeros>;
+struct SignCodec : SignCode {
+  using Statistics = std::tuple<Norm>;
+
+  KOKKOS_FUNCTION void set_scales(const double* statistics, double count, float* floats) const {
+    floats[0] = Norm::magnitude(statistics[0], count);
+  }
+};
+
+/// `sign_ternary`: 0 where c = 0, else ±s, where s counts the elements that are not 0. Plane 0 is 1 for c ≠ 0, plane 1
+/// for c > 0.
+struct TernaryCode {
+  using Code = TernaryCode;
   static constexpr int scales = 1, planes = 2;
-  static constexpr bool codes_before_scales = true;
+  static constexpr bool codes_before_scales = true, by_columns = false;
 
   struct Values {
     float scale;
   };
 
-  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
-    floats[0] = statistics[1] > 0 ? Norm::magnitude(statistics[0], statistics[1]) : 0.0f;
-  }
   KOKKOS_FUNCTION Values values(const std::uint32_t* words) const { return {as_float(words[0])}; }
   KOKKOS_FUNCTION std::uint32_t encode(const Values&, float c) const {
     return static_cast<std::uint32_t>(c != 0) | static_cast<std::uint32_t>(c > 0) << 1;
@@ -121,11 +122,20 @@ struct TernaryCodec {
     return (code & 1u) != 0 ? signed_scale : 0.0f;
   }
 };
+template <class Norm>
+struct TernaryCodec : TernaryCode {
+  using Statistics = std::tuple<Norm, CountOfNonzeros>;
 
-/// What the two reconstructions of `column` share; code 1 for what is not negative.
-struct TwoValues {
+  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
+    floats[0] = statistics[1] > 0 ? Norm::magnitude(statistics[0], statistics[1]) : 0.0f;
+  }
+};
+
+/// `column`: one of the column's two values, by c < 0 (Seide et al. 2014, CNTK).
+struct ColumnCode {
+  using Code = ColumnCode;
   static constexpr int scales = 2, planes = 1;
-  static constexpr bool codes_before_scales = true;
+  static constexpr bool codes_before_scales = true, by_columns = true;
 
   struct Values {
     float low, high;
@@ -137,9 +147,8 @@ struct TwoValues {
     return code != 0 ? values.high : values.low;
   }
 };
-
-/// `column` with the means of its negative and of its other elements, 0 where there are none.
-struct ColumnMeanCodec : TwoValues {
+/// The values are the means of the negative and of the other elements, or 0 where there are none.
+struct ColumnMeanCodec : ColumnCode {
   using Statistics = std::tuple<SumOfNegatives, SumOfOthers, CountOfNegatives>;
 
   KOKKOS_FUNCTION void set_scales(const double* statistics, double count, float* floats) const {
@@ -148,12 +157,10 @@ struct ColumnMeanCodec : TwoValues {
     floats[1] = others > 0 ? static_cast<float>(statistics[1] / others) : 0.0f;
   }
 };
-
-/// `column` with the values a quarter and three quarters of the way from least to greatest.
-struct ColumnRangeCodec : TwoValues {
+/// The values lie a quarter and three quarters of the way from the least to the greatest element.
+struct ColumnRangeCodec : ColumnCode {
   using Statistics = std::tuple<MinusLeast, Greatest>;
 
-  /// Both products are exact in double, so a fused multiply and add rounds like two operations.
   KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
     const double least = -statistics[0], greatest = statistics[1];
     floats[0] = static_cast<float>(0.75 * least + 0.25 * greatest);
@@ -161,13 +168,15 @@ struct ColumnRangeCodec : TwoValues {
   }
 };
 
-/// `nbit`; the code is q + s for the step q from −s to s.
+/// `nbit`: the nearest of q · max|c| / s for integers q from −s to s, s = 2^(bits−1) − 1 (the grid of QSGD, Alistarh et
+/// al. 2017). The code is q + s.
 struct NBitCodec {
+  using Code = NBitCodec;
   using Statistics = std::tuple<GreatestMagnitude>;
   static constexpr int scales = 1;
-  static constexpr bool codes_before_scales = false;
+  static constexpr bool codes_before_scales = false, by_columns = false;
   int planes;
-  int levels;  ///< s = 2^(planes−1) − 1
+  int levels;  ///< s
 
   explicit NBitCodec(int bits) : planes(bits), levels((1 << (bits - 1)) - 1) {}
 
@@ -184,11 +193,68 @@ struct NBitCodec {
   }
   KOKKOS_FUNCTION std::uint32_t encode(const Values& values, float c) const {
     const double q = math::nearbyint(c * values.steps_per_unit);
-    return static_cast<std::uint32_t>((q == q ? static_cast<int>(q) : 0) + levels);  // NaN: M is infinite
+    return static_cast<std::uint32_t>((q == q ? static_cast<int>(q) : 0) + levels);  // NaN: max|c| is infinite
   }
   KOKKOS_FUNCTION float decode(const Values& values, std::uint32_t code) const {
     return static_cast<float>((static_cast<int>(code) - levels) * values.step);
   }
 };
+
+/// What a vector is compressed with.
+struct Options {
+  CompressorKind kind = CompressorKind::sign;
+  Scale scale = Scale::l1;
+  int bits = 4;  ///< 2 to 16
+  Reconstruction reconstruction = Reconstruction::mean;
+};
+
+/// A compressor with one codec.
+template <CompressorKind of_kind, class Codec>
+struct OneCodec {
+  static constexpr CompressorKind kind = of_kind;
+  using Code = typename Codec::Code;
+  template <class F>
+  static void visit(const Options& options, const F& f) {
+    if constexpr (std::is_constructible_v<Codec, int>)
+      f(Codec(options.bits));
+    else
+      f(Codec());
+  }
+};
+/// A compressor with two codecs for the same code. The two values of an option choose between them.
+template <CompressorKind of_kind, auto option, class First, class Second>
+struct TwoCodecs {
+  static constexpr CompressorKind kind = of_kind;
+  using Code = typename First::Code;
+  template <class F>
+  static void visit(const Options& options, const F& f) {
+    static_cast<int>(options.*option) == 0 ? f(First()) : f(Second());
+  }
+};
+
+template <class... Lines>
+struct Table {
+  static constexpr std::size_t size = sizeof...(Lines);
+  /// Calls f with the line of a kind; `none` has no line.
+  template <class F>
+  static void visit(CompressorKind kind, const F& f) {
+    ((kind == Lines::kind ? f(Lines()) : void()), ...);
+  }
+};
+
+/// The table of compressors.
+using Compressors = Table<
+    TwoCodecs<CompressorKind::sign, &Options::scale, SignCodec<SumOfMagnitudes>, SignCodec<SumOfSquares>>,
+    TwoCodecs<CompressorKind::sign_ternary, &Options::scale, TernaryCodec<SumOfMagnitudes>, TernaryCodec<SumOfSquares>>,
+    TwoCodecs<CompressorKind::column, &Options::reconstruction, ColumnMeanCodec, ColumnRangeCodec>,
+    OneCodec<CompressorKind::nbit, NBitCodec>>;
+static_assert(Compressors::size == names(CompressorKind()).size() - 1, "each compressor but `none` needs its line");
+
+/// True where a compressor's groups are columns of matrices.
+inline bool by_columns(CompressorKind kind) {
+  bool columns = false;
+  Compressors::visit(kind, [&](auto line) { columns = decltype(line)::Code::by_columns; });
+  return columns;
+}
 
 }  // namespace onebit::compress

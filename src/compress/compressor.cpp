@@ -1,25 +1,17 @@
 /// \file compressor.cpp
-/// The table of compressors: each is a codec in the pipeline of codec_compressor.hpp.
+/// See compressor.hpp.
 
 #include "compress/compressor.hpp"
 
 #include "compress/codec_compressor.hpp"
 
 namespace onebit::compress {
-namespace {
-
-template <class Exec, class Codec>
-std::unique_ptr<const Compressor<Exec>> make(const Layout& layout, const Codec& codec) {
-  return std::make_unique<CodecCompressor<Exec, Codec>>(layout, codec);
-}
-
-}  // namespace
 
 template <class Exec>
 void Compressor<Exec>::compress(const Exec& exec, const Compression<Exec>& compression) const {
-  // In parts, whose statistics are taken while c is in the cache.
+  // By ranges, so that statistics are taken while c is in the cache.
   for (int chunk = compression.first_chunk; chunk < compression.first_chunk + compression.chunks; ++chunk)
-    for (const Runs& part : parts<Exec>(layout().words)) encode(exec, compression, chunk, part);
+    for (const Range& range : ranges<Exec>(layout().words)) encode(exec, compression, chunk, range);
   finish(exec, compression);
 }
 
@@ -32,19 +24,12 @@ Feedback<Exec> Compressor<Exec>::no_feedback(int first_chunk, int chunks) const 
 
 template <class Exec>
 std::unique_ptr<const Compressor<Exec>> make_compressor(const Layout& layout, const Options& options) {
-  const bool l1 = options.scale == Scale::l1, mean = options.reconstruction == Reconstruction::mean;
-  switch (options.kind) {
-    case Kind::sign:
-      return l1 ? make<Exec>(layout, SignCodec<SumOfMagnitudes>()) : make<Exec>(layout, SignCodec<SumOfSquares>());
-    case Kind::sign_ternary:
-      return l1 ? make<Exec>(layout, TernaryCodec<SumOfMagnitudes>())
-                : make<Exec>(layout, TernaryCodec<SumOfSquares>());
-    case Kind::column:
-      return mean ? make<Exec>(layout, ColumnMeanCodec()) : make<Exec>(layout, ColumnRangeCodec());
-    case Kind::nbit:
-      break;
-  }
-  return make<Exec>(layout, NBitCodec(options.bits));
+  std::unique_ptr<const Compressor<Exec>> made;
+  const auto make = [&](const auto& codec) {
+    made = std::make_unique<CodecCompressor<Exec, std::decay_t<decltype(codec)>>>(layout, codec);
+  };
+  Compressors::visit(options.kind, [&](auto line) { line.visit(options, make); });
+  return made;
 }
 
 #define ONEBIT_INSTANTIATE(Exec)   \

@@ -1,7 +1,7 @@
 #pragma once
 /// \file decode.hpp
-/// Messages read element by element, for kernels that need the values that they stand for and no vector of them: the
-/// averaged momentum of a step is one bit an element and never written as floats.
+/// Messages read element by element, for kernels that need the values of a message and no vector of them: the averaged
+/// momentum of a step is one bit an element and is never written as floats.
 
 #include <type_traits>
 #include <variant>
@@ -12,104 +12,107 @@
 
 namespace onebit::compress {
 
-/// A thread's share of a word of a chunk: on the host the elements [begin, begin + 32) of the whole vector, on a device,
-/// where a warp shares the word, element `begin` for its lane; less what lies behind the chunk's end. The first is in slot
-/// `slot`, which ends at `slot_end`.
-struct Word {
-  std::size_t chunk, in_chunk, lane, begin, slot, slot_end;
+/// The elements of a word of a chunk that one thread takes: on the host elements [begin, begin + 32) of the whole
+/// vector, on a device, where a warp takes the word, element `begin` for its lane; less the padding behind the chunk's
+/// end. The first of them is in group `group`, which ends at `group_end`.
+struct Cursor {
+  std::size_t chunk, word, lane, begin, group, group_end;
 };
 
 /// A layout's tables on the device.
 template <class Exec>
 struct WordTable {
   /// Elements of a word that one thread takes.
-  static constexpr std::size_t share = bits_per_word / lanes_of_unit<Exec>;
-  /// Words that one unit of parallel work takes one after the other: look-ups for each word would show.
+  static constexpr std::size_t per_thread = bits_per_word / lanes_of_unit<Exec>;
+  /// Words that a thread or a warp takes one after the other: one look-up for each word would take time.
   static constexpr std::size_t words_per_unit = is_host<Exec> ? 32 : 8;
 
-  std::size_t words, slots;
-  Vector<Exec, const std::size_t> chunk_begins, slot_begins;
-  Vector<Exec, const std::uint32_t> word_slots;
+  std::size_t words, groups;
+  Vector<Exec, const std::size_t> chunk_begins, group_begins;
+  Vector<Exec, const std::uint32_t> word_groups;
 
-  static std::size_t first_unit(Runs runs) { return runs.begin / words_per_unit; }
-  static std::size_t units(Runs runs) { return (runs.end + words_per_unit - 1) / words_per_unit - first_unit(runs); }
+  static std::size_t first_unit(Range range) { return range.begin / words_per_unit; }
+  static std::size_t units(Range range) {
+    return (range.end + words_per_unit - 1) / words_per_unit - first_unit(range);
+  }
 
-  /// Behind the last word, counted in its chunk, of the unit that begins with `word`.
-  KOKKOS_FUNCTION std::size_t unit_end(const Word& word) const {
-    const std::size_t end = word.in_chunk + words_per_unit;
+  /// End, in its chunk, of the words of the unit that begins at the cursor.
+  KOKKOS_FUNCTION std::size_t unit_end(const Cursor& cursor) const {
+    const std::size_t end = cursor.word + words_per_unit;
     return end < words ? end : words;
   }
-  /// First word of unit `unit` of chunk `chunk`.
-  KOKKOS_FUNCTION Word unit_begin(std::size_t chunk, std::size_t unit, std::size_t lane) const {
-    const std::size_t in_chunk = unit * words_per_unit, slot = word_slots(chunk * words + in_chunk);
-    Word word{
-        chunk, in_chunk, lane, chunk_begins(chunk) + in_chunk * bits_per_word + lane, slot, slot_end(chunk, slot)};
-    leave_slot(word);
-    return word;
+  /// The first word of unit `unit` of chunk `chunk`.
+  KOKKOS_FUNCTION Cursor unit_begin(std::size_t chunk, std::size_t unit, std::size_t lane) const {
+    const std::size_t word = unit * words_per_unit, group = word_groups(chunk * words + word);
+    Cursor cursor{chunk, word, lane, chunk_begins(chunk) + word * bits_per_word + lane, group, group_end(chunk, group)};
+    leave_group(cursor);
+    return cursor;
   }
-  KOKKOS_FORCEINLINE_FUNCTION void advance(Word& word) const {
-    ++word.in_chunk;
-    word.begin += bits_per_word;
-    leave_slot(word);
+  KOKKOS_FORCEINLINE_FUNCTION void advance(Cursor& cursor) const {
+    ++cursor.word;
+    cursor.begin += bits_per_word;
+    leave_group(cursor);
   }
-  /// Elements of a thread's share that are not padding.
-  KOKKOS_FUNCTION std::size_t length(const Word& word) const {
-    const std::size_t end = chunk_begins(word.chunk + 1);
-    return word.begin >= end ? 0 : end - word.begin < share ? end - word.begin : share;
+  /// Elements at the cursor that are not padding.
+  KOKKOS_FUNCTION std::size_t length(const Cursor& cursor) const {
+    const std::size_t end = chunk_begins(cursor.chunk + 1);
+    return cursor.begin >= end ? 0 : end - cursor.begin < per_thread ? end - cursor.begin : per_thread;
   }
-  /// Calls work(slot, first, last) for each run of elements [first, last) of a thread's share that lies in one slot;
-  /// elements count from the first of the share.
+  /// Calls work(group, first, last) for each range of elements [first, last) at the cursor that lies in one group;
+  /// elements count from the first at the cursor. Almost always the range is all of them, and its length fixed.
   template <class Work>
-  KOKKOS_FORCEINLINE_FUNCTION void for_each_slot(Word word, const Work& work) const {
-    if (word.begin + share <= word.slot_end) {
-      work(word.slot, std::size_t{0}, share);
+  KOKKOS_FORCEINLINE_FUNCTION void for_each_group(Cursor cursor, const Work& work) const {
+    if (cursor.begin + per_thread <= cursor.group_end) {
+      work(cursor.group, std::size_t{0}, per_thread);
       return;
     }
-    const std::size_t count = length(word);
+    const std::size_t count = length(cursor);
     for (std::size_t first = 0; first < count;) {
-      find_slot(word, word.begin + first);
-      const std::size_t left = word.slot_end - word.begin, last = left < count ? left : count;
-      work(word.slot, first, last);
+      find_group(cursor, cursor.begin + first);
+      const std::size_t left = cursor.group_end - cursor.begin, last = left < count ? left : count;
+      work(cursor.group, first, last);
       first = last;
     }
   }
 
-  KOKKOS_FUNCTION std::size_t slot_end(std::size_t chunk, std::size_t slot) const {
-    return slot_begins(chunk * slots + slot + 1);
+  KOKKOS_FUNCTION std::size_t group_end(std::size_t chunk, std::size_t group) const {
+    return group_begins(chunk * groups + group + 1);
   }
-  /// Goes on to the slot of the first element, unless that is padding.
-  KOKKOS_FORCEINLINE_FUNCTION void leave_slot(Word& word) const {
-    if (word.begin >= word.slot_end && word.begin < chunk_begins(word.chunk + 1)) find_slot(word, word.begin);
+  /// Goes on to the group of the first element, unless that is padding.
+  KOKKOS_FORCEINLINE_FUNCTION void leave_group(Cursor& cursor) const {
+    if (cursor.begin >= cursor.group_end && cursor.begin < chunk_begins(cursor.chunk + 1))
+      find_group(cursor, cursor.begin);
   }
-  /// Goes on to the slot of element `element`.
-  KOKKOS_FUNCTION void find_slot(Word& word, std::size_t element) const {
-    while (word.slot_end <= element) word.slot_end = slot_end(word.chunk, ++word.slot);
+  /// Goes on to the group of element `element`.
+  KOKKOS_FUNCTION void find_group(Cursor& cursor, std::size_t element) const {
+    while (cursor.group_end <= element) cursor.group_end = group_end(cursor.chunk, ++cursor.group);
   }
 };
 
-/// Calls f(word) for the words of the same runs of each of some chunks.
+/// Calls f(cursor) at the words of one range of each of some chunks.
 template <class Exec, class F>
 void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& table, std::size_t first_chunk,
-                   std::size_t chunks, Runs runs, const F& f) {
+                   std::size_t chunks, Range range, const F& f) {
   const WordTable<Exec> own = table;  // a lambda on a device holds no reference
-  const std::size_t units = table.units(runs), first_unit = table.first_unit(runs);
+  const std::size_t units = table.units(range), first_unit = table.first_unit(range);
   for_each_unit(
       exec, label, chunks * units, KOKKOS_LAMBDA(std::size_t unit, std::size_t lane) {
-        Word word = own.unit_begin(first_chunk + unit / units, first_unit + unit % units, lane);
-        for (const std::size_t end = own.unit_end(word); word.in_chunk < end; own.advance(word)) f(word);
+        Cursor cursor = own.unit_begin(first_chunk + unit / units, first_unit + unit % units, lane);
+        for (const std::size_t end = own.unit_end(cursor); cursor.word < end; own.advance(cursor)) f(cursor);
       });
 }
 
-/// The codes of a share into their bits of a word for each plane.
+/// words[p] ← the bits of plane p of the codes at the cursor.
 template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION void pack(const Word& word, const std::uint32_t* codes, int planes, std::uint32_t* words) {
+KOKKOS_FORCEINLINE_FUNCTION void pack(const Cursor& cursor, const std::uint32_t* codes, int planes,
+                                      std::uint32_t* words) {
   for (int plane = 0; plane < planes; ++plane) {
     if constexpr (lanes_of_unit<Exec> == 1) {
       std::uint32_t bits = 0;
       for (std::size_t j = 0; j < bits_per_word; ++j) bits |= (codes[j] >> plane & 1u) << j;
       words[plane] = bits;
     } else {
-      store_ballot(word.lane, (codes[0] >> plane & 1u) != 0, words + plane);
+      store_ballot(cursor.lane, (codes[0] >> plane & 1u) != 0, words + plane);
     }
   }
 }
@@ -122,26 +125,26 @@ constexpr int known_planes() {
     return Codec::planes;
 }
 
-/// The codes of a share, from its bits in a word of each plane: taken out where they are read, or, where the number of
-/// planes is known at run time only, at first.
+/// The codes at a cursor, from a word of each plane. They are extracted when they are read, or, where the number of
+/// planes is known at run time only, at once.
 template <class Exec, class Codec>
 class Codes {
 public:
   Codes() = default;
-  /// \param message of the word's chunk
-  KOKKOS_FORCEINLINE_FUNCTION Codes(const Codec& codec, const WordTable<Exec>& table, const Word& word,
+  /// \param message of the cursor's chunk
+  KOKKOS_FORCEINLINE_FUNCTION Codes(const Codec& codec, const WordTable<Exec>& table, const Cursor& cursor,
                                     const std::uint32_t* message) {
-    const std::uint32_t* const words = message + table.slots * Codec::scales + word.in_chunk * codec.planes;
-    const std::size_t first = share == bits_per_word ? 0 : word.lane;
+    const std::uint32_t* const words = message + table.groups * Codec::scales + cursor.word * codec.planes;
+    const std::size_t first = per_thread == bits_per_word ? 0 : cursor.lane;
     if constexpr (planes > 0) {
       for (int plane = 0; plane < planes; ++plane) m_data[plane] = words[plane] >> first;
     } else {
-      for (std::size_t j = 0; j < share; ++j) m_data[j] = 0;
+      for (std::size_t j = 0; j < per_thread; ++j) m_data[j] = 0;
       for (int plane = 0; plane < codec.planes; ++plane)
-        for (std::size_t j = 0; j < share; ++j) m_data[j] |= (words[plane] >> (first + j) & 1u) << plane;
+        for (std::size_t j = 0; j < per_thread; ++j) m_data[j] |= (words[plane] >> (first + j) & 1u) << plane;
     }
   }
-  /// Of element j of the share.
+  /// The code of element j at the cursor.
   KOKKOS_FORCEINLINE_FUNCTION std::uint32_t operator()(std::size_t j) const {
     if constexpr (planes > 0) {
       std::uint32_t code = 0;
@@ -153,19 +156,19 @@ public:
   }
 
 private:
-  static constexpr std::size_t share = WordTable<Exec>::share;
+  static constexpr std::size_t per_thread = WordTable<Exec>::per_thread;
   static constexpr int planes = known_planes<Codec>();
-  std::uint32_t m_data[planes > 0 ? planes : share];
+  std::uint32_t m_data[planes > 0 ? planes : per_thread];
 };
 
-/// values(j) ← what the codes of a share stand for; padding is left out. \param message of the word's chunk
+/// values[j] ← the value of code j at the cursor; padding is left out. \param message of the cursor's chunk
 template <class Exec, class Codec>
-KOKKOS_FORCEINLINE_FUNCTION void decode(const Codec& codec, const WordTable<Exec>& table, const Word& word,
+KOKKOS_FORCEINLINE_FUNCTION void decode(const Codec& codec, const WordTable<Exec>& table, const Cursor& cursor,
                                         const std::uint32_t* message, float* values) {
-  const Codes<Exec, Codec> codes(codec, table, word, message);
-  table.for_each_slot(word, [&](std::size_t slot, std::size_t first, std::size_t last) {
-    const auto group = codec.values(message + slot * Codec::scales);
-    for (std::size_t j = first; j < last; ++j) values[j] = codec.decode(group, codes(j));
+  const Codes<Exec, Codec> codes(codec, table, cursor, message);
+  table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
+    const auto own = codec.values(message + group * Codec::scales);
+    for (std::size_t j = first; j < last; ++j) values[j] = codec.decode(own, codes(j));
   });
 }
 
@@ -177,46 +180,27 @@ struct Decoder {
   std::size_t chunks, message_words;
   Vector<Exec, const std::uint32_t> messages;  ///< (chunks * message_words)
 
-  KOKKOS_FORCEINLINE_FUNCTION void decode(const Word& word, float* values) const {
-    compress::decode(codec, table, word, messages.data() + word.chunk * message_words, values);
+  KOKKOS_FORCEINLINE_FUNCTION void decode(const Cursor& cursor, float* values) const {
+    compress::decode(codec, table, cursor, messages.data() + cursor.chunk * message_words, values);
   }
 };
 
-/// The codec that reads what a codec wrote: how scales are made does not matter to it.
-template <class Codec>
-Codec reading(const Codec& codec) {
-  return codec;
-}
-/// Of `sign` with any norm.
-template <class Norm>
-SignCodec<SumOfMagnitudes> reading(const SignCodec<Norm>&) {
-  return {};
-}
-/// Of `sign_ternary` with any norm.
-template <class Norm>
-TernaryCodec<SumOfMagnitudes> reading(const TernaryCodec<Norm>&) {
-  return {};
-}
-/// Of `column` with the means of both signs.
-inline TwoValues reading(const ColumnMeanCodec&) { return {}; }
-/// Of `column` with the ends of the range.
-inline TwoValues reading(const ColumnRangeCodec&) { return {}; }
-
-/// The decoder of the compressor at hand.
+template <class Exec, class... Lines>
+std::variant<Decoder<Exec, typename Lines::Code>...> any_decoder(Table<Lines...>);
+/// The decoder of any compressor of the table.
 template <class Exec>
-using AnyDecoder = std::variant<Decoder<Exec, SignCodec<SumOfMagnitudes>>, Decoder<Exec, TernaryCodec<SumOfMagnitudes>>,
-                                Decoder<Exec, TwoValues>, Decoder<Exec, NBitCodec>>;
+using AnyDecoder = decltype(any_decoder<Exec>(Compressors()));
 
-/// Calls f(begin, count, values) for runs of elements [begin, begin + count), of at most 32, with what the messages stand for:
-/// whole words on the host, where f's loop is vectorised, and single elements on a device. A run of padding has count 0.
+/// Calls f(begin, count, values) for ranges of `count` ≤ 32 elements from `begin` on, with their values: whole words on
+/// the host, where f's loop is vectorised, and single elements on a device. `count` is 0 for padding.
 template <class Exec, class Codec, class F>
 void for_each_decoded(const Exec& exec, const char* label, const Decoder<Exec, Codec>& decoder, const F& f) {
   const Decoder<Exec, Codec> own = decoder;
   for_each_word(
-      exec, label, own.table, 0, own.chunks, {0, own.table.words}, KOKKOS_LAMBDA(const Word& word) {
-        float values[WordTable<Exec>::share];
-        own.decode(word, values);
-        const std::size_t begin = word.begin, count = own.table.length(word);
+      exec, label, own.table, 0, own.chunks, {0, own.table.words}, KOKKOS_LAMBDA(const Cursor& cursor) {
+        float values[WordTable<Exec>::per_thread];
+        own.decode(cursor, values);
+        const std::size_t begin = cursor.begin, count = own.table.length(cursor);
         f(begin, count, values);
       });
 }

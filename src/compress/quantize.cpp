@@ -1,5 +1,5 @@
 /// \file quantize.cpp
-/// See quantize.hpp. 32 elements, which fill `bits` whole words, are one unit of work.
+/// See quantize.hpp. A thread takes 32 elements, which fill `bits` whole words.
 
 #include "compress/quantize.hpp"
 
@@ -7,12 +7,6 @@
 #include "compress/layout.hpp"
 
 namespace onebit::compress {
-namespace {
-
-template <class Exec>
-using UnitPolicy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>;
-
-}  // namespace
 
 template <class Exec>
 Quantizer<Exec>::Quantizer(std::size_t length, int chunks, int bits)
@@ -60,7 +54,9 @@ void Quantizer<Exec>::quantize(const Exec& exec, const Vector<Exec, const float>
       });
 
   Kokkos::parallel_for(
-      "OneBit::compress::quantize", UnitPolicy<Exec>(exec, 0, m_chunks * words), KOKKOS_LAMBDA(std::size_t unit) {
+      "OneBit::compress::quantize",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, m_chunks * words),
+      KOKKOS_LAMBDA(std::size_t unit) {
         const std::size_t k = unit / words, in_chunk = unit % words, first = unit * bits_per_word;
         const float largest = as_float(messages(k * message + in_chunk * bits_per_word / quantizer_block));
         std::size_t word = k * message + blocks + in_chunk * bits;
@@ -90,7 +86,8 @@ void Quantizer<Exec>::average_chunk(const Exec& exec, int senders, const Words& 
   const std::size_t blocks = m_blocks, message = message_words();
   const std::uint32_t bits = m_bits, levels = (1u << bits) - 1;
   Kokkos::parallel_for(
-      "OneBit::compress::average_quantized", UnitPolicy<Exec>(exec, 0, m_words), KOKKOS_LAMBDA(std::size_t unit) {
+      "OneBit::compress::average_quantized",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, m_words), KOKKOS_LAMBDA(std::size_t unit) {
         float sums[bits_per_word] = {};
         for (int sender = 0; sender < senders; ++sender) {
           const float largest = as_float(messages(sender * message + unit * bits_per_word / quantizer_block));

@@ -17,7 +17,7 @@ namespace onebit::compress {
 /// Elements that share one M, counted from the start of each chunk; the last block of a chunk may be shorter.
 inline constexpr std::size_t quantizer_block = 512;
 
-/// Where the random numbers of one call come from: u of element i is word i % 4 of Philox at (i / 4; step, rank).
+/// The random numbers of one call: u of element i is word i % 4 of Philox at (i / 4; step, rank).
 struct RoundingKey {
   std::uint64_t seed;
   long step;
@@ -30,8 +30,7 @@ struct RoundingKey {
   }
 };
 
-/// q of v ≥ 0 in a block with largest element M. v · L is exact in double and no product is added to, so the bits do not
-/// depend on whether a compiler fuses multiply and add.
+/// q of v ≥ 0 in a block with largest element M. v · L is exact in double.
 KOKKOS_INLINE_FUNCTION std::uint32_t quantized(float v, float largest, std::uint32_t levels, float u) {
   if (!(largest > 0)) return 0;
   const double level = static_cast<double>(v) * levels / largest + u;
@@ -42,7 +41,7 @@ KOKKOS_INLINE_FUNCTION float dequantized(std::uint32_t q, float largest, std::ui
   return static_cast<float>(static_cast<double>(q) * largest / levels);
 }
 
-/// Quantises a vector that is cut into one chunk for each rank, and averages what all ranks sent of one chunk.
+/// Quantises a vector that is cut into one chunk for each rank, and averages one chunk of all ranks.
 ///
 /// Chunks are those of `Layout`: 32 W elements, W = ⌈⌈length/32⌉ / chunks⌉. A chunk's message is its blocks' M (float
 /// bits) and then bits · W words: element j's q is bits [j · bits, (j+1) · bits) of these, least significant first.
@@ -62,7 +61,7 @@ public:
   void quantize(const Exec& exec, const Vector<Exec, const float>& v, const RoundingKey& key,
                 const Words& messages) const;
 
-  /// mean_j = (1/senders) Σ_i of what the senders' q stand for, added in float in their order.
+  /// mean_j = (1/senders) Σ_i of the senders' values, added in float in their order.
   /// \param messages (senders * message_words) of one chunk
   /// \param mean     (chunk_length); padding is 0
   void average_chunk(const Exec& exec, int senders, const Words& messages, const Vector<Exec, float>& mean) const;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -22,30 +23,30 @@ struct LayoutRef {
   int chunks;
   Grouping grouping;
   std::vector<std::size_t> begins;  ///< (chunks + 1) first element of each chunk; `length` for one that is all padding
-  std::size_t words;                ///< W: runs of 32 elements in the longest chunk
-  std::size_t slots;                ///< S: most slots of a chunk
-  std::vector<std::size_t> slot;    ///< (length) each element's slot, counted from its chunk's first
+  std::size_t words;                ///< W: words of a plane of the longest chunk
+  std::size_t groups;               ///< G: most groups of a chunk
+  std::vector<std::size_t> group;   ///< (length) each element's group, counted from its chunk's first
 
-  LayoutRef(std::size_t length, int chunks, Grouping grouping, std::size_t block = 0,
-            const std::vector<std::size_t>& group_begins = {})
-      : length(length), chunks(chunks), grouping(grouping), words(0), slots(1), slot(length, 0) {
+  LayoutRef(std::size_t length, int chunks, Grouping grouping, std::size_t group_length = 0,
+            const std::vector<std::size_t>& borders = {})
+      : length(length), chunks(chunks), grouping(grouping), words(0), groups(1), group(length, 0) {
     for (int chunk = 0; chunk <= chunks; ++chunk)
-      begins.push_back(grouping == Grouping::column ? nearest_border(chunk, group_begins) : whole_words(chunk));
+      begins.push_back(grouping == Grouping::column ? nearest_border(chunk, borders) : whole_words(chunk));
     for (int chunk = 0; chunk < chunks; ++chunk) {
       words = std::max(words, (begins[chunk + 1] - begins[chunk] + bits_per_word - 1) / bits_per_word);
       for (std::size_t j = begins[chunk] + 1; j < begins[chunk + 1]; ++j) {
-        bool opens_slot = false;
-        if (grouping == Grouping::block) opens_slot = (j - begins[chunk]) % block == 0;
+        bool opens_group = false;
+        if (grouping == Grouping::fixed) opens_group = (j - begins[chunk]) % group_length == 0;
         if (grouping == Grouping::tensor || grouping == Grouping::column)
-          opens_slot = std::binary_search(group_begins.begin(), group_begins.end(), j);
-        slot[j] = slot[j - 1] + (opens_slot ? 1 : 0);
-        slots = std::max(slots, slot[j] + 1);
+          opens_group = std::binary_search(borders.begin(), borders.end(), j);
+        group[j] = group[j - 1] + (opens_group ? 1 : 0);
+        groups = std::max(groups, group[j] + 1);
       }
     }
   }
 
 private:
-  /// Begin of a chunk where all are equal and whole words.
+  /// Begin of a chunk where all chunks are equal and whole words.
   std::size_t whole_words(int chunk) const {
     const std::size_t all_words = (length + bits_per_word - 1) / bits_per_word;
     return std::min(length, chunk * ((all_words + chunks - 1) / chunks) * bits_per_word);
@@ -64,27 +65,16 @@ private:
   }
 };
 
-/// Scales of a group, and bits of an element, in a message.
-inline std::size_t scale_count_ref(const Options& options) { return options.kind == Kind::column ? 2 : 1; }
-inline int plane_count_ref(const Options& options) {
-  return options.kind == Kind::nbit ? options.bits : options.kind == Kind::sign_ternary ? 2 : 1;
-}
-/// A chunk's message: the scales of S slots, then the planes of W runs.
-inline std::size_t message_words_ref(const LayoutRef& layout, const Options& options) {
-  return layout.slots * scale_count_ref(options) + layout.words * plane_count_ref(options);
-}
-
-/// What the scales of a group are made of; each kind of compressor takes what it needs.
+/// What the scales of a group are made of; each compressor takes what it needs.
 struct StatisticsRef {
   double count = 0, nonzeros = 0, negatives = 0;
-  double norm = 0;                         ///< Σ|c|, or Σc² where `Scale::l2`
+  double magnitudes = 0, squares = 0;      ///< Σ|c|, Σc²
   double negative_sum = 0, other_sum = 0;  ///< of c < 0, of all others
   double least = std::numeric_limits<double>::infinity(), greatest = -least;
 };
 
-/// Sums are taken in the fixed tree: of floats in float, of squares in double.
-inline StatisticsRef statistics_ref(const Options& options, const std::vector<float>& c, std::size_t begin,
-                                    std::size_t end) {
+/// Of elements [begin, end). Sums are taken in the fixed tree: of floats in float, of squares in double.
+inline StatisticsRef statistics_ref(const std::vector<float>& c, std::size_t begin, std::size_t end) {
   const auto sum = [&](const auto& term) {
     std::vector<decltype(term(0.0f))> terms;
     for (std::size_t j = begin; j < end; ++j) terms.push_back(term(c[j]));
@@ -98,28 +88,23 @@ inline StatisticsRef statistics_ref(const Options& options, const std::vector<fl
     result.least = std::min(result.least, c[j] + 0.0);  // −0 is +0
     result.greatest = std::max(result.greatest, c[j] + 0.0);
   }
-  if (options.kind == Kind::sign || options.kind == Kind::sign_ternary)
-    result.norm = options.scale == Scale::l1
-                      ? sum([](float value) { return std::fabs(value); })
-                      : sum([](float value) { return static_cast<double>(value) * static_cast<double>(value); });
-  if (options.kind == Kind::column) {
-    result.negative_sum = sum([](float value) { return value < 0 ? value : 0.0f; });
-    result.other_sum = sum([](float value) { return value < 0 ? 0.0f : value; });
-  }
+  result.magnitudes = sum([](float value) { return std::fabs(value); });
+  result.squares = sum([](float value) { return static_cast<double>(value) * static_cast<double>(value); });
+  result.negative_sum = sum([](float value) { return value < 0 ? value : 0.0f; });
+  result.other_sum = sum([](float value) { return value < 0 ? 0.0f : value; });
   return result;
 }
 
 /// Statistics of a vector from those of its chunks, which are the tree's last level.
 inline StatisticsRef join_ref(const std::vector<StatisticsRef>& chunks) {
   StatisticsRef result;
-  const auto sum = [&](double StatisticsRef::*member) {
+  for (const auto member :
+       {&StatisticsRef::count, &StatisticsRef::nonzeros, &StatisticsRef::negatives, &StatisticsRef::magnitudes,
+        &StatisticsRef::squares, &StatisticsRef::negative_sum, &StatisticsRef::other_sum}) {
     std::vector<double> terms;
     for (const StatisticsRef& chunk : chunks) terms.push_back(chunk.*member);
     result.*member = piece_sum_ref(terms);
-  };
-  for (const auto member : {&StatisticsRef::count, &StatisticsRef::nonzeros, &StatisticsRef::negatives,
-                            &StatisticsRef::norm, &StatisticsRef::negative_sum, &StatisticsRef::other_sum})
-    sum(member);
+  }
   for (const StatisticsRef& chunk : chunks) {
     result.least = std::min(result.least, chunk.least);
     result.greatest = std::max(result.greatest, chunk.greatest);
@@ -127,53 +112,84 @@ inline StatisticsRef join_ref(const std::vector<StatisticsRef>& chunks) {
   return result;
 }
 
-/// The scales of a group, as its message holds them.
-inline std::vector<float> scales_ref(const Options& options, const StatisticsRef& group) {
-  if (group.count == 0) return std::vector<float>(scale_count_ref(options), 0.0f);
-  const auto ratio = [](double sum, double count) { return count == 0 ? 0.0 : sum / count; };
-  if (options.kind == Kind::nbit) return {static_cast<float>(std::max(group.greatest, -group.least))};
-  if (options.kind == Kind::column) {
+/// The definition of a compressor.
+struct CodecRef {
+  std::size_t scale_count;  ///< scales of a group
+  int planes;               ///< bits of a code
+  std::function<std::vector<float>(const StatisticsRef& group)> scales;
+  std::function<std::uint32_t(const float* scales, float c)> encode;
+  std::function<float(const float* scales, std::uint32_t code)> decode;
+};
+
+inline double ratio_ref(double sum, double count) { return count == 0 ? 0.0 : sum / count; }
+
+/// The magnitude of a group, by `Options::scale`, of which `count` elements count.
+inline float magnitude_ref(const Options& options, const StatisticsRef& group, double count) {
+  return static_cast<float>(options.scale == Scale::l1 ? ratio_ref(group.magnitudes, count)
+                                                       : std::sqrt(ratio_ref(group.squares, count)));
+}
+
+/// A compressor without its definition does not compile.
+template <CompressorKind>
+CodecRef codec_ref(const Options& options) = delete;
+
+template <>
+inline CodecRef codec_ref<CompressorKind::sign>(const Options& options) {
+  return {1, 1, [=](const StatisticsRef& g) { return std::vector<float>{magnitude_ref(options, g, g.count)}; },
+          [](const float*, float c) { return c >= 0 ? 1u : 0u; },
+          [](const float* s, std::uint32_t code) { return code == 1 ? s[0] : -s[0]; }};
+}
+
+template <>
+inline CodecRef codec_ref<CompressorKind::sign_ternary>(const Options& options) {
+  return {1, 2, [=](const StatisticsRef& g) { return std::vector<float>{magnitude_ref(options, g, g.nonzeros)}; },
+          [](const float*, float c) { return c == 0  ? 0u
+                                             : c > 0 ? 3u
+                                                     : 1u; },
+          [](const float* s, std::uint32_t code) { return code % 2 == 0 ? 0.0f
+                                                          : code == 3   ? s[0]
+                                                                        : -s[0]; }};
+}
+
+template <>
+inline CodecRef codec_ref<CompressorKind::column>(const Options& options) {
+  const auto scales = [=](const StatisticsRef& g) -> std::vector<float> {
     if (options.reconstruction == Reconstruction::range)
-      return {static_cast<float>(0.75 * group.least + 0.25 * group.greatest),
-              static_cast<float>(0.25 * group.least + 0.75 * group.greatest)};
-    return {static_cast<float>(ratio(group.negative_sum, group.negatives)),
-            static_cast<float>(ratio(group.other_sum, group.count - group.negatives))};
-  }
-  const double mean = ratio(group.norm, options.kind == Kind::sign ? group.count : group.nonzeros);
-  return {static_cast<float>(options.scale == Scale::l1 ? mean : std::sqrt(mean))};
+      return {static_cast<float>(0.75 * g.least + 0.25 * g.greatest),
+              static_cast<float>(0.25 * g.least + 0.75 * g.greatest)};
+    return {static_cast<float>(ratio_ref(g.negative_sum, g.negatives)),
+            static_cast<float>(ratio_ref(g.other_sum, g.count - g.negatives))};
+  };
+  return {2, 1, scales, [](const float*, float c) { return c < 0 ? 0u : 1u; },
+          [](const float* s, std::uint32_t code) { return s[code]; }};
 }
 
-/// The code of an element. \param scales of its group
-inline std::uint32_t encode_ref(const Options& options, const float* scales, float c) {
-  switch (options.kind) {
-    case Kind::sign:
-      return c >= 0 ? 1 : 0;
-    case Kind::sign_ternary:
-      return c == 0 ? 0 : c > 0 ? 3 : 1;
-    case Kind::column:
-      return c < 0 ? 0 : 1;
-    case Kind::nbit:
-      break;
-  }
+template <>
+inline CodecRef codec_ref<CompressorKind::nbit>(const Options& options) {
   const int levels = (1 << (options.bits - 1)) - 1;
-  const double steps = scales[0] == 0 ? 0.0 : c * (levels / static_cast<double>(scales[0]));
-  return static_cast<std::uint32_t>(static_cast<int>(std::nearbyint(steps)) + levels);
+  const auto encode = [=](const float* s, float c) {
+    const double steps = s[0] == 0 ? 0.0 : c * (levels / static_cast<double>(s[0]));
+    return static_cast<std::uint32_t>(static_cast<int>(std::nearbyint(steps)) + levels);
+  };
+  const auto decode = [=](const float* s, std::uint32_t code) {
+    return static_cast<float>((static_cast<int>(code) - levels) * (static_cast<double>(s[0]) / levels));
+  };
+  return {1, options.bits,
+          [](const StatisticsRef& g) { return std::vector<float>{static_cast<float>(std::max(g.greatest, -g.least))}; },
+          encode, decode};
 }
 
-/// What a code stands for. \param scales of its group
-inline float decode_ref(const Options& options, const float* scales, std::uint32_t code) {
-  switch (options.kind) {
-    case Kind::sign:
-      return code == 1 ? scales[0] : -scales[0];
-    case Kind::sign_ternary:
-      return code % 2 == 0 ? 0.0f : code == 3 ? scales[0] : -scales[0];
-    case Kind::column:
-      return scales[code];
-    case Kind::nbit:
-      break;
-  }
-  const int levels = (1 << (options.bits - 1)) - 1;
-  return static_cast<float>((static_cast<int>(code) - levels) * (static_cast<double>(scales[0]) / levels));
+/// The definition of the compressor that the options name.
+inline CodecRef codec_ref(const Options& options) {
+  CodecRef codec;
+  Compressors::visit(options.kind, [&](auto line) { codec = codec_ref<decltype(line)::kind>(options); });
+  return codec;
+}
+
+/// A chunk's message: the scales of G groups, then W words of each plane.
+inline std::size_t message_words_ref(const LayoutRef& layout, const Options& options) {
+  const CodecRef codec = codec_ref(options);
+  return layout.groups * codec.scale_count + layout.words * codec.planes;
 }
 
 /// c = x + factor · residual; returns the messages of C(c), (chunks * message_words); residual ← c − C(c).
@@ -181,81 +197,89 @@ inline float decode_ref(const Options& options, const float* scales, std::uint32
 inline std::vector<std::uint32_t> compress_ref(const LayoutRef& layout, const Options& options, int first_chunk,
                                                int chunks, const std::vector<float>& x, std::vector<float>& residual,
                                                float residual_factor = 1) {
+  const CodecRef codec = codec_ref(options);
   const std::size_t base = layout.begins[first_chunk], length = layout.begins[first_chunk + chunks] - base;
   std::vector<float> c(length);
   for (std::size_t j = 0; j < length; ++j) c[j] = x[j] + residual_factor * residual[j];
 
-  // Statistics by (chunk, slot); a slot is a run of elements.
-  std::vector<StatisticsRef> groups(chunks * layout.slots);
+  // Statistics by (chunk, group); the elements of a group are consecutive.
+  std::vector<StatisticsRef> groups(chunks * layout.groups);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     const std::size_t end = layout.begins[first_chunk + chunk + 1] - base;
     for (std::size_t begin = layout.begins[first_chunk + chunk] - base; begin < end;) {
-      const std::size_t slot = layout.slot[base + begin];
-      std::size_t slot_end = begin;
-      while (slot_end < end && layout.slot[base + slot_end] == slot) ++slot_end;
-      groups[chunk * layout.slots + slot] = statistics_ref(options, c, begin, slot_end);
-      begin = slot_end;
+      const std::size_t group = layout.group[base + begin];
+      std::size_t group_end = begin;
+      while (group_end < end && layout.group[base + group_end] == group) ++group_end;
+      groups[chunk * layout.groups + group] = statistics_ref(c, begin, group_end);
+      begin = group_end;
     }
   }
-  // A worker's vector is one group; its chunks are one slot each.
+  // A worker's vector is one group of all its chunks.
   if (layout.grouping == Grouping::vector && chunks == layout.chunks)
     std::fill(groups.begin(), groups.end(), join_ref(groups));
 
-  const std::size_t scale_count = scale_count_ref(options), message_words = message_words_ref(layout, options);
-  const int planes = plane_count_ref(options);
+  const std::size_t message_words = message_words_ref(layout, options);
   std::vector<std::uint32_t> messages(chunks * message_words, 0);
   for (int chunk = 0; chunk < chunks; ++chunk) {
     std::vector<float> scales;
-    for (std::size_t slot = 0; slot < layout.slots; ++slot)
-      for (const float scale : scales_ref(options, groups[chunk * layout.slots + slot])) scales.push_back(scale);
+    for (std::size_t group = 0; group < layout.groups; ++group) {
+      const StatisticsRef& statistics = groups[chunk * layout.groups + group];
+      for (const float s : statistics.count > 0 ? codec.scales(statistics) : std::vector<float>(codec.scale_count))
+        scales.push_back(s);
+    }
     std::uint32_t* const message = messages.data() + chunk * message_words;
     std::memcpy(message, scales.data(), scales.size() * sizeof(float));
     const std::size_t begin = layout.begins[first_chunk + chunk], end = layout.begins[first_chunk + chunk + 1];
     for (std::size_t j = begin; j < end; ++j) {
-      const float* const group = scales.data() + layout.slot[j] * scale_count;
-      const std::uint32_t code = encode_ref(options, group, c[j - base]);
-      std::uint32_t* const words = message + scales.size() + (j - begin) / bits_per_word * planes;
-      for (int plane = 0; plane < planes; ++plane) words[plane] |= (code >> plane & 1u) << (j - begin) % bits_per_word;
-      residual[j - base] = c[j - base] - decode_ref(options, group, code);
+      const float* const s = scales.data() + layout.group[j] * codec.scale_count;
+      const std::uint32_t code = codec.encode(s, c[j - base]);
+      std::uint32_t* const words = message + scales.size() + (j - begin) / bits_per_word * codec.planes;
+      for (int plane = 0; plane < codec.planes; ++plane)
+        words[plane] |= (code >> plane & 1u) << (j - begin) % bits_per_word;
+      residual[j - base] = c[j - base] - codec.decode(s, code);
     }
   }
   return messages;
 }
 
 /// C(c)_j of one element: `message` is its chunk's, and j counts from the first element of the vector.
-inline float element_ref(const LayoutRef& layout, const Options& options, const std::uint32_t* message, int chunk,
+inline float element_ref(const LayoutRef& layout, const CodecRef& codec, const std::uint32_t* message, int chunk,
                          std::size_t j) {
-  const std::size_t scale_count = scale_count_ref(options), in_chunk = j - layout.begins[chunk];
-  const int planes = plane_count_ref(options);
-  float scales[2] = {};
-  std::memcpy(scales, message + layout.slot[j] * scale_count, scale_count * sizeof(float));
-  const std::uint32_t* const words = message + layout.slots * scale_count + in_chunk / bits_per_word * planes;
+  const std::size_t in_chunk = j - layout.begins[chunk];
+  std::vector<float> scales(codec.scale_count);
+  std::memcpy(scales.data(), message + layout.group[j] * codec.scale_count, codec.scale_count * sizeof(float));
+  const std::uint32_t* const words =
+      message + layout.groups * codec.scale_count + in_chunk / bits_per_word * codec.planes;
   std::uint32_t code = 0;
-  for (int plane = 0; plane < planes; ++plane) code |= (words[plane] >> in_chunk % bits_per_word & 1u) << plane;
-  return decode_ref(options, scales, code);
+  for (int plane = 0; plane < codec.planes; ++plane) code |= (words[plane] >> in_chunk % bits_per_word & 1u) << plane;
+  return codec.decode(scales.data(), code);
 }
 
 /// (1/senders) Σ_i C(c_i) of one chunk's elements, in the order of the senders.
 /// \param messages (senders * message_words)
 inline std::vector<float> average_ref(const LayoutRef& layout, const Options& options, int chunk, int senders,
                                       const std::vector<std::uint32_t>& messages) {
+  const CodecRef codec = codec_ref(options);
+  const std::size_t message_words = message_words_ref(layout, options);
   std::vector<float> mean;
   for (std::size_t j = layout.begins[chunk]; j < layout.begins[chunk + 1]; ++j) {
     float sum = 0;
     for (int sender = 0; sender < senders; ++sender)
-      sum += element_ref(layout, options, messages.data() + sender * message_words_ref(layout, options), chunk, j);
+      sum += element_ref(layout, codec, messages.data() + sender * message_words, chunk, j);
     mean.push_back(sum / static_cast<float>(senders));
   }
   return mean;
 }
 
-/// The vector that the messages of all chunks stand for. \param messages (chunks * message_words)
+/// The vector of the messages of all chunks. \param messages (chunks * message_words)
 inline std::vector<float> decompress_ref(const LayoutRef& layout, const Options& options,
                                          const std::vector<std::uint32_t>& messages) {
+  const CodecRef codec = codec_ref(options);
+  const std::size_t message_words = message_words_ref(layout, options);
   std::vector<float> x;
   for (int chunk = 0; chunk < layout.chunks; ++chunk)
     for (std::size_t j = layout.begins[chunk]; j < layout.begins[chunk + 1]; ++j)
-      x.push_back(element_ref(layout, options, messages.data() + chunk * message_words_ref(layout, options), chunk, j));
+      x.push_back(element_ref(layout, codec, messages.data() + chunk * message_words, chunk, j));
   return x;
 }
 

@@ -1,44 +1,27 @@
 #pragma once
 /// \file input.hpp
-/// The typed input of a run. `Input` holds the values; `keys` is the one place where each key is declared with its
-/// type, default, allowed values and meaning, and the YAML reader, the resolved copy and docs/input.md all read it.
+/// The typed input of a run. config/keys.cpp declares each key once, with its type, allowed values and meaning.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "base/choices.hpp"
+#include "config/algorithms.hpp"
+
 namespace onebit::config {
 
-/// Values of the keys that take a word (docs/input.md), here and below.
-enum class Backend { serial, openmp, cuda };
-enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
-enum class Architecture { bert, gpt };
-enum class Pooling { position, mean };
-enum class Precision { fp32, tf32, bf16 };
-enum class Tokenizer { bytes, characters, sentencepiece };
-enum class Decay { constant, exponential, linear, cosine, step };
-enum class Criterion { two_sided, paper };
-enum class Compressor { sign, sign_ternary, column, nbit };
-enum class Scale { l1, l2 };
-enum class Reconstruction { mean, range };
-enum class Transport { automatic, host, device, nccl };
-enum class Collective { flat, hierarchical, dense, automatic };
-enum class Exchange { collective, pairwise };
-enum class OnNonfinite { abort, skip };
-enum class Fault { none, nan, desync, hang };
-
-/// Host threads of a rank that Kokkos has room for: it keeps them in an array of this length, without a check.
+/// Most host threads of a rank: Kokkos keeps them in an array of this length and does not check it.
 inline constexpr int most_threads = 512;
 
-/// A number, or one of the words that a key allows instead ("auto", "vector", …). `word` is empty for a number.
+/// A number, or a word that a key allows in its place ("auto", "vector", …). `word` is empty for a number.
 struct NumberOrWord {
   std::string word;
   std::int64_t number = 0;
 };
 
-/// Every value of an input, with its default. The meaning of each key stands in `keys` (input.cpp) and docs/input.md.
+/// Every value of an input, with its default.
 struct Input {
   struct {
     Backend backend = Backend::openmp;
@@ -85,7 +68,7 @@ struct Input {
     std::string from;
   } freeze;
   struct {
-    Compressor compressor = Compressor::sign;
+    CompressorKind compressor = CompressorKind::sign;
     Scale scale = Scale::l1;
     NumberOrWord group{"vector", 0};
     int bits = 4;
@@ -116,9 +99,9 @@ struct Input {
     std::string initialize_from;
   } checkpoint;
   struct {
-    Transport transport = Transport::automatic;
+    TransportKind transport = TransportKind::automatic;
     Collective collective = Collective::flat;
-    Exchange exchange = Exchange::collective;
+    ExchangeKind exchange = ExchangeKind::collective;
     int message_bytes = 32768;
     int bucket_bytes = 25 << 20;
   } comm;
@@ -144,7 +127,7 @@ struct Input {
   } model;
   struct {
     std::vector<std::string> corpus{"corpus/kjv.txt"};
-    Tokenizer tokenizer = Tokenizer::bytes;
+    TokenizerKind tokenizer = TokenizerKind::bytes;
     int vocabulary = 8192;
     std::string cache;
     double validation_fraction = 0.1;
@@ -200,85 +183,40 @@ struct Input {
     int step = 10;
   } faults;
 
-  /// "file:line:column" of each key that was given, by its dotted path.
+  /// "file:line:column" of each key that was given, by its path "section.key".
   std::map<std::string, std::string> given;
   /// Name of the file that was read.
   std::string file = "input";
 
-  /// Where to look for a key: its place in the file, or the file where it has its default.
+  /// The place of a key for a message: where it was given, or the file and that it has its default.
   std::string where(const std::string& path) const;
 };
 
-/// What the reader hands to a key: one scalar, or a list of them, and its place.
-struct RawValue {
-  std::vector<std::string> items;
-  bool is_list = false;
-  std::string where;
-};
-
-/// One declared key, bound to its member of an Input.
-struct Key {
-  std::string section;
-  std::string name;
-  std::string type;     ///< "integer", "real", "boolean", "text", "word", a list of one of them, or "integer or word"
-  std::string allowed;  ///< range or words, as people read it
-  std::string meaning;
-  std::function<void(const RawValue&)> parse;  ///< throws InputError
-  std::function<std::string()> print;          ///< as YAML
-
-  std::string path() const { return section + "." + name; }
-};
-
-/// A section of the input and what it is for.
-struct Section {
-  std::string name;
-  std::string meaning;
-  std::vector<Key> keys;
-};
-
-/// All sections and keys, bound to `input`.
-std::vector<Section> keys(Input& input);
-
-/// Fills the shape's keys that are 0 from `model.preset`.
-void apply_preset(Input& input);
-
-/// Reads YAML text, then `overrides` of the form "a.b=value", then fills what a model preset leaves to it.
+/// Reads YAML text, then `overrides` of the form "section.key=value", then fills in the model's preset.
 /// \param name name of the file, for messages
 /// \throws InputError with file, line, column, nearest known key and allowed values
 Input parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
 
-/// Refuses values that are each allowed but not together, or not with this number of ranks.
+/// Refuses values that are allowed each by itself but not together, or not with this number of ranks.
 /// \throws InputError
 void check(const Input& input, int ranks);
 
-/// Refuses a section `predict` whose values are each allowed but not together.
+/// The same for section `predict`.
 /// \throws InputError
 void check_prediction(const Input& input);
 
-/// The complete input as YAML; what the user did not give is marked as a default.
+/// The complete input as YAML, in which defaults are marked.
 std::string resolved(Input input);
 
-/// "path (value, other value)" of each key that says what is computed and differs between two inputs: of all keys but
-/// those of where a run takes place, how long it is, how its ranks exchange, and what it measures and writes.
+/// "path (value, other value)" of each key in which two inputs compute something else. Keys of where a run takes place,
+/// how long it is, how its ranks exchange, and what it measures and writes are left out.
 std::vector<std::string> differences(Input one, Input other);
 
 /// docs/input.md.
 std::string documentation();
 
-/// Names of the algorithms that `optimizer.algorithm` allows.
-const std::vector<std::string>& algorithm_names();
-/// True for algorithms whose variance is frozen at T_w, so that the section `freeze` applies.
-bool freezes(const std::string& algorithm);
-/// True for algorithms whose parameters are linear in what they compress, each step's with the weight γ_t, so that
-/// `compression.scale_residual_by_lr` applies.
-bool scales_residual_by_lr(const std::string& algorithm);
-/// The step at which section `freeze` freezes the variance at the latest, when no step is skipped: T_w, or for `auto`
-/// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1. W is the learning rate's rise and T is `train.steps`.
+/// The last step at which section `freeze` may freeze the variance when no step is skipped: T_w, or for `auto`
+/// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1, with W = `schedule.warmup_steps` and T = `train.steps`.
 std::int64_t latest_freeze(const Input& input);
-
-/// The word of a value in the input.
-std::string to_string(Backend backend);
-std::string to_string(WorkloadKind kind);
-std::string to_string(Collective collective);
 
 }  // namespace onebit::config

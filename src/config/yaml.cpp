@@ -1,5 +1,5 @@
 /// \file yaml.cpp
-/// The only code that reads YAML: from text to the keys declared in input.cpp, with the place of every mistake.
+/// The only code that reads YAML: from text to the keys of keys.cpp, with the place of every mistake.
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "config/input.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::config {
 namespace {
@@ -29,7 +29,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-/// The known name that a misspelt one comes nearest to; empty when it comes near none.
+/// The known name that is nearest to a misspelt one; empty when none is near.
 std::string nearest(const std::string& text, const std::vector<std::string>& known) {
   std::string found;
   std::size_t least = 2 + text.size() / 3;  // changes that may still be slips
@@ -40,12 +40,6 @@ std::string nearest(const std::string& text, const std::vector<std::string>& kno
     found = name;
   }
   return found;
-}
-
-std::string list_of(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
 }
 
 std::string place(const std::string& file, const YAML::Mark& mark) {
@@ -73,7 +67,18 @@ RawValue raw_value(const YAML::Node& node, const std::string& path, const std::s
   return raw;
 }
 
-/// Sections and keys by name, and what to say of a name that is not one.
+/// Names of earlier versions, and what to write today.
+constexpr struct {
+  const char *name, *remedy;
+} retired[] = {{"warmup", "name it 'freeze'; its key 'steps' is 'step' there, all others are the same"},
+               {"comm.collective: dense", "write compression.compressor: none"}};
+
+void refuse_retired(const std::string& name, const std::string& where) {
+  for (const auto& one : retired)
+    if (name == one.name) throw InputError(where, "'" + name + "' was renamed", one.remedy);
+}
+
+/// Sections and keys by name, and messages for names that are unknown.
 class KnownKeys {
 public:
   explicit KnownKeys(Input& input) : m_sections(keys(input)) {}
@@ -84,9 +89,7 @@ public:
       if (section.name == name) return section;
       known.push_back(section.name);
     }
-    if (name == "warmup")
-      throw InputError(where, "section 'warmup' was renamed",
-                       "name it 'freeze'; its key 'steps' is 'step' there, all others are the same");
+    refuse_retired(name, where);
     const std::string meant = nearest(name, known);
     throw InputError(where, "unknown section '" + excerpt(name) + "'",
                      meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");
@@ -98,7 +101,7 @@ public:
       if (key.name == name) return key;
       known.push_back(key.name);
     }
-    // A key of another section is a likelier slip than a misspelling that is far from every key.
+    // A key of another section is a likelier mistake than one that is far from every key of this section.
     std::string meant = nearest(name, known);
     if (!meant.empty()) meant = section.name + "." + meant;
     for (const Section& other : m_sections)
@@ -112,8 +115,8 @@ private:
   std::vector<Section> m_sections;
 };
 
-/// Refuses what yaml-cpp cannot be trusted with. It builds nodes by recursion, before 0.7 without end. And it takes a
-/// stray bracket or comma for the end of a document, at which it comes no further, or drops what follows unread.
+/// Refuses texts that yaml-cpp handles wrongly. It builds nodes by recursion, before 0.7 without limit. It also takes a
+/// stray bracket or comma for the end of a document, and then makes no progress or drops the rest of the text.
 class Guard : public YAML::EventHandler {
 public:
   explicit Guard(const std::string& where) : m_where(where) {}
@@ -138,7 +141,7 @@ public:
 
 private:
   void begin(const YAML::Mark& mark) {
-    constexpr int deepest = 16;  // sections, keys and lists are 3; the rest is left to better messages
+    constexpr int deepest = 16;  // sections, keys and lists are 3; between, other messages are better
     if (++m_depth > deepest)
       throw InputError(place(m_where, mark), "this is nested too deeply", "give sections, keys and their values alone");
   }
@@ -148,9 +151,9 @@ private:
   int m_depth = 0;
 };
 
-/// The one document of the text. \param where what messages put in front of line and column
+/// The one document of the text. \param where the name of the text in messages
 YAML::Node load(std::string text, const std::string& where) {
-  // yaml-cpp 0.7 takes all that follows an unclosed quote for the value, but only where a line end comes last.
+  // Where the text ends with a line end, yaml-cpp 0.7 takes all that follows an unclosed quote for the value.
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -182,6 +185,7 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
   input.file = name;
   const KnownKeys known(input);
   const auto set = [&](const Key& key, const RawValue& raw) {
+    if (!raw.is_list) refuse_retired(key.path() + ": " + raw.items.front(), raw.where);
     key.parse(raw);
     input.given[key.path()] = raw.where;
   };
@@ -189,7 +193,7 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
   const YAML::Node root = load_input(text, name);
   if (!root.IsMap())
     throw InputError(place(name, root.Mark()), "the input is not a map of sections", "begin with e.g. 'train:'");
-  std::map<std::string, std::string> sections;  // place of each that was seen
+  std::map<std::string, std::string> sections;  // the place of each section so far
   for (const auto& entry : root) {
     const std::string where = place(name, entry.first.Mark());
     const Section& section = known.section(entry.first.IsScalar() ? entry.first.Scalar() : "", where);

@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/choices.hpp"
 #include "data/tokenizer.hpp"
 
 namespace onebit::data {
-
-/// Values of `data.tokenizer`.
-enum class TokenizerKind { bytes, characters, sentencepiece };
 
 /// The concatenated texts of the files.
 /// \param must_be_utf8 requires that each file is UTF-8 by itself

@@ -103,7 +103,7 @@ template <class Exec, class Real>
 MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) {
   const std::string reason = missing<Exec>(precision);
   if (!reason.empty())
-    throw InputError("model.precision", std::string(name(precision)) + " cannot be used: " + reason,
+    throw InputError("model.precision", to_string(precision) + " cannot be used: " + reason,
                      "set model.precision to fp32");
   if constexpr (std::is_same_v<Real, float>)
     if (precision != Precision::fp32) m_rounded = std::make_unique<RoundedProduct<Exec>>(precision);

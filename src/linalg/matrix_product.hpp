@@ -8,16 +8,11 @@
 #include <memory>
 #include <string>
 
+#include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "linalg/gemm.hpp"
 
 namespace onebit::linalg {
-
-/// Of the factors of a product. `tf32` (10 bits of mantissa) is a format of NVIDIA's tensor cores.
-enum class Precision { fp32, tf32, bf16 };
-constexpr const char* name(Precision precision) {
-  return precision == Precision::tf32 ? "tf32" : precision == Precision::bf16 ? "bf16" : "fp32";
-}
 
 /// Why this build on this machine cannot make such products, in a few words; empty where it can.
 /// On the host there is no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16; CUDA has both.

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
@@ -24,9 +25,6 @@
 #include "nn/layers.hpp"
 
 namespace onebit::nn {
-
-/// Values of `model.architecture`.
-enum class Architecture { bert, gpt };
 
 /// The extents of a model.
 struct Shape {

@@ -1,41 +1,101 @@
 #pragma once
 /// \file adam.hpp
-/// Adam, and 1-bit Adam as Adam whose variance is frozen at T_w and whose momentum is averaged compressed from then on
-/// (Tang et al., ICML 2021, Algorithm 1). One class, so that both are the same bits before T_w.
+/// Adam, and 1-bit Adam: Adam until T_w, then the variance is frozen and the momentum is averaged compressed (Tang et
+/// al., ICML 2021, Algorithm 1). One class computes both, so that they are the same bits until T_w.
 
-#include <optional>
+#include <cmath>
 
-#include "optim/parts.hpp"
+#include "optim/averaged_momentum.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace onebit::optim {
 
-/// What happens after T_w.
+/// How the momentum is averaged after T_w; `none` is Adam, which has no T_w.
 enum class SecondPhase { none, compressed_momentum, dense_momentum };
 
 /// `adam` (none), `onebit_adam` (compressed_momentum), `onebit_adam_32bit` (dense_momentum).
-///
-/// Phase 1: m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x), ĝ the average of the g_i.
-/// Phase 2: m_i = β1 m + (1−β1) g_i; m ← average of the m_i; the same update of x with v as it was at T_w.
 template <class Exec>
 class Adam : public Algorithm<Exec> {
 public:
-  Adam(const Setup<Exec>& setup, SecondPhase second_phase);
+  Adam(const Setup<Exec>& setup, SecondPhase second_phase)
+      : m_setup(setup),
+        m_second_phase(second_phase),
+        m_monitor(setup.input),
+        m_sum(setup.tensors.size()),
+        m_momentum(setup, second_phase == SecondPhase::compressed_momentum),
+        m_variance("OneBit::optim::variance", setup.tensors.size()),
+        m_decays(decay_bits<Exec>(setup.tensors)) {}
 
   bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
+
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                 const StepContext& context, PhaseTimes& times) override;
+                 const StepContext& context, PhaseTimes& times) override {
+    if (!m_frozen && starts_frozen()) {
+      m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+      m_frozen = true;
+    }
+    return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
+  }
 
-  void state(Archive<Exec>& archive) override;
-
-  /// The two phases' steps. Public only because a device lambda may not stand in a private member function.
-  StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                       const StepContext& context, PhaseTimes& times);
-  StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                        const StepContext& context, PhaseTimes& times);
+  void state(Archive<Exec>& archive) override {
+    m_momentum.state(archive);
+    archive.vector("variance", m_variance);
+    m_monitor.state(archive);
+    archive.number("state/variance_l1", m_variance_l1);
+    archive.number("state/frozen", m_frozen);
+    archive.number("state/frozen_at", m_frozen_at);
+    archive.number("state/earlier_steps", m_earlier_steps);
+    if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
+  }
 
 private:
-  /// T_w = 0: v is frozen before the first step, at 0, the experiment without a warm-up, or as an earlier run left it.
+  /// ĝ = average of the g_i; m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x).
+  StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                       const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::dense_step");
+    if (!context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+
+    const Stopwatch watch;
+    const double t = context.step;
+    const AdamUpdate update =
+        make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g), t, t + m_earlier_steps);
+    update_all(exec, update, m_decays, g, m_momentum.floats(), m_variance, x);
+    m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+    times.add(Phase::update, watch.seconds());
+
+    StepState state;
+    if (m_monitor.record(context.step, m_variance_l1) && m_second_phase != SecondPhase::none) {
+      m_frozen = true;
+      m_frozen_at = context.step;
+      state.frozen_by = m_monitor.reason();
+    }
+    state.variance_l1 = m_variance_l1;
+    state.variance_ratio = m_monitor.ratio();
+    state.frozen_at = m_frozen_at;
+    return state;
+  }
+
+  /// Algorithm 1 after T_w; the average is dense for `onebit_adam_32bit`.
+  StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                        const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::frozen_step");
+    const double t_w = m_frozen_at;
+    const AdamUpdate update =
+        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
+
+    const auto m_i = m_momentum.local(exec, update, g, times);                   // m_i = β1 m + (1−β1) g_i
+    m_momentum.average(exec, m_i, context.lr, times);                            // m ← CA(m_i)
+    m_momentum.update_parameters(exec, update, m_decays, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
+
+    StepState state;
+    state.variance_l1 = m_variance_l1;
+    state.variance_ratio = 1;
+    state.frozen_at = m_frozen_at;
+    m_momentum.report(exec, state);
+    return state;
+  }
+
+  /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.
   bool starts_frozen() const {
     const config::NumberOrWord& steps = m_setup.input.freeze.step;
     return m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0;
@@ -45,15 +105,12 @@ private:
   SecondPhase m_second_phase;
   VarianceMonitor m_monitor;
   OrderedSum<Exec> m_sum;
-  /// In phase 2 the averaged momentum is the messages that brought it, where a rank has all of them: then m_momentum is empty.
-  Vector<Exec, float> m_momentum, m_variance;
-  bool m_momentum_in_messages = false;
-  Vector<Exec, std::uint32_t> m_decays;  ///< (⌈d/32⌉) bit i % 32 of word i / 32: weight decay applies to element i
-  std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
-  ResidualFactor m_residual_factor;
+  AveragedMomentum<Exec> m_momentum;
+  Vector<Exec, float> m_variance;
+  Vector<Exec, std::uint32_t> m_decays;
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;  ///< over which `freeze.from` had averaged v; infinite where that is not known
-  long m_frozen_at = 0;
+  double m_earlier_steps = 0;  ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
+  long m_frozen_at = 0;        ///< T_w
   bool m_frozen = false;
 };
 

@@ -1,15 +1,17 @@
 #pragma once
 /// \file adam_update.hpp
-/// The arithmetic of one element that Adam and its relatives share, with the numbers of one step, and the passes over the
-/// parameters that consist of it. `onebit bench kernels` measures them against what they must move.
+/// Adam's update of one element, which its relatives share, and the passes over the parameters that consist of it.
+/// `onebit bench kernels` measures these passes.
 
 #include <cmath>
 
-#include "optim/parts.hpp"
+#include "optim/algorithm.hpp"
+#include "optim/clipping.hpp"
+#include "optim/weight_decay.hpp"
 
 namespace onebit::optim {
 
-/// The numbers of one update, as the kernels take them.
+/// The numbers of one step's update, in the precision of the kernels.
 struct AdamUpdate {
   float beta1, beta2, epsilon, weight_decay, lr;
   float one_minus_beta1, one_minus_beta2;          ///< rounded once: 1 − 0.999f is wrong in its fifth digit
@@ -20,18 +22,29 @@ struct AdamUpdate {
   KOKKOS_FUNCTION float momentum(float m, float g) const { return beta1 * m + one_minus_beta1 * g; }
   /// β2 v + (1−β2) g²
   KOKKOS_FUNCTION float variance(float v, float g) const { return beta2 * v + one_minus_beta2 * g * g; }
-  /// x − γ (m / (√v + η) + λ x). \param decays 1 where weight decay applies, else 0: a factor, which vectorises
+  /// √v + η
+  KOKKOS_FUNCTION float denominator(float v) const { return math::sqrt(v * variance_correction) + epsilon; }
+  /// m / (√v + η)
+  KOKKOS_FUNCTION float preconditioned(float m, float v) const { return m * momentum_correction / denominator(v); }
+  /// m / (√v + η) + λ x. \param decays 1 where weight decay applies, else 0
+  KOKKOS_FUNCTION float direction(float x, float m, float v, float decays) const {
+    return preconditioned(m, v) + decays * weight_decay * x;
+  }
+  /// x − γ (m / (√v + η) + λ x)
   KOKKOS_FUNCTION float apply(float x, float m, float v, float decays) const {
-    const float direction = m * momentum_correction / (math::sqrt(v * variance_correction) + epsilon);
-    return x - lr * (direction + decays * weight_decay * x);
+    return x - lr * direction(x, m, v, decays);
   }
 };
 
-/// \param corrected_step t of the bias corrections
-/// \param norm gradient norm that clipping goes by
-/// \param earlier_steps over which v had been averaged before the run; infinite leaves it uncorrected
-inline AdamUpdate make_adam_update(const config::Input& input, const StepContext& context, long corrected_step,
-                                   double norm, double earlier_steps = 0) {
+/// 1/(1−βᵗ), or 1 without bias correction. \param steps t; 0 for an average that nothing entered, which stays as it is
+inline double bias_correction(const config::Input& input, double beta, double steps) {
+  return input.optimizer.bias_correction && steps > 0 ? 1.0 / (1.0 - std::pow(beta, steps)) : 1.0;
+}
+
+/// \param norm of the gradient, by which it is clipped
+/// \param momentum_steps, variance_steps t of the bias corrections; infinite for none
+inline AdamUpdate make_adam_update(const config::Input& input, const StepContext& context, double norm,
+                                   double momentum_steps, double variance_steps) {
   const auto& in = input.optimizer;
   AdamUpdate update{};
   update.beta1 = static_cast<float>(in.beta1);
@@ -42,15 +55,12 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   update.weight_decay = static_cast<float>(in.weight_decay);
   update.lr = static_cast<float>(context.lr);
   update.gradient_factor = clip_factor(input, norm);
-  const auto correction = [&](double beta, double steps) {
-    return in.bias_correction && steps > 0 ? static_cast<float>(1.0 / (1.0 - std::pow(beta, steps))) : 1.0f;
-  };
-  update.momentum_correction = correction(in.beta1, static_cast<double>(corrected_step));
-  update.variance_correction = correction(in.beta2, static_cast<double>(corrected_step) + earlier_steps);
+  update.momentum_correction = static_cast<float>(bias_correction(input, in.beta1, momentum_steps));
+  update.variance_correction = static_cast<float>(bias_correction(input, in.beta2, variance_steps));
   return update;
 }
 
-/// Adam's pass: m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − γ (m / (√v + η) + λ x). Does not fence.
+/// m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − γ (m / (√v + η) + λ x). Does not fence.
 template <class Exec>
 void update_all(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
                 const Vector<Exec, float>& g, const Vector<Exec, float>& m, const Vector<Exec, float>& v,
@@ -82,7 +92,7 @@ void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<
       KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
 }
 
-/// The same with m read from the messages that it came in.
+/// The same with m decoded from messages.
 template <class Exec>
 void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
                        const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
@@ -94,7 +104,7 @@ void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<
       });
 }
 
-/// ‖v‖₁ of a variance, which is not negative; fences. \param sum made for this length
+/// ‖v‖₁ of a variance; fences. \param sum made for this length
 template <class Exec>
 double variance_l1(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& v) {
   return sum(

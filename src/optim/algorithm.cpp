@@ -1,9 +1,10 @@
 /// \file algorithm.cpp
-/// The table of algorithms: adding one is its file and one line here (and its name in config::algorithm_names).
+/// The factory of each algorithm. An algorithm is its file, a row here and a row of config::algorithms.
 
 #include "optim/algorithm.hpp"
 
-#include "base/error.hpp"
+#include <iterator>
+
 #include "optim/adam.hpp"
 #include "optim/compressed_adam.hpp"
 #include "optim/onebit_lamb.hpp"
@@ -12,36 +13,54 @@
 #include "optim/zero_one_adam.hpp"
 
 namespace onebit::optim {
+namespace {
+
+template <class Exec>
+struct Factory {
+  std::string_view name;
+  std::unique_ptr<Algorithm<Exec>> (*make)(const Setup<Exec>&);
+};
+
+template <class Exec, template <class> class Which, auto... options>
+std::unique_ptr<Algorithm<Exec>> make(const Setup<Exec>& setup) {
+  return std::make_unique<Which<Exec>>(setup, options...);
+}
+
+template <class Exec>
+constexpr Factory<Exec> factories[] = {
+    {"adam", make<Exec, Adam, SecondPhase::none>},
+    {"onebit_adam", make<Exec, Adam, SecondPhase::compressed_momentum>},
+    {"onebit_adam_32bit", make<Exec, Adam, SecondPhase::dense_momentum>},
+    {"adam_1bit_naive", make<Exec, CompressedAdam, VarianceFrom::compressed_gradient>},
+    {"adam_nbit_variance", make<Exec, CompressedAdam, VarianceFrom::quantized_average>},
+    {"adam_lazy_variance", make<Exec, CompressedAdam, VarianceFrom::own_gradient>},
+    {"sgd", make<Exec, Sgd, Averaged::gradient, false>},
+    {"momentum_sgd", make<Exec, Sgd, Averaged::gradient, true>},
+    {"double_squeeze", make<Exec, Sgd, Averaged::compressed_gradient, false>},
+    {"ef_momentum_sgd", make<Exec, Sgd, Averaged::compressed_momentum, true>},
+    {"local_sgd", make<Exec, Sgd, Averaged::parameters, false>},
+    {"local_momentum_sgd", make<Exec, Sgd, Averaged::parameters, true>},
+    {"onebit_sgd", make<Exec, Sgd, Averaged::column_gradient, true>},
+    {"zero_one_adam", make<Exec, ZeroOneAdam>},
+    {"onebit_lamb", make<Exec, OnebitLamb>},
+    {"onebit_lion", make<Exec, OnebitLion>},
+};
+
+template <class Exec>
+constexpr bool has_every_algorithm() {
+  if (std::size(factories<Exec>) != std::size(config::algorithms)) return false;
+  for (std::size_t row = 0; row < std::size(config::algorithms); ++row)
+    if (factories<Exec>[row].name != config::algorithms[row].name) return false;
+  return true;
+}
+
+}  // namespace
 
 template <class Exec>
 std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup) {
-  const std::string& name = setup.input.optimizer.algorithm;
-  if (name == "adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::none);
-  if (name == "onebit_adam") return std::make_unique<Adam<Exec>>(setup, SecondPhase::compressed_momentum);
-  if (name == "onebit_adam_32bit") return std::make_unique<Adam<Exec>>(setup, SecondPhase::dense_momentum);
-  if (name == "adam_1bit_naive")
-    return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::compressed_gradient);
-  if (name == "adam_nbit_variance")
-    return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::quantized_average);
-  if (name == "adam_lazy_variance") return std::make_unique<CompressedAdam<Exec>>(setup, VarianceFrom::own_gradient);
-  if (name == "sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::gradient, false);
-  if (name == "momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::gradient, true);
-  if (name == "double_squeeze") return std::make_unique<Sgd<Exec>>(setup, Averaged::compressed_gradient, false);
-  if (name == "ef_momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::compressed_momentum, true);
-  if (name == "onebit_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::column_gradient, true);
-  if (name == "local_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, false);
-  if (name == "local_momentum_sgd") return std::make_unique<Sgd<Exec>>(setup, Averaged::parameters, true);
-  if (name == "zero_one_adam") return std::make_unique<ZeroOneAdam<Exec>>(setup);
-  if (name == "onebit_lamb") return std::make_unique<OnebitLamb<Exec>>(setup);
-  if (name == "onebit_lion") return std::make_unique<OnebitLion<Exec>>(setup);
-  throw InputError(setup.input.where("optimizer.algorithm"), "algorithm '" + name + "' is not in this build",
-                   "see `onebit list`");
-}
-
-bool compresses(const std::string& algorithm) {
-  for (const char* dense : {"adam", "onebit_adam_32bit", "sgd", "momentum_sgd", "local_sgd", "local_momentum_sgd"})
-    if (algorithm == dense) return false;
-  return true;
+  static_assert(has_every_algorithm<Exec>(), "the rows must be those of config::algorithms, in the same order");
+  const config::AlgorithmTraits& algorithm = config::traits(setup.input.optimizer.algorithm);
+  return factories<Exec>[&algorithm - config::algorithms].make(setup);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>&);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithm.hpp
-/// What a training algorithm is: it turns each rank's gradient into the same update of the parameters on every rank.
-/// docs/algorithms.md says what each one computes.
+/// The interface of a training algorithm, which turns the ranks' gradients into an update of the parameters.
+/// docs/algorithms.md says what each algorithm computes.
 
 #include <limits>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace onebit::optim {
 
-/// What an algorithm is made from. The references outlive it.
+/// What an algorithm is made from. The references must outlive it.
 template <class Exec>
 struct Setup {
   const config::Input& input;
@@ -30,22 +30,22 @@ struct StepContext {
   long step = 1;                ///< t, from 1
   double lr = 0;                ///< γ of this step
   double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
-  bool averaged = false;        ///< g is the average over ranks; only where `averages_gradient` asks for it
+  bool averaged = false;        ///< g is already the average over ranks; only where `averages_gradient` is true
 };
 
-/// "No such number": an empty cell of steps.csv.
+/// An empty cell of steps.csv.
 inline constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
-/// What a step tells steps.csv, and whether the ranks may differ after it.
+/// What a step reports.
 struct StepState {
-  bool compressed = false;               ///< its exchange carried compressed vectors, or there was none
+  bool compressed = false;               ///< it exchanged compressed vectors, or nothing
   bool synchronised = true;              ///< x is the same bits on every rank
   double variance_l1 = no_value;         ///< ‖v‖₁
-  double variance_ratio = no_value;      ///< r_t, from t > Δ on
+  double variance_ratio = no_value;      ///< r_t, which exists for t > Δ
   double worker_residual_l2 = no_value;  ///< ‖δ_i‖₂ of this rank
   double server_residual_l2 = no_value;  ///< ‖δ̄_k‖₂ of this rank
-  long frozen_at = 0;                    ///< the step that froze the variance, T_w; 0 before, and for T_w = 0
-  const char* frozen_by = "";            ///< what made it T_w, as a message says it; set by the step that freezes
+  long frozen_at = 0;                    ///< T_w, the step that froze the variance; 0 before it, and for T_w = 0
+  const char* frozen_by = "";            ///< what chose T_w, for a message; set in the step that freezes
 };
 
 /// One algorithm with its state (momentum, variance, residuals).
@@ -54,23 +54,22 @@ class Algorithm {
 public:
   virtual ~Algorithm() = default;
 
-  /// Whether step `step`, the next one, begins with the dense average of the ranks' gradients, and with nothing else: it
-  /// may then be made before, while the gradient is still computed.
+  /// True when step `step`, the next one, begins with the dense average of the gradients. The caller may then average
+  /// them itself, while the backward pass still computes.
   virtual bool averages_gradient(long step) const {
     (void)step;
     return false;
   }
 
   /// One update. Collective.
-  /// \param x (d) parameters, the same bits on every rank before the first step, and after each one whose
-  ///          StepState says so; the last step (train.steps) always does
-  /// \param g (d) gradient of this rank's mean loss, or the average of all ranks'; overwritten
+  /// \param x (d) parameters; the same bits on every rank before the first step, and after each step whose StepState
+  ///          says so, as that of the last step (`train.steps`) does
+  /// \param g (d) gradient of this rank's mean loss, or the average over ranks; overwritten
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;
 
-  /// Saves or restores all that `step` goes by beside its arguments, so that the steps after it are the same bits as if
-  /// the run had not stopped. Not collective. Vectors have the names `momentum`, `variance`, …; docs/checkpoint.md lists
-  /// them. \throws InputError for state that does not fit
+  /// Saves or restores all that `step` depends on beside its arguments, so that a restart changes no bit. Not
+  /// collective. docs/checkpoint.md lists the names. \throws InputError for state that does not fit
   virtual void state(Archive<Exec>& archive) = 0;
 };
 
@@ -78,10 +77,7 @@ public:
 template <class Exec>
 std::unique_ptr<Algorithm<Exec>> make_algorithm(const Setup<Exec>& setup);
 
-/// Whether the algorithm of this name sends compressed vectors in any phase.
-bool compresses(const std::string& algorithm);
-
-/// Learning rate γ_t of step t ≥ 1: linear rise to the peak over W steps, then the chosen decay.
+/// Learning rate γ_t of step t ≥ 1: a linear warm-up to the peak over W steps, then the chosen decay.
 double learning_rate(const config::Input& input, long step);
 
 }  // namespace onebit::optim

@@ -1,7 +1,7 @@
 #pragma once
 /// \file archive.hpp
-/// How the state of a run gets into a checkpoint and back: whoever has state hands it, piece by piece, to an archive,
-/// which either saves it or overwrites it with what was saved. So both directions are the same few lines.
+/// Saving and restoring the state of a run. A class that has state hands each of its members to an archive, which
+/// either saves it or overwrites it with what was saved. So one function serves both directions.
 
 #include <cmath>
 #include <string>
@@ -13,8 +13,7 @@
 
 namespace onebit::optim {
 
-/// Pieces are known by their names, and those that are restored must be asked for in a way that does not depend on
-/// anything that was not restored before.
+/// State is known by names. Which names are asked for may depend only on what was restored before.
 class NumberArchive {
 public:
   virtual ~NumberArchive() = default;
@@ -23,12 +22,12 @@ public:
   virtual bool restores() const = 0;
   /// The file, for messages.
   virtual const std::string& file() const = 0;
-  /// A list of numbers; when restored it has the length that was saved.
-  /// \param differs the ranks' numbers differ: each saves its own. On another number of ranks than saved them, each gets
-  ///                their mean over the ranks that did
+  /// A list of numbers; a restored one has the length that was saved.
+  /// \param differs the ranks' numbers differ, and each rank saves its own. On another number of ranks each rank gets
+  ///          the mean of all that were saved
   virtual void numbers(const std::string& name, std::vector<double>& values, bool differs = false) = 0;
 
-  /// One number; integers up to 2⁵³. \throws InputError for a saved one that is none of T's
+  /// One number; integers up to 2⁵³. \throws InputError for a saved number that is not a value of T
   template <class T>
   void number(const std::string& name, T& value) {
     std::vector<double> values = {static_cast<double>(value)};
@@ -51,7 +50,7 @@ public:
   }
 };
 
-/// Elements [begin, end) of one row of several.
+/// Elements [begin, end) of row `row` of `rows`.
 struct Part {
   std::size_t begin, end;
   std::size_t row = 0, rows = 1;
@@ -65,11 +64,11 @@ public:
   const Exec& exec() const { return m_exec; }
 
   /// A vector of all parameters' length d.
-  /// \param differs as in `numbers`; else every rank has the same bits
+  /// \param differs as for `numbers`; else every rank has the same bits
   virtual void vector(const std::string& name, const Vector<Exec, float>& values, bool differs = false) = 0;
-  /// A part of a vector of length d, or of a matrix (rows, d) whose rows differ; the ranks have all of it among them.
-  /// With another number of rows than were saved, each is the mean of those.
-  /// \param values the part comes first; what follows it is left alone
+  /// A range of a vector of length d, or of a row of a matrix (rows, d). The ranks together have all of it. Where
+  /// another number of rows was saved, each row is restored as the mean of all.
+  /// \param values (at least end − begin) the range is its first elements
   virtual void part(const std::string& name, const Vector<Exec, float>& values, Part part) = 0;
 
 private:

@@ -1,23 +1,66 @@
 #pragma once
 /// \file onebit_lion.hpp
-/// Lion (Chen et al., *Symbolic Discovery of Optimization Algorithms*, 2023) whose momentum is averaged compressed:
-/// "freeze the non-linear state, compress the linear one" where the non-linear part, the sign, has no state.
+/// Lion (Chen et al., *Symbolic Discovery of Optimization Algorithms*, 2023) with a compressed average of the momentum.
+/// Its only non-linear part, the sign, has no state that would have to be frozen.
 
-#include "optim/parts.hpp"
+#include <cmath>
+
+#include "optim/clipping.hpp"
+#include "optim/compression.hpp"
+#include "optim/weight_decay.hpp"
 
 namespace onebit::optim {
 
-/// `onebit_lion`: m_i = β2 m⁻ + (1−β2) g_i; m ← CA(m_i); c = m⁻ + (1−β1)/(1−β2) (m − m⁻), which is β1 m⁻ + (1−β1) g̃ with
-/// the average gradient g̃ = (m − β2 m⁻)/(1−β2) that m stands for; x ← x − γ (sign(c) + λ x), sign(0) = 0.
+/// `onebit_lion`: m_i = β2 m⁻ + (1−β2) g_i; m ← CA(m_i); c = m⁻ + (1−β1)/(1−β2) (m − m⁻); x ← x − γ (sign(c) + λ x),
+/// with sign(0) = 0. c is β1 m⁻ + (1−β1) g̃ with the average gradient g̃ = (m − β2 m⁻)/(1−β2).
 template <class Exec>
 class OnebitLion : public Algorithm<Exec> {
 public:
-  explicit OnebitLion(const Setup<Exec>& setup);
+  explicit OnebitLion(const Setup<Exec>& setup)
+      : m_setup(setup),
+        m_momentum("OneBit::optim::momentum", setup.tensors.size()),
+        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_compressed_allreduce(make_compressed_allreduce(setup)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                 const StepContext& context, PhaseTimes& times) override;
+                 const StepContext& context, PhaseTimes& times) override {
+    const Region region("OneBit::optim::lion_step");
+    Stopwatch watch;
+    const auto& in = m_setup.input.optimizer;
+    const float factor = clip_factor(m_setup.input, std::sqrt(context.mean_square_norm));
+    const float beta2 = static_cast<float>(in.beta2), one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
+    const auto m = m_momentum;
+    const auto average = g;  // the gradient's memory holds m_i and then its average
+    for_each(
+        exec, "OneBit::optim::local_momentum", m.extent(0),
+        KOKKOS_LAMBDA(std::size_t i) { average(i) = beta2 * m(i) + one_minus_beta2 * (factor * g(i)); });
+    fence(exec, "OneBit::optim::local_momentum");
+    times.add(Phase::compress, watch.seconds());
 
-  void state(Archive<Exec>& archive) override;
+    m_compressed_allreduce(exec, average, times);
+
+    watch.restart();
+    const float lr = static_cast<float>(context.lr), weight_decay = static_cast<float>(in.weight_decay);
+    const float along = static_cast<float>((1.0 - in.beta1) / (1.0 - in.beta2));
+    for_each_with_decay(
+        exec, "OneBit::optim::lion", m.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
+          const float c = m(i) + along * (average(i) - m(i));
+          const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
+          x(i) -= lr * (sign + decaying * weight_decay * x(i));
+          m(i) = average(i);
+        });
+    fence(exec, "OneBit::optim::lion");
+    times.add(Phase::update, watch.seconds());
+
+    StepState state;
+    report_residuals(exec, m_compressed_allreduce, state);
+    return state;
+  }
+
+  void state(Archive<Exec>& archive) override {
+    archive.vector("momentum", m_momentum);
+    archive_residuals(archive, m_compressed_allreduce);
+  }
 
 private:
   Setup<Exec> m_setup;

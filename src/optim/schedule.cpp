@@ -1,5 +1,5 @@
 /// \file schedule.cpp
-/// The learning rate over the steps. The paper's BERT runs rise over 12.5k steps and then multiply by 0.99 every 520
+/// The learning rate of each step. The paper's BERT runs warm up over 12.5k steps and then multiply by 0.99 every 520
 /// steps (Tang et al., ICML 2021, Section 7.1).
 
 #include <cmath>
@@ -11,22 +11,21 @@ namespace onebit::optim {
 double learning_rate(const config::Input& input, long step) {
   const auto& schedule = input.schedule;
   const double peak = input.optimizer.lr;
-  const long rise = schedule.warmup_steps;
-  if (step <= rise) return peak * static_cast<double>(step) / static_cast<double>(rise);
+  const long warmup = schedule.warmup_steps;
+  if (step <= warmup) return peak * static_cast<double>(step) / static_cast<double>(warmup);
 
-  // Share of the decay that has passed, in [0, 1]; 1 at the last step.
-  const long length = input.train.steps - rise;
-  const double passed = length > 0 ? static_cast<double>(step - rise) / static_cast<double>(length) : 1.0;
+  const long length = input.train.steps - warmup;
+  const double passed = length > 0 ? static_cast<double>(step - warmup) / static_cast<double>(length) : 1.0;
   switch (schedule.decay) {
-    case config::Decay::constant:
+    case Decay::constant:
       return peak;
-    case config::Decay::exponential:
-      return peak * std::pow(schedule.rate, static_cast<double>((step - rise) / schedule.every));
-    case config::Decay::step:
+    case Decay::exponential:
+      return peak * std::pow(schedule.rate, static_cast<double>((step - warmup) / schedule.every));
+    case Decay::step:
       return peak * std::pow(schedule.rate, static_cast<double>(step / schedule.every));
-    case config::Decay::linear:
+    case Decay::linear:
       return peak * (1.0 - (1.0 - schedule.floor) * passed);
-    case config::Decay::cosine:
+    case Decay::cosine:
       return peak * (schedule.floor + (1.0 - schedule.floor) * 0.5 * (1.0 + std::cos(M_PI * passed)));
   }
   return peak;

@@ -11,12 +11,12 @@ namespace onebit::optim {
 
 /// Watches ‖v_t‖₁ from step to step.
 ///
-/// The paper freezes at the first step, not before the learning rate's rise has ended, at which
-/// r_t = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ ≥ 0.96 with Δ = 1/(1−β2). Without bias correction v grows from zero, r_t ≥ 1 and that
-/// holds at once; so the default asks min(r_t, 1/r_t) ≥ 0.96. Where r_t takes too long, config::latest_freeze sets T_w:
-/// the paper's warm-ups are 15 to 20 % of a run.
+/// The paper freezes at the first step, not before the learning rate's warm-up has ended, at which
+/// r_t = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ ≥ 0.96 with Δ = 1/(1−β2). Without bias correction v grows from zero, so that r_t ≥ 1 from
+/// the start. The default therefore asks min(r_t, 1/r_t) ≥ 0.96. Where r_t does not settle, config::latest_freeze sets
+/// T_w.
 ///
-/// A step that was skipped is not recorded. A freeze that falls on it happens at the next recorded step.
+/// A skipped step is not recorded. A freeze that is due at it happens at the next recorded step.
 class VarianceMonitor {
 public:
   explicit VarianceMonitor(const config::Input& input);
@@ -25,7 +25,7 @@ public:
   bool record(long step, double variance_l1);
   /// r_t of the last step; NaN while t ≤ Δ.
   double ratio() const { return m_ratio; }
-  /// What made the last recorded step T_w, as a message says it; empty when it is not T_w.
+  /// What made the last recorded step T_w, for a message; empty when it is not T_w.
   const char* reason() const { return m_reason; }
   long delta() const { return m_delta; }
   /// Saves or restores the norms of the last Δ steps.
@@ -33,10 +33,10 @@ public:
 
 private:
   bool m_auto;
-  long m_latest;  ///< step at which the variance is frozen in any case
+  long m_latest;  ///< the variance is frozen at this step in any case
   bool m_two_sided;
   double m_threshold;
-  long m_rise;
+  long m_warmup;
   long m_delta;
   double m_ratio;
   const char* m_reason = "";

@@ -1,61 +1,152 @@
 #pragma once
 /// \file zero_one_adam.hpp
-/// 0/1 Adam: Adam whose variance is updated at ever rarer steps, whose other steps exchange one bit an element, and which
-/// later takes local steps that exchange nothing (Lu et al., *Maximizing Communication Efficiency for Large-scale
-/// Training via 0/1 Adam*, 2022, Algorithm 1). docs/algorithms.md says where it differs from DeepSpeed's.
+/// 0/1 Adam (Lu et al., *Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam*, 2022, Algorithm
+/// 1). It updates its variance at ever rarer steps. The other steps exchange one bit an element, and later most of them
+/// exchange nothing. docs/algorithms.md says where it differs from DeepSpeed's.
 
-#include <optional>
+#include <cmath>
 
-#include "optim/parts.hpp"
+#include "optim/adam_update.hpp"
+#include "optim/compression.hpp"
+#include "optim/zero_one_policy.hpp"
 
 namespace onebit::optim {
-
-/// When 0/1 Adam does what (section `zero_one` of the input).
-class ZeroOnePolicy {
-public:
-  explicit ZeroOnePolicy(const config::Input& input);
-
-  /// True when step t updates the variance; the caller then does so, and says it by `variance_updated`. An update that
-  /// was due at a skipped step is due at the next one, also the last one, behind F.
-  bool updates_variance(long step) const { return step >= m_next_update && m_next_update <= m_freeze_step; }
-  void variance_updated(long step);
-  /// Updates of the variance so far.
-  long variance_updates() const { return m_updates; }
-  /// The step from which on the variance does not change: F, or the later step that made up for a skipped update; 0
-  /// while step t, which has taken place, is not yet there.
-  long frozen_at(long step) const;
-
-  /// True when step t exchanges. \param since steps since the last exchange, t included
-  bool synchronises(long step, long since) const { return since >= interval(step) || step == m_last_step; }
-  /// Steps from one exchange to the next: 1 up to F, then doubling up to H.
-  long interval(long step) const;
-  void state(NumberArchive& archive);
-
-private:
-  long m_freeze_step, m_update_scaler, m_local_scaler, m_local_clipper, m_last_step;
-  long m_updates = 0;
-  long m_next_update = 1;
-};
 
 /// `zero_one_adam`.
 template <class Exec>
 class ZeroOneAdam : public Algorithm<Exec> {
 public:
-  explicit ZeroOneAdam(const Setup<Exec>& setup);
+  explicit ZeroOneAdam(const Setup<Exec>& setup)
+      : m_setup(setup),
+        m_policy(setup.input),
+        m_sum(setup.tensors.size()),
+        m_momentum("OneBit::optim::momentum", setup.tensors.size()),
+        m_variance("OneBit::optim::variance", setup.tensors.size()),
+        m_anchor("OneBit::optim::anchor", setup.tensors.size()),
+        m_accumulated("OneBit::optim::accumulated", setup.tensors.size()),
+        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_compressed_allreduce(make_compressed_allreduce(setup)) {}
 
   bool averages_gradient(long step) const override { return m_policy.updates_variance(step); }
+
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                 const StepContext& context, PhaseTimes& times) override;
+                 const StepContext& context, PhaseTimes& times) override {
+    StepState state = m_policy.updates_variance(context.step) ? variance_step(exec, x, g, context, times)
+                                                              : linear_step(exec, x, g, context, times);
+    state.variance_l1 = m_variance_l1;
+    state.frozen_at = m_policy.frozen_at(context.step);
+    if (state.frozen_at > 0) state.frozen_by = "zero_one.variance_freeze_step";
+    return state;
+  }
 
-  void state(Archive<Exec>& archive) override;
+  void state(Archive<Exec>& archive) override {
+    m_policy.state(archive);
+    archive.number("state/local_steps", m_local_steps);
+    archive.number("state/lr_sum", m_lr_sum);
+    archive.number("state/momentum_weight", m_momentum_weight);
+    archive.number("state/variance_l1", m_variance_l1);
+    archive.number("state/momentum_differs", m_momentum_differs);
+    archive.vector("momentum", m_momentum, m_momentum_differs);
+    archive.vector("variance", m_variance);
+    if (m_local_steps > 0) {
+      archive.vector("anchor", m_anchor);
+      archive.vector("accumulated", m_accumulated, true);
+    }
+    archive_residuals(archive, m_compressed_allreduce);
+  }
 
-  /// The two kinds of step. Public only because a device lambda may not stand in a private member function.
-  StepState variance_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                          const StepContext& context, PhaseTimes& times);
-  StepState linear_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
-                        const StepContext& context, PhaseTimes& times);
+  // The passes of a linear step; public only because a device lambda may not stand in a private member function.
+
+  /// m_i ← β1 m_i + (1−β1) g_i; u_i ← u_i + γ m_i. \param first after an exchange: u_i = 0 and x_{t'} = x
+  void accumulate(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x,
+                  const Vector<Exec, float>& g, float lr, bool first) {
+    const auto m = m_momentum;
+    const auto u = m_accumulated;
+    const auto anchor = m_anchor;
+    for_each(
+        exec, "OneBit::optim::zero_one_local", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+          m(i) = update.momentum(m(i), update.gradient_factor * g(i));
+          u(i) = (first ? 0.0f : u(i)) + lr * m(i);
+          if (first) anchor(i) = x(i);
+        });
+  }
+
+  /// x ← x_{t'} − u / (√v + η) − λ Γ x_{t'}
+  void move_from_anchor(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x) {
+    const float decay = static_cast<float>(m_setup.input.optimizer.weight_decay * m_lr_sum);
+    const auto v = m_variance;
+    const auto u = m_accumulated;
+    const auto anchor = m_anchor;
+    for_each_with_decay(
+        exec, "OneBit::optim::zero_one_update", x.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
+          x(i) = anchor(i) - (u(i) / update.denominator(v(i)) + decaying * decay * anchor(i));
+        });
+  }
+
+  /// m ← u / Γ; where Γ = 0, m_i stays.
+  void recover_momentum(const Exec& exec) {
+    const float weight = static_cast<float>(m_momentum_weight);
+    if (!(weight > 0)) return;
+    const auto m = m_momentum;
+    const auto u = m_accumulated;
+    for_each(
+        exec, "OneBit::optim::zero_one_momentum", m.extent(0), KOKKOS_LAMBDA(std::size_t i) { m(i) = u(i) / weight; });
+    m_momentum_differs = false;
+  }
 
 private:
+  /// Adam's step with a dense average. Every step up to F exchanges, so that u = 0 and all ranks have the same x here.
+  StepState variance_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                          const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::variance_step");
+    if (!context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+
+    const Stopwatch watch;
+    m_policy.variance_updated(context.step);
+    const AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g),
+                                               context.step, m_policy.variance_updates());
+    update_all(exec, update, m_decays, g, m_momentum, m_variance, x);
+    m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+    times.add(Phase::update, watch.seconds());
+    return {};
+  }
+
+  /// A step that leaves the variance as it is. It exchanges u, or is local.
+  StepState linear_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                        const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::linear_step");
+    Stopwatch watch;
+    const AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm),
+                                               context.step, m_policy.variance_updates());
+    const double lr = context.lr * bias_correction(m_setup.input, m_setup.input.optimizer.beta1, context.step);
+    const bool first = m_local_steps == 0;
+    if (first) m_lr_sum = m_momentum_weight = 0;
+    m_lr_sum += context.lr;
+    m_momentum_weight += lr;
+    m_momentum_differs = true;
+    ++m_local_steps;
+    accumulate(exec, update, x, g, static_cast<float>(lr), first);
+
+    StepState state;
+    state.compressed = true;
+    state.synchronised = m_policy.synchronises(context.step, m_local_steps);
+    if (state.synchronised) {
+      fence(exec, "OneBit::optim::zero_one_local");
+      times.add(Phase::compress, watch.seconds());
+      m_compressed_allreduce(exec, m_accumulated, times);
+      watch.restart();
+    }
+    move_from_anchor(exec, update, x);
+    if (state.synchronised) {
+      recover_momentum(exec);
+      m_local_steps = 0;
+    }
+    fence(exec, "OneBit::optim::zero_one_update");
+    times.add(Phase::update, watch.seconds());
+    if (state.synchronised) report_residuals(exec, m_compressed_allreduce, state);
+    return state;
+  }
+
   Setup<Exec> m_setup;
   ZeroOnePolicy m_policy;
   OrderedSum<Exec> m_sum;
@@ -64,7 +155,7 @@ private:
   Vector<Exec, float> m_accumulated;  ///< (d) u_i: Σ γ m_i since then
   Vector<Exec, std::uint32_t> m_decays;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
-  bool m_momentum_differs = false;  ///< from rank to rank: until an exchange at a learning rate that is not 0
+  bool m_momentum_differs = false;  ///< from rank to rank
   long m_local_steps = 0;           ///< since the last exchange
   double m_lr_sum = 0;              ///< Γ: Σ γ since then
   double m_momentum_weight = 0;     ///< Σ γ / (1 − β1ᵗ) since then; Γ without bias correction

@@ -12,19 +12,17 @@
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "comm/hierarchical.hpp"
-#include "optim/parts.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::train {
 namespace {
 
-using config::Collective;
-
 template <class Exec>
 std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
                                                       Collective collective) {
-  const comm::TransportKind kind = optim::transport_kind(input);
+  const TransportKind kind = input.comm.transport;
   const comm::Exchange exchange{
-      input.comm.exchange == config::Exchange::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
+      input.comm.exchange == ExchangeKind::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
   // What is wrong is wrong on every rank, and found by some of them after they communicated.
   std::unique_ptr<comm::Transport<Exec>> transport;
   std::exception_ptr error;
@@ -54,7 +52,7 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
-  auto allreduce = optim::compresses(input.optimizer.algorithm)
+  auto allreduce = config::traits(input.optimizer.algorithm).compresses
                        ? optim::make_compressed_allreduce(
                              optim::Setup<Exec>{input, tensors, transport, communicator.rank(), communicator.size()})
                        : comm::CompressedAllreduce<Exec>(transport);
@@ -76,31 +74,41 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
 }  // namespace
 
 template <class Exec>
+std::string Averaging<Exec>::name() const {
+  if (compressor != CompressorKind::none) return to_string(collective);
+  return collective == Collective::flat ? "dense" : "dense " + to_string(collective);
+}
+
+template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
                                const TensorTable& tensors) {
   const Region region("OneBit::train::make_averaging");
+  const CompressorKind compressor = input.compression.compressor;
   if (input.comm.collective != Collective::automatic)
-    return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective,
-            "comm.collective of the input"};
+    return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective, compressor,
+            "the input says so"};
 
-  std::vector<Collective> candidates = {Collective::flat};
-  if (has_hierarchy(communicator)) candidates.push_back(Collective::hierarchical);
-  if (optim::compresses(input.optimizer.algorithm)) candidates.push_back(Collective::dense);
+  std::vector<Averaging<Exec>> candidates;
+  candidates.push_back({nullptr, Collective::flat, compressor, ""});
+  if (has_hierarchy(communicator)) candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
+  if (config::traits(input.optimizer.algorithm).compresses && compressor != CompressorKind::none)
+    candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();
   std::string measured;
-  for (const Collective candidate : candidates) {
+  for (Averaging<Exec>& candidate : candidates) {
     config::Input trial = input;
-    trial.comm.collective = candidate;
+    trial.comm.collective = candidate.collective;
+    trial.compression.compressor = candidate.compressor;
     const double seconds =
-        measure(exec, trial, communicator, tensors, *make_transport<Exec>(trial, communicator, candidate));
+        measure(exec, trial, communicator, tensors, *make_transport<Exec>(trial, communicator, candidate.collective));
     char text[64];
-    std::snprintf(text, sizeof text, "%s%s %.3g ms", measured.empty() ? "" : ", ", config::to_string(candidate).c_str(),
+    std::snprintf(text, sizeof text, "%s%s %.3g ms", measured.empty() ? "" : ", ", candidate.name().c_str(),
                   1e3 * seconds);
     measured += text;
     if (seconds >= least) continue;
     least = seconds;
-    best.collective = candidate;
+    best = std::move(candidate);
   }
   best.transport = make_transport<Exec>(input, communicator, best.collective);  // which has counted no trial
   best.reason = "an average of " + std::to_string(tensors.size()) + " parameters took: " + measured;
@@ -114,8 +122,7 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
   using Overlapped = comm::OverlappedAverage<Exec>;
   const std::size_t bucket = input.comm.bucket_bytes;
   // Buckets go through host memory, which NCCL has nothing to do with.
-  const bool possible =
-      communicator.size() > 1 && any_thread_may_call() && input.comm.transport != config::Transport::nccl;
+  const bool possible = communicator.size() > 1 && any_thread_may_call() && input.comm.transport != TransportKind::nccl;
   if (!possible || bucket == 0 || !Overlapped::worthwhile(length, bucket)) return nullptr;
   auto transport = make_transport<Kokkos::Serial>(input, communicator, input.comm.collective);
   std::unique_ptr<Overlapped> average;
@@ -125,6 +132,7 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                                       \
+  template struct Averaging<Exec>;                                                                                     \
   template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&); \
   template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input&,                \
                                                                                   const Communicator&, std::size_t);

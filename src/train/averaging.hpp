@@ -17,12 +17,16 @@ namespace onebit::train {
 template <class Exec>
 struct Averaging {
   std::unique_ptr<comm::Transport<Exec>> transport;
-  config::Collective collective;  ///< not automatic
-  std::string reason;             ///< why that one, in words
+  Collective collective;      ///< not automatic
+  CompressorKind compressor;  ///< `none` where dense averages are asked for or were measured to be faster
+  std::string reason;         ///< why that one, in words
+
+  /// "flat", "hierarchical", and without compression "dense" or "dense hierarchical".
+  std::string name() const;
 };
 
 /// Makes what `comm.collective` names. For `auto`, averages vectors of the model's length in each way that is possible
-/// here, with `run`'s algorithm and compressor, and takes the one whose slowest rank is fastest. Collective.
+/// here, with the input's algorithm, its compressor and none, and takes the one whose slowest rank is fastest. Collective.
 /// \throws InputError, on all ranks, where the way that is asked for is impossible here
 template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,

@@ -305,16 +305,14 @@ bool fits(const Tensor& from, const Tensor& to) {
 }
 
 /// Refuses to go on from a checkpoint, which is whole, with an input that it does not belong to.
-/// \returns how its run averaged, and its step
-std::pair<config::Collective, long> check_input(const std::string& path, const config::Input& input) {
-  using config::Collective;
+/// \returns its input and its step
+std::pair<config::Input, long> check_input(const std::string& path, const config::Input& input) {
   const ArrayReader file(path);
   const config::Input saved = config::parse(file.text("input"), path + ", its input", {});
   config::Input wanted = input;
-  const bool is_dense = saved.comm.collective == Collective::dense,
-             wants_dense = input.comm.collective == Collective::dense;
-  if (input.comm.collective == Collective::automatic || is_dense == wants_dense)
-    wanted.comm.collective = saved.comm.collective;
+  // `auto` averages as the checkpoint's run did, for which dense averages may have been faster.
+  if (input.comm.collective == Collective::automatic && saved.compression.compressor == CompressorKind::none)
+    wanted.compression.compressor = CompressorKind::none;
   std::string different;
   for (const std::string& difference : config::differences(saved, wanted)) different += "\n    " + difference;
   if (!different.empty())
@@ -326,7 +324,7 @@ std::pair<config::Collective, long> check_input(const std::string& path, const c
         path,
         "it is of step " + std::to_string(step) + ", behind train.steps (" + std::to_string(input.train.steps) + ")",
         "raise train.steps");
-  return {saved.comm.collective, step};
+  return {saved, step};
 }
 
 /// Makes the file of a checkpoint, complete but for the seal and the vectors, and begins to write these.
@@ -376,7 +374,7 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
   long step = 0;
   communicator.collectively([&] {
     if (restarts())
-      std::tie(m_collective, step) =
+      std::tie(m_saved, step) =
           located(input.where("checkpoint.restart"), [&] { return check_input(m_restart, input); });
     if (!root) return;
     if (restarts())
@@ -532,7 +530,7 @@ std::string describe_checkpoint(const std::string& path) {
        << "step:       " << whole_number(file, path, "step") << " of " << input.train.steps << "\n"
        << "ranks:      " << whole_number(file, path, "ranks") << "\n"
        << "algorithm:  " << input.optimizer.algorithm << "\n"
-       << "workload:   " << config::to_string(input.workload.kind) << "\n"
+       << "workload:   " << to_string(input.workload.kind) << "\n"
        << "line:       " << Line::of(path).text() << "\n"
        << "written by: " << file.text("build") << "\n"
        << "datasets:\n";

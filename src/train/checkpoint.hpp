@@ -53,8 +53,11 @@ public:
   bool restarts() const { return !m_restart.empty(); }
   /// Which line of checkpoints the run writes: the label of their seals, on rank 0.
   std::string label() const { return m_lines.line().label(); }
-  /// How the run averaged that the checkpoint is of, which is how `comm.collective: auto` goes on.
-  config::Collective collective() const { return m_collective; }
+  /// Makes the input average as the checkpoint's run did, which is how `comm.collective: auto` goes on.
+  void average_as_before(config::Input& input) const {
+    input.comm.collective = m_saved.comm.collective;
+    input.compression.compressor = m_saved.compression.compressor;
+  }
   /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
   /// number of ranks is another one (docs/checkpoint.md).
   template <class Exec>
@@ -81,8 +84,8 @@ private:
   const Communicator& m_communicator;
   LineDirectory m_lines;  ///< on rank 0
   long m_every;
-  config::Collective m_collective = config::Collective::automatic;
   std::string m_restart;  ///< file to go on from; empty to begin at step 1
+  config::Input m_saved;  ///< its input
   Stopwatch m_since_begin;
   SealedWriter m_writer;
 };

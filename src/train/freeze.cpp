@@ -10,18 +10,18 @@ namespace onebit::train {
 
 void announce_freeze(const config::Input& input, const optim::StepState& state) {
   if (input.run.progress_interval_s <= 0) return;
-  const std::string& algorithm = input.optimizer.algorithm;
-  const bool begins = config::freezes(algorithm) && optim::compresses(algorithm) &&
-                      input.comm.collective != config::Collective::dense;
+  const config::AlgorithmTraits& algorithm = config::traits(input.optimizer.algorithm);
+  const bool begins = algorithm.freezes() && algorithm.compresses &&
+                      input.compression.compressor != CompressorKind::none;
   std::printf("variance frozen at step %ld of %d: by %s%s\n", state.frozen_at, input.train.steps, state.frozen_by,
               begins ? "; compression begins" : "");
   std::fflush(stdout);
 }
 
 void warn_without_freeze(const config::Input& input, const optim::StepState& state) {
-  const std::string& algorithm = input.optimizer.algorithm;
-  const bool is_zero_one = algorithm == "zero_one_adam";
-  if (!is_zero_one && !config::freezes(algorithm)) return;
+  const config::AlgorithmTraits& algorithm = config::traits(input.optimizer.algorithm);
+  const bool is_zero_one = algorithm.variance == config::Variance::frozen_at_F;
+  if (!is_zero_one && !algorithm.freezes()) return;
   const long due = is_zero_one ? input.zero_one.variance_freeze_step : config::latest_freeze(input);
   const bool is_late = state.frozen_at == 0 || (!is_zero_one && state.frozen_at == input.train.steps);
   if (due == 0 || !is_late) return;

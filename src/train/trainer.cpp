@@ -23,6 +23,7 @@
 #include "train/averaging.hpp"
 #include "train/checkpoint.hpp"
 #include "train/freeze.hpp"
+#include "train/initial_variance.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
 #include "train/stop_signal.hpp"
@@ -285,7 +286,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"backend", BackendName<Exec>::value},
           {"mpi", mpi_library()},
           {"transport", averaging.transport->name()},
-          {"collective", config::to_string(averaging.collective)},
+          {"collective", averaging.name()},
           {"collective_reason", averaging.reason},
           {"device_mpi", support.supported ? "yes" : "no"},
           {"device_mpi_evidence", support.evidence},
@@ -293,7 +294,7 @@ RunColumns run_columns(const Exec& exec, const config::Input& input, const Commu
           {"blas", blas.library},
           {"blas_core", blas.core},
           {"input", input.file},
-          {"workload", config::to_string(input.workload.kind)},
+          {"workload", to_string(input.workload.kind)},
           {"algorithm", input.optimizer.algorithm},
           {"seed", static_cast<long>(input.run.seed)},
           {"ranks", communicator.size()},
@@ -318,12 +319,13 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
   });
   const TensorTable& tensors = workload->tensors();
   config::Input resolved = input;  // with what `auto` came to
-  const bool as_before = checkpoints.restarts() && input.comm.collective == config::Collective::automatic;
-  if (as_before) resolved.comm.collective = checkpoints.collective();
+  const bool as_before = checkpoints.restarts() && input.comm.collective == Collective::automatic;
+  if (as_before) checkpoints.average_as_before(resolved);
   Averaging<Exec> averaging = make_averaging(exec, resolved, communicator, tensors);
   if (as_before) averaging.reason = "the checkpoint's run did";
   comm::Transport<Exec>* const transport = averaging.transport.get();
   resolved.comm.collective = averaging.collective;
+  resolved.compression.compressor = averaging.compressor;
   if (checkpoints.restarts()) resolved.freeze.from.clear();  // the checkpoint holds the variance
   Vector<Exec, float> x, g;
   std::string initialized;  // with what, in words
@@ -341,6 +343,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
       located(input.where("checkpoint.initialize_from"),
               [&] { initialized = read_parameters(exec, from, tensors, x); });
     algorithm = optim::make_algorithm<Exec>({resolved, tensors, *transport, rank, ranks});
+    read_initial_variance(exec, resolved, *algorithm);
     results = std::make_unique<Results>(communicator, input.run.output);
   });
   LocalGradient<Exec> local(tensors);
@@ -356,9 +359,8 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
   };
   if (rank == 0) {
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
-                config::to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
-    std::printf("averages: %s, because %s\n", config::to_string(averaging.collective).c_str(),
-                averaging.reason.c_str());
+                to_string(input.workload.kind).c_str(), tensors.size(), ranks, BackendName<Exec>::value);
+    std::printf("averages: %s, because %s\n", averaging.name().c_str(), averaging.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
@@ -405,7 +407,7 @@ ExitStatus run_steps(const Exec& exec, const config::Input& input, const Communi
       state = algorithm->step(exec, x, g, {step, record.lr, agreement.mean_square_norm, overlaps}, record.times);
       if (rank == 0 && state.frozen_at > 0 && !was_frozen) announce_freeze(resolved, state);
     } else {
-      if (input.optimizer.on_nonfinite == config::OnNonfinite::abort)
+      if (input.optimizer.on_nonfinite == OnNonfinite::abort)
         abort_nonfinite(communicator, loss, local.nonfinite_tensor(), step);
       record.skipped = true;
       // A run ends with the same parameters everywhere, whatever its last step was.

@@ -27,7 +27,7 @@ void add_to_first(const Exec& exec, const Vector<Exec, float>& values, float val
 }  // namespace
 
 template <class Exec>
-Faulty<Exec>::Faulty(std::unique_ptr<Workload<Exec>> workload, config::Fault kind, long step)
+Faulty<Exec>::Faulty(std::unique_ptr<Workload<Exec>> workload, Fault kind, long step)
     : Wrapped<Exec>(std::move(workload)), m_kind(kind), m_step(step) {}
 
 template <class Exec>
@@ -41,11 +41,11 @@ double Faulty<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, lo
                               PhaseTimes& times, const GradientProgress& final_from) {
   if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, final_from);
   const Region region("OneBit::workload::fault");
-  if (m_kind == config::Fault::desync) add_to_first(exec, x, 0.5f);
-  if (m_kind == config::Fault::hang) hang();
+  if (m_kind == Fault::desync) add_to_first(exec, x, 0.5f);
+  if (m_kind == Fault::hang) hang();
   // What is said to be final may be averaged at once, so nothing is.
   const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {});
-  if (m_kind == config::Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());
+  if (m_kind == Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());
   return loss;
 }
 

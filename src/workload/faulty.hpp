@@ -13,14 +13,14 @@ class Faulty final : public Wrapped<Exec> {
 public:
   /// \param kind not `none`
   /// \param step in whose gradient it fails; 0 for a hang in `initialize`
-  Faulty(std::unique_ptr<Workload<Exec>> workload, config::Fault kind, long step);
+  Faulty(std::unique_ptr<Workload<Exec>> workload, Fault kind, long step);
 
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const GradientProgress& final_from) override;
 
 private:
-  config::Fault m_kind;
+  Fault m_kind;
   long m_step;
 };
 

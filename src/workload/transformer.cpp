@@ -12,23 +12,11 @@
 namespace onebit::workload {
 namespace {
 
-data::TokenizerKind tokenizer_kind(config::Tokenizer tokenizer) {
-  switch (tokenizer) {
-    case config::Tokenizer::characters:
-      return data::TokenizerKind::characters;
-    case config::Tokenizer::sentencepiece:
-      return data::TokenizerKind::sentencepiece;
-    case config::Tokenizer::bytes:
-      break;
-  }
-  return data::TokenizerKind::bytes;
-}
-
 data::CorpusOptions corpus_options(const config::Input& input) {
   data::CorpusOptions options;
   options.files = input.data.corpus;
-  options.tokenizer = tokenizer_kind(input.data.tokenizer);
-  options.has_mask = input.model.architecture == config::Architecture::bert;
+  options.tokenizer = input.data.tokenizer;
+  options.has_mask = input.model.architecture == Architecture::bert;
   options.vocabulary = input.data.vocabulary;
   options.cache_directory = input.data.cache.empty() ? input.run.output : input.data.cache;
   options.validation_fraction = input.data.validation_fraction;
@@ -36,18 +24,18 @@ data::CorpusOptions corpus_options(const config::Input& input) {
 }
 
 data::Objective objective(const config::Input& input) {
-  return input.model.architecture == config::Architecture::bert ? data::Objective::masked : data::Objective::causal;
+  return input.model.architecture == Architecture::bert ? data::Objective::masked : data::Objective::causal;
 }
 
 nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
   const auto& model = input.model;
-  const bool bert = model.architecture == config::Architecture::bert;
+  const bool bert = model.architecture == Architecture::bert;
   if (model.vocabulary != 0 && model.vocabulary < tokenizer_vocabulary)
     throw InputError(input.where("model.vocabulary"),
                      "model.vocabulary is " + std::to_string(model.vocabulary) + ", fewer than the tokeniser's " +
                          std::to_string(tokenizer_vocabulary) + " tokens",
                      "raise model.vocabulary, or set it to 0");
-  return {bert ? nn::Architecture::bert : nn::Architecture::gpt,
+  return {model.architecture,
           model.layers,
           model.hidden,
           model.heads,
@@ -56,11 +44,11 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           model.positions,
           bert,
           0,
-          model.pooling == config::Pooling::mean,
+          model.pooling == Pooling::mean,
           model.initializer_range};
 }
 
-bool classifies(const config::Input& input) { return input.workload.kind == config::WorkloadKind::classification; }
+bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
 
 /// What the workload draws from.
 /// \param validates samples that all ranks together validate with
@@ -72,8 +60,7 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   if (!classifies(input))
     return located(input.where("model.sequence"),
                    [&] { return std::make_unique<data::Sampler>(corpus, objective(input), sequence, seed); });
-  const auto summary =
-      input.model.architecture == config::Architecture::bert ? data::Summary::first : data::Summary::last;
+  const auto summary = input.model.architecture == Architecture::bert ? data::Summary::first : data::Summary::last;
   return located(input.where("data.labelled"), [&] {
     auto samples = std::make_unique<data::LabelledSamples>(input.data.labelled, input.data.labelled_validation,
                                                            corpus.tokenizer(), summary, sequence, seed);
@@ -113,22 +100,10 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
 
 }  // namespace
 
-linalg::Precision product_precision(const config::Input& input) {
-  switch (input.model.precision) {
-    case config::Precision::tf32:
-      return linalg::Precision::tf32;
-    case config::Precision::bf16:
-      return linalg::Precision::bf16;
-    case config::Precision::fp32:
-      break;
-  }
-  return linalg::Precision::fp32;
-}
-
 template <class Exec>
 linalg::MatrixProduct<Exec, float> make_product(const config::Input& input) {
   return located(input.where("model.precision"),
-                 [&] { return linalg::MatrixProduct<Exec, float>(product_precision(input)); });
+                 [&] { return linalg::MatrixProduct<Exec, float>(input.model.precision); });
 }
 
 template <class Exec>

@@ -10,9 +10,7 @@
 
 namespace onebit::workload {
 
-/// Of the factors in the model's products with weights: model.precision.
-linalg::Precision product_precision(const config::Input& input);
-/// \throws InputError where such products are missing
+/// The products with weights, of `model.precision`. \throws InputError where they are missing
 template <class Exec>
 linalg::MatrixProduct<Exec, float> make_product(const config::Input& input);
 

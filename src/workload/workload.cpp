@@ -36,14 +36,14 @@ namespace {
 template <class Exec>
 std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Input& input, Share share) {
   switch (input.workload.kind) {
-    case config::WorkloadKind::quadratic:
+    case WorkloadKind::quadratic:
       return std::make_unique<Quadratic<Exec>>(input, share);
-    case config::WorkloadKind::replay:
+    case WorkloadKind::replay:
       return std::make_unique<Replay<Exec>>(input, share);
-    case config::WorkloadKind::synthetic:
+    case WorkloadKind::synthetic:
       return std::make_unique<Synthetic<Exec>>(exec, input, share);
-    case config::WorkloadKind::transformer:
-    case config::WorkloadKind::classification:
+    case WorkloadKind::transformer:
+    case WorkloadKind::classification:
       break;
   }
   return std::make_unique<Transformer<Exec>>(exec, input, share);
@@ -58,7 +58,7 @@ std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::In
   const double seconds = 1e-3 * input.workload.compute_time_ms;
   if (seconds > 0) workload = std::make_unique<Timed<Exec>>(std::move(workload), seconds);
   const auto& faults = input.faults;
-  if (faults.kind != config::Fault::none && faults.rank == share.rank)
+  if (faults.kind != Fault::none && faults.rank == share.rank)
     workload = std::make_unique<Faulty<Exec>>(std::move(workload), faults.kind, faults.step);
   return workload;
 }

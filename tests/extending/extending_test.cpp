@@ -29,7 +29,7 @@ template <class Exec>
 std::vector<std::vector<float>> train(const Communicator& world, const config::Input& input, double& loss) {
   const Exec exec{};
   workload::Rosenbrock<Exec> workload(pairs, {world.rank(), world.size()});
-  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   optim::NesterovSgd<Exec> algorithm({input, workload.tensors(), *transport, world.rank(), world.size()});
   const Vector<Exec, float> x("x", 2 * pairs), g("g", 2 * pairs);
   workload.initialize(exec, x);
@@ -44,16 +44,16 @@ std::vector<std::vector<float>> train(const Communicator& world, const config::I
   return all;
 }
 
-config::Input make_input(int steps, config::Collective collective) {
+config::Input make_input(int steps, CompressorKind compressor) {
   config::Input input;
   input.train.steps = steps;
   input.optimizer.lr = 1e-3;
-  input.comm.collective = collective;
+  input.compression.compressor = compressor;
   return input;
 }
 
 TYPED_TEST(Extending, algorithm_is_its_reference) {
-  const config::Input input = make_input(50, config::Collective::dense);
+  const config::Input input = make_input(50, CompressorKind::none);
   double loss = 0;
   const auto x = train<TypeParam>(this->world, input, loss);
   const double beta1 = input.optimizer.beta1, lr = input.optimizer.lr;
@@ -74,7 +74,7 @@ TYPED_TEST(Extending, algorithm_is_its_reference) {
 
 TYPED_TEST(Extending, training_descends_and_replicas_are_the_same) {
   double loss = 0;
-  const auto x = train<TypeParam>(this->world, make_input(2000, config::Collective::flat), loss);
+  const auto x = train<TypeParam>(this->world, make_input(2000, CompressorKind::sign), loss);
   EXPECT_LT(loss, 0.1 * 404 * pairs);  // 404 a pair at the begin
   std::vector<float> first = x.back();
   MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_FLOAT, 0, this->world.get());
@@ -84,7 +84,7 @@ TYPED_TEST(Extending, training_descends_and_replicas_are_the_same) {
 TYPED_TEST(Extending, compressor_is_its_definition) {
   using namespace compress;
   const auto values = test::random_values(1000, 3);
-  const Layout layout(values.size(), 3, Grouping::block, 64);
+  const Layout layout(values.size(), 3, Grouping::fixed, 64);
   const CodecCompressor<TypeParam, PowerCodec> compressor(layout, PowerCodec());
   const auto x = test::to_device<TypeParam>(values);
   const Vector<TypeParam, float> decompressed("decompressed", values.size()), lost("lost", values.size());

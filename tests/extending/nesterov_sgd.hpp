@@ -3,7 +3,8 @@
 /// The algorithm of docs/extending.md: stochastic gradient descent with Nesterov's momentum (after Sutskever et al., ICML
 /// 2013), which is averaged compressed.
 
-#include "optim/parts.hpp"
+#include "base/parallel.hpp"
+#include "optim/compression.hpp"
 
 namespace onebit::optim {
 

@@ -10,9 +10,10 @@ namespace onebit::compress {
 /// With M = max |c_j| of the group, c_j becomes the nearest of ±M, ±M/2, …, ±M/64 and 0: bit 0 of the code is its sign, the
 /// others are the power, 7 for 0.
 struct PowerCodec {
+  using Code = PowerCodec;
   using Statistics = std::tuple<GreatestMagnitude>;
   static constexpr int scales = 1, planes = 4;
-  static constexpr bool codes_before_scales = false;
+  static constexpr bool codes_before_scales = false, by_columns = false;
 
   struct Values {
     float greatest;

@@ -10,7 +10,6 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   using namespace onebit;
-  using data::TokenizerKind;
   FuzzedDataProvider bytes(data, size);
   data::CorpusOptions options;
   // SentencePiece takes a hundred times as long, so it has its turn in one of sixteen.

@@ -160,7 +160,8 @@ value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true 
 for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
-                    "comm.transport": "auto, host, device, nccl",
+                    "compression.compressor": "none, sign, sign_ternary, column, nbit",
+                    "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
                     "workload.kind": "transformer, classification, quadratic, replay, synthetic",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
@@ -195,6 +196,8 @@ case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bia
 case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda",
      ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
+case("retired_value", "comm:\n  collective: dense\n", "input.yaml:2:3", "'comm.collective: dense' was renamed",
+     "write compression.compressor: none", ranks=2)
 case("empty_output", "run:\n  output: ''\n", "input.yaml:2:3", "run.output is empty", output=None)
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 
 usage: floors_test.py SOURCE_DIRECTORY
 
-Looks at every #include under src and at what each folder's library links, and at who may know MPI, YAML, HDF5 and
-the versions of Kokkos.
+Looks at every #include under src and at what each folder's library links, at who may know MPI, YAML, HDF5 and the
+versions of Kokkos, and at enums: none has a twin, and base/choices.hpp names each value of its enums.
 """
 
 import re
@@ -25,10 +25,11 @@ KNOWN_TO = {
     r"mpi(-ext)?\.h$": {"base", "comm"},
     r"yaml-cpp/": {"config"},
     r"hdf5\.h$": {"io"},
+    r"io/": {"io", "data", "workload", "train"},
     r"sentencepiece": {"data"},
     r"CLI/": {"app"},
     r"Kokkos_Core\.hpp$": {"base"},
-    r"base/mpi\.hpp$": {"app", "train", "optim", "workload", "bench", "comm", "io", "base"},
+    r"base/mpi\.hpp$": {"app", "train", "workload", "bench", "comm", "io", "base"},
     r"base/kokkos\.hpp$": FLOORS.keys() - {"scale", "config", "report"},
 }
 
@@ -80,9 +81,31 @@ def link_errors(lists: Path) -> list[str]:
     return errors
 
 
+def enum_errors(src: Path) -> list[str]:
+    """Errors of enums: a name or values that two of them share, and names of choices that do not fit the values."""
+    errors = []
+    seen: dict[object, Path] = {}
+    for file in sorted(path for path in src.rglob("*") if path.suffix in {".hpp", ".cpp"}):
+        text = re.sub(r"//.*", "", file.read_text(encoding="utf-8"))
+        for name, body in re.findall(r"\benum class (\w+)[^{;]*\{([^}]*)\}", text):
+            values = tuple(re.findall(r"(\w+)(?:\s*=[^,]*)?\s*(?:,|$)", body.strip()))
+            for key in (name, frozenset(values)):
+                if key in seen:
+                    errors.append(f"{file}: enum {name} is the twin of one in {seen[key]}")
+                seen[key] = file
+            if file == src / "base" / "choices.hpp":
+                found = re.search(rf"names\({name}\) \{{\s*return std::array\{{([^}}]*)\}}", text)
+                names = tuple(re.findall(r'"(\w+)"', found[1])) if found else ()
+                if names != tuple(value.replace("automatic", "auto") for value in values):
+                    errors.append(f"{file}: the names of enum {name} are not its values")
+    if not seen:
+        errors.append(f"{src}: no enum was found")
+    return errors
+
+
 def main() -> None:
     src = Path(sys.argv[1]) / "src"
-    errors = link_errors(src / "CMakeLists.txt")
+    errors = link_errors(src / "CMakeLists.txt") + enum_errors(src)
     files = sorted(path for path in src.rglob("*") if path.suffix in {".hpp", ".cpp", ".in"})
     for file in files:
         folder = file.relative_to(src).parts[0]

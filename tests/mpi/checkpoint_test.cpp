@@ -21,10 +21,10 @@
 #include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
+#include "comm/hierarchical.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "io/sealed_writer.hpp"
-#include "comm/hierarchical.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
@@ -167,23 +167,24 @@ TEST(Checkpoint, restart_of_other_averages_is_bit_identical) {
   const Communicator world;
   const Scratch scratch;
   // One host: its ranks share out the vector, and the residuals with it.
-  for (const std::string collective : {"hierarchical", "dense"}) {
-    const std::string straight = scratch / (collective + "_straight"), again = scratch / (collective + "_again");
-    const std::vector<std::string> keys = {"comm.collective=" + collective, "comm.exchange=pairwise"};
+  for (const std::string name : {"hierarchical", "dense"}) {
+    const std::string straight = scratch / (name + "_straight"), again = scratch / (name + "_again");
+    const std::string key = name == "dense" ? "compression.compressor=none" : "comm.collective=hierarchical";
+    const std::vector<std::string> keys = {key, "comm.exchange=pairwise"};
     std::vector<std::string> first = keys, second = keys;
     first.push_back("checkpoint.every=15");
     second.push_back("checkpoint.restart=" + straight + checkpoint_of(15));
     train::train(Exec(), make_input(straight, first), world);
     train::train(Exec(), make_input(again, second), world);
-    EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv")) << collective;
-    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << collective;
+    EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv")) << name;
+    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << name;
 
-    // `auto` goes on as the checkpoint's run did; an explicit word may not change whether vectors are compressed.
+    // `auto` goes on as the checkpoint's run did. Otherwise whether vectors are compressed may not change.
     second = {"comm.collective=auto", "comm.exchange=pairwise", "checkpoint.restart=" + straight + checkpoint_of(15)};
     train::train(Exec(), make_input(again, second), world);
-    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << collective;
-    second.front() = std::string("comm.collective=") + (collective == "dense" ? "flat" : "dense");
-    EXPECT_NE(refusal(make_input(again, second), world).find("comm.collective"), std::string::npos);
+    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << name;
+    second.front() = std::string("compression.compressor=") + (name == "dense" ? "sign" : "none");
+    EXPECT_NE(refusal(make_input(again, second), world).find("compression.compressor"), std::string::npos);
   }
 }
 
@@ -237,7 +238,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   for (int rank = 0; rank < ranks; ++rank) hosts_of_ranks.push_back(rank / 2);
   const auto make_side = [&] {
     Side side;
-    side.transport = comm::make_hierarchical_transport<Exec>(comm::TransportKind::automatic, world, hosts_of_ranks, {});
+    side.transport = comm::make_hierarchical_transport<Exec>(TransportKind::automatic, world, hosts_of_ranks, {});
     side.x = Vector<Exec, float>("x", parameters);
     side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport, world.rank(), ranks});
     side.results = std::make_unique<train::Results>(world, input.run.output);
@@ -495,7 +496,7 @@ void write_tensors(const Communicator& world, const std::string& path, const std
   std::vector<float> values(tensors.size());
   std::iota(values.begin(), values.end(), 0.0f);
   const auto x = test::to_device<Exec>(values);
-  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world, {});
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, {});
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
   train::Results results(world, output);
   train::Run<Exec> run{input, tensors, x, *algorithm, results, 3};

@@ -128,9 +128,7 @@ namespace onebit::comm {
 namespace {
 
 using compress::Grouping;
-using compress::Kind;
 using compress::Options;
-using compress::Scale;
 using test::Cut;
 
 /// True on every rank when all ranks hold rank 0's bits.
@@ -228,12 +226,12 @@ TYPED_TEST(Collectives, compressed_allreduce_equals_simulation) {
   for (const std::size_t length : test::small_lengths)
     for (const Cut& cut : test::cuts(length, this->world.size()))
       for (const Scale scale : {Scale::l1, Scale::l2})
-        expect_simulation<TypeParam>(this->world, cut, {Kind::sign, scale}, 3);
+        expect_simulation<TypeParam>(this->world, cut, {CompressorKind::sign, scale}, 3);
 }
 
 TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_each_compressor) {
   for (const Options& options : test::compressors()) {
-    if (options.kind == Kind::sign) continue;
+    if (options.kind == CompressorKind::sign) continue;
     for (const std::size_t length : {0, 33, 1000})
       for (const Cut& cut : test::cuts(length, this->world.size()))
         expect_simulation<TypeParam>(this->world, cut, options, 2);
@@ -315,7 +313,7 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
 
 TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {
   for (const Options& options : test::compressors()) {
-    if (options.kind != Kind::sign_ternary && options.kind != Kind::nbit) continue;
+    if (options.kind != CompressorKind::sign_ternary && options.kind != CompressorKind::nbit) continue;
     for (const Cut& cut : test::cuts(1000, this->world.size())) {
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
@@ -341,13 +339,15 @@ TYPED_TEST(Collectives, compressed_allreduce_equals_simulation_for_a_large_vecto
   const int rounds = ranks > 4 ? 1 : 2;
   const std::size_t length = test::large_length;
   const auto tensors = test::ragged_offsets(length);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::sign}, rounds);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::chunk}, {Kind::sign, Scale::l2}, 1);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::tensor, 0, tensors}, {Kind::sign}, rounds);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::block, 4096}, {Kind::sign, Scale::l2}, 1);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::sign_ternary}, 1);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::column, 0, tensors}, {Kind::column}, 1);
-  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {Kind::nbit}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {CompressorKind::sign}, rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::chunk}, {CompressorKind::sign, Scale::l2}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::tensor, 0, tensors}, {CompressorKind::sign},
+                               rounds);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::fixed, 4096}, {CompressorKind::sign, Scale::l2},
+                               1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {CompressorKind::sign_ternary}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::column, 0, tensors}, {CompressorKind::column}, 1);
+  expect_simulation<TypeParam>(this->world, {length, ranks, Grouping::vector}, {CompressorKind::nbit}, 1);
 }
 
 TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
@@ -356,7 +356,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
     for (const Cut& cut : test::cuts(length, ranks)) {
       SCOPED_TRACE(::testing::Message() << cut);
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), {Kind::sign});
+      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), {CompressorKind::sign});
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
       PhaseTimes times;
       for (int call = 1; call <= 3; ++call) {
@@ -370,7 +370,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
         EXPECT_EQ(calls.other, 0);
 
         // One message of S scales and W sign words for each other rank, in both exchanges.
-        const std::uint64_t message = (cut.reference().slots + cut.reference().words) * 4;
+        const std::uint64_t message = (cut.reference().groups + cut.reference().words) * 4;
         const Traffic after = transport->traffic();
         EXPECT_EQ(after.all_to_all - before.all_to_all, (ranks - 1) * message);
         EXPECT_EQ(after.all_gather - before.all_gather, (ranks - 1) * message);
@@ -398,7 +398,7 @@ TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
     EXPECT_EQ(mpi_calls.reduced, length * 4);
 
     CompressedAllreduce<TypeParam> allreduce(*transport, compress::Layout(length, ranks, Grouping::vector),
-                                             {Kind::sign});
+                                             {CompressorKind::sign});
     allreduce(this->exec, x, times);
     const std::uint64_t compressed = transport->traffic().total() - dense;
     EXPECT_GE(static_cast<double>(dense) / static_cast<double>(compressed), 31.0);
@@ -413,9 +413,11 @@ TYPED_TEST(Collectives, volume_of_each_compressor) {
   for (std::size_t begin = 0; begin < length; begin += 100) columns.push_back(begin);
   for (const Options& options : test::compressors()) {
     SCOPED_TRACE(test::name_of(options));
-    const bool column = options.kind == Kind::column;
+    const bool column = options.kind == CompressorKind::column;
     const compress::Layout layout(length, ranks, column ? Grouping::column : Grouping::vector, 0, columns);
-    const std::uint64_t bits = options.kind == Kind::nbit ? options.bits : options.kind == Kind::sign_ternary ? 2 : 1;
+    const std::uint64_t bits = options.kind == CompressorKind::nbit           ? options.bits
+                               : options.kind == CompressorKind::sign_ternary ? 2
+                                                                              : 1;
     const std::uint64_t message = column ? 32 * 2 * 4 + 3200 / 8 : 4 + 3200 * bits / 8;
 
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
@@ -572,9 +574,10 @@ TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
   const int world_size = this->world.size(), rank = this->world.rank();
   for (const int local : ranks_to_a_host(this->world))
     for (const Exchange exchange : {Exchange{}, by_pairs})
-      for (const Options& options : {Options{Kind::sign}, Options{Kind::sign, Scale::l2}, Options{Kind::nbit}})
+      for (const Options& options :
+           {Options{CompressorKind::sign}, Options{CompressorKind::sign, Scale::l2}, Options{CompressorKind::nbit}})
         for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300001}}) {
-          if (length > 1000 && (exchange.message_bytes == 0 || options.kind == Kind::nbit)) continue;
+          if (length > 1000 && (exchange.message_bytes == 0 || options.kind == CompressorKind::nbit)) continue;
           SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length << ", "
                                             << test::name_of(options) << ", messages " << exchange.message_bytes);
           const auto transport = make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world,

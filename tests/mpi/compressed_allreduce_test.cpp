@@ -34,9 +34,9 @@ TYPED_TEST(Library, equals_simulation) {
           CompressedAllreduce allreduce(MPI_COMM_WORLD, length, options);
 
           compress::Options compressor;
-          compressor.kind = bits == 1 ? compress::Kind::sign : compress::Kind::nbit;
+          compressor.kind = bits == 1 ? CompressorKind::sign : CompressorKind::nbit;
           compressor.bits = bits;
-          const auto grouping = group == 0 ? compress::Grouping::vector : compress::Grouping::block;
+          const auto grouping = group == 0 ? compress::Grouping::vector : compress::Grouping::fixed;
           const compress::LayoutRef layout(length, world.size(), grouping, group);
           comm::CompressedAllreduceRef simulation(layout, compressor, error_feedback);
           for (std::uint64_t call = 0; call < 3; ++call) {

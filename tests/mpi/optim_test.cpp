@@ -22,6 +22,7 @@
 #include "../support.hpp"
 #include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
+#include "train/initial_variance.hpp"
 
 namespace {
 
@@ -82,8 +83,9 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const config::Input input = test::with_clear_decisions(given, tensors, world.size(), variance, optim::learning_rate);
   const Exec exec;
   const std::size_t d = tensors.size();
-  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  train::read_initial_variance(exec, input, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
   if (!variance.empty()) reference.v = variance;
@@ -149,7 +151,7 @@ TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_refere
     config::Input input = make_input(reference.first);
     input.compression.error_feedback = false;
     compare<TypeParam>(input);
-    input.compression.reconstruction = config::Reconstruction::range;
+    input.compression.reconstruction = Reconstruction::range;
     compare<TypeParam>(input);
   }
 }
@@ -157,7 +159,7 @@ TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_refere
 // The learning rate is another in every step, and 0 in the last one.
 TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_the_reference) {
   for (const char* name : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"})
-    for (const config::Decay decay : {config::Decay::linear, config::Decay::exponential}) {
+    for (const Decay decay : {Decay::linear, Decay::exponential}) {
       config::Input input = make_input(name);
       input.compression.scale_residual_by_lr = true;
       input.schedule.warmup_steps = 25;
@@ -170,7 +172,7 @@ TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_t
 
 TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_and_group) {
   for (const char* name : {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd"})
-    for (const config::Scale scale : {config::Scale::l1, config::Scale::l2})
+    for (const Scale scale : {Scale::l1, Scale::l2})
       for (const char* group : {"vector", "chunk", "tensor", "32"}) {
         config::Input input = make_input(name);
         input.compression.scale = scale;
@@ -209,7 +211,7 @@ std::vector<float> momentum_of(const std::string& name, const std::vector<float>
   config::Input input = make_input(name);
   input.freeze.step = {"", 1};
   const Communicator self(MPI_COMM_SELF);
-  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, self);
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, self);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, 0, 1});
   const Vector<Exec, float> x = test::to_device<Exec>(g1);
   PhaseTimes times;
@@ -328,7 +330,7 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
   // With so many levels some rounding is always within the error, so no reference can follow it.
   const Communicator world;
   const TensorTable tensors = make_tensors();
-  const auto transport = comm::make_transport<TypeParam>(comm::TransportKind::automatic, world);
+  const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
   config::Input input = make_input("adam_nbit_variance");
   input.optimizer.variance_bits = 16;
   const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport, world.rank(), world.size()});

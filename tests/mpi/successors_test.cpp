@@ -326,7 +326,7 @@ Run run(const config::Input& input, const TensorTable& tensors,
         const std::function<Values(const TensorTable&, int rank, int step)>& gradient_of = gradient) {
   const Communicator world;
   const Exec exec;
-  const auto transport = comm::make_transport<Exec>(comm::TransportKind::automatic, world);
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
   const Values start = initial_parameters(tensors);
   const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(start.begin(), start.end()));
@@ -382,7 +382,7 @@ std::vector<config::Input> variants(const std::string& algorithm) {
   all[3].optimizer.bias_correction = true;
   all[3].optimizer.weight_decay = 0.01;
   all[4].schedule.warmup_steps = 5;
-  all[4].schedule.decay = config::Decay::cosine;
+  all[4].schedule.decay = Decay::cosine;
   return all;
 }
 

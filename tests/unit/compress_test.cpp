@@ -24,7 +24,7 @@ std::vector<Cut> large_cuts() {
   return {{large_length, 3, Grouping::vector},
           {large_length, 3, Grouping::tensor, 0, test::ragged_offsets(large_length)},
           {large_length, 7, Grouping::chunk},
-          {large_length, 8, Grouping::block, 96},
+          {large_length, 8, Grouping::fixed, 96},
           {large_length, 5, Grouping::column, 0, test::ragged_offsets(large_length)}};
 }
 
@@ -46,14 +46,14 @@ void for_each_case(const F& f) {
       SCOPED_TRACE(::testing::Message() << test::name_of(options) << " " << cut);
       f(options, cut);
     };
-    if (options.kind == Kind::sign && options.scale == Scale::l1) {
+    if (options.kind == CompressorKind::sign && options.scale == Scale::l1) {
       for_each_cut(run);
       continue;
     }
     for (const std::size_t length : {0, 33, 5000})
       for (const int chunks : {1, 4})
         for (const Cut& cut : test::cuts(length, chunks)) run(cut);
-    const Grouping grouping = options.kind == Kind::column ? Grouping::column : Grouping::vector;
+    const Grouping grouping = options.kind == CompressorKind::column ? Grouping::column : Grouping::vector;
     run({large_length, 2, grouping, 0, test::ragged_offsets(large_length)});
   }
 }
@@ -64,33 +64,33 @@ TEST(Layout, tables_cover_the_vector) {
     const Layout layout = cut.layout();
     const LayoutRef reference = cut.reference();
     ASSERT_EQ(layout.words, reference.words);
-    ASSERT_EQ(layout.slots, reference.slots);
+    ASSERT_EQ(layout.groups, reference.groups);
     EXPECT_GE(layout.chunk_length() * cut.chunks, cut.length);
     ASSERT_EQ(layout.chunk_begins, reference.begins);
     EXPECT_EQ(layout.chunk_begins.front(), 0u);
     EXPECT_EQ(layout.chunk_begins.back(), cut.length);
 
-    ASSERT_EQ(layout.slot_begins.size(), cut.chunks * layout.slots + 1);
-    ASSERT_EQ(layout.slot_pieces.size(), layout.slot_begins.size());
-    ASSERT_EQ(layout.word_slots.size(), cut.chunks * layout.words);
-    EXPECT_EQ(layout.slot_begins.back(), cut.length);
+    ASSERT_EQ(layout.group_begins.size(), cut.chunks * layout.groups + 1);
+    ASSERT_EQ(layout.group_pieces.size(), layout.group_begins.size());
+    ASSERT_EQ(layout.word_groups.size(), cut.chunks * layout.words);
+    EXPECT_EQ(layout.group_begins.back(), cut.length);
     EXPECT_EQ(layout.piece_begins.back(), cut.length);
-    EXPECT_EQ(layout.slot_pieces.front(), 0u);
-    EXPECT_EQ(layout.slot_pieces.back(), layout.piece_begins.size() - 1);
+    EXPECT_EQ(layout.group_pieces.front(), 0u);
+    EXPECT_EQ(layout.group_pieces.back(), layout.piece_begins.size() - 1);
 
-    std::size_t covered = 0, wrong_slots = 0, wrong_words = 0;
+    std::size_t covered = 0, wrong_groups = 0, wrong_words = 0;
     for (int chunk = 0; chunk < cut.chunks; ++chunk) {
-      for (std::size_t slot = 0; slot < layout.slots; ++slot) {
-        const std::size_t index = chunk * layout.slots + slot;
-        const std::size_t begin = layout.slot_begins[index], end = layout.slot_begins[index + 1];
-        // Consecutive, inside the chunk, and each element in the slot of the definition.
+      for (std::size_t group = 0; group < layout.groups; ++group) {
+        const std::size_t index = chunk * layout.groups + group;
+        const std::size_t begin = layout.group_begins[index], end = layout.group_begins[index + 1];
+        // Consecutive, inside the chunk, and each element in the group of the definition.
         ASSERT_EQ(begin, covered);
         ASSERT_LE(end, layout.chunk_begins[chunk + 1]);
-        for (std::size_t j = begin; j < end; ++j) wrong_slots += reference.slot[j] != slot;
+        for (std::size_t j = begin; j < end; ++j) wrong_groups += reference.group[j] != group;
         covered = end;
 
         std::size_t piece_begin = begin;
-        for (std::size_t piece = layout.slot_pieces[index]; piece < layout.slot_pieces[index + 1]; ++piece) {
+        for (std::size_t piece = layout.group_pieces[index]; piece < layout.group_pieces[index + 1]; ++piece) {
           ASSERT_EQ(layout.piece_begins[piece], piece_begin);
           piece_begin = std::min(piece_begin + piece_length, end);
           ASSERT_EQ(layout.piece_begins[piece + 1], piece_begin);
@@ -100,26 +100,27 @@ TEST(Layout, tables_cover_the_vector) {
       ASSERT_EQ(covered, layout.chunk_begins[chunk + 1]);
       for (std::size_t word = 0; word < layout.words; ++word) {
         const std::size_t first = layout.chunk_begins[chunk] + word * bits_per_word;
-        const std::uint32_t slot = layout.word_slots[chunk * layout.words + word];
-        wrong_words += first < layout.chunk_begins[chunk + 1] ? slot != reference.slot[first] : slot >= layout.slots;
+        const std::uint32_t group = layout.word_groups[chunk * layout.words + word];
+        wrong_words +=
+            first < layout.chunk_begins[chunk + 1] ? group != reference.group[first] : group >= layout.groups;
       }
     }
     EXPECT_EQ(covered, cut.length);
-    EXPECT_EQ(wrong_slots, 0u);
+    EXPECT_EQ(wrong_groups, 0u);
     EXPECT_EQ(wrong_words, 0u);
   });
 }
 
-TEST(Layout, slots_by_grouping) {
+TEST(Layout, groups_by_grouping) {
   // 100 elements are 4 words, 2 for each of 2 ranks: chunks [0, 64) and [64, 100).
   const std::vector<std::size_t> tensors = {0, 10, 10, 70, 71};
   using Table = std::vector<std::size_t>;
-  EXPECT_EQ(Layout(100, 2, Grouping::vector).slot_begins, (Table{0, 64, 100}));
-  EXPECT_EQ(Layout(100, 2, Grouping::chunk).slot_begins, (Table{0, 64, 100}));
-  EXPECT_EQ(Layout(100, 2, Grouping::tensor, 0, tensors).slot_begins, (Table{0, 10, 64, 64, 70, 71, 100}));
-  EXPECT_EQ(Layout(100, 2, Grouping::block, 32).slot_begins, (Table{0, 32, 64, 96, 100}));
+  EXPECT_EQ(Layout(100, 2, Grouping::vector).group_begins, (Table{0, 64, 100}));
+  EXPECT_EQ(Layout(100, 2, Grouping::chunk).group_begins, (Table{0, 64, 100}));
+  EXPECT_EQ(Layout(100, 2, Grouping::tensor, 0, tensors).group_begins, (Table{0, 10, 64, 64, 70, 71, 100}));
+  EXPECT_EQ(Layout(100, 2, Grouping::fixed, 32).group_begins, (Table{0, 32, 64, 96, 100}));
   // 3 ranks: 2 words each, the last chunk is all padding.
-  EXPECT_EQ(Layout(100, 3, Grouping::block, 32).slot_begins, (Table{0, 32, 64, 96, 100, 100, 100}));
+  EXPECT_EQ(Layout(100, 3, Grouping::fixed, 32).group_begins, (Table{0, 32, 64, 96, 100, 100, 100}));
 }
 
 TEST(Layout, chunks_of_columns) {
@@ -138,16 +139,16 @@ TEST(Layout, chunks_of_columns) {
   EXPECT_EQ(begins(100, 3, {0, 1, 99}), (Table{0, 1, 99, 100}));
   // W is that of the longest chunk.
   EXPECT_EQ(Layout(100, 3, Grouping::column, 0, {0, 1, 99}).words, 4u);
-  EXPECT_EQ(Layout(100, 2, Grouping::column, 0, {0, 10, 48, 70}).slots, 2u);
+  EXPECT_EQ(Layout(100, 2, Grouping::column, 0, {0, 10, 48, 70}).groups, 2u);
 }
 
 // The reference itself, on numbers that can be checked by hand.
 TEST(Reference, scales_by_grouping) {
   const std::vector<float> x = {1, -2, 3, -4, 0, -0.0f};
   const auto scales = [&](const LayoutRef& layout, Scale scale) {
-    std::vector<float> residual(x.size(), 0.0f), result(layout.slots);
-    const auto messages = compress_ref(layout, {Kind::sign, scale}, 0, 1, x, residual);
-    std::memcpy(result.data(), messages.data(), layout.slots * sizeof(float));
+    std::vector<float> residual(x.size(), 0.0f), result(layout.groups);
+    const auto messages = compress_ref(layout, {CompressorKind::sign, scale}, 0, 1, x, residual);
+    std::memcpy(result.data(), messages.data(), layout.groups * sizeof(float));
     EXPECT_EQ(messages.back(), 0b110101u);
     return result;
   };
@@ -158,7 +159,7 @@ TEST(Reference, scales_by_grouping) {
 
   std::vector<float> residual = {0.5f, 0, 0, 0, 0, 0};
   const LayoutRef layout(6, 1, Grouping::tensor, 0, {0, 2});
-  compress_ref(layout, {Kind::sign}, 0, 1, x, residual);
+  compress_ref(layout, {CompressorKind::sign}, 0, 1, x, residual);
   EXPECT_EQ(residual, (Scales{-0.25f, -0.25f, 1.25f, -2.25f, -1.75f, -1.75f}));
 }
 
@@ -228,7 +229,7 @@ std::vector<float> decompress_on(const Compressor<Exec>& compressor, const std::
 /// Sets the bits of padding, which nobody may read.
 void set_padding_bits(const Layout& layout, const Options& options, int chunk, std::uint32_t* message) {
   const std::size_t length = layout.chunk_begins[chunk + 1] - layout.chunk_begins[chunk];
-  const std::size_t planes = plane_count_ref(options), scales = layout.slots * scale_count_ref(options);
+  const std::size_t planes = codec_ref(options).planes, scales = layout.groups * codec_ref(options).scale_count;
   for (std::size_t j = length; j < layout.chunk_length(); ++j)
     for (std::size_t plane = 0; plane < planes; ++plane)
       message[scales + j / bits_per_word * planes + plane] |= 1u << j % bits_per_word;
@@ -264,7 +265,7 @@ TYPED_TEST(Codecs, parts_equal_reference) {
     const Vector<TypeParam, std::uint32_t> messages("OneBit::test::messages", cut.chunks * compressor->message_words());
     const Feedback<TypeParam> feedback = compressor->no_feedback(0, cut.chunks);
     std::vector<float> residual_ref(cut.length, 0.0f);
-    const std::size_t words = cut.layout().words, parts = (words + run_alignment - 1) / run_alignment;
+    const std::size_t words = cut.layout().words, parts = (words + range_alignment - 1) / range_alignment;
     for (int round = 0; round < 3; ++round) {
       const std::vector<float> x = test::random_values(cut.length, round);
       Compression<TypeParam> compression{0, cut.chunks, test::to_device<TypeParam>(x), feedback, messages};
@@ -272,8 +273,8 @@ TYPED_TEST(Codecs, parts_equal_reference) {
       if (round > 0) compression.residual_factor = round == 1 ? 2.0f : 0.25f;
       for (int chunk = cut.chunks - 1; chunk >= 0; --chunk)
         for (std::size_t part = 0; part < parts; ++part) {
-          const std::size_t begin = part * run_alignment;
-          compressor->encode(exec, compression, chunk, {begin, std::min(words, begin + run_alignment)});
+          const std::size_t begin = part * range_alignment;
+          compressor->encode(exec, compression, chunk, {begin, std::min(words, begin + range_alignment)});
         }
       compressor->finish(exec, compression);
       ASSERT_TRUE(test::same_bits(test::to_host(messages), compress_ref(reference, options, 0, cut.chunks, x,
@@ -293,7 +294,7 @@ TYPED_TEST(Codecs, server_equals_reference) {
       for (std::size_t word = 0; word < received.size(); ++word)
         received[word] = philox(stream_key(server, Stream::noise), word, 0).word[0];
       for (int sender = 0; sender < cut.chunks; ++sender) {
-        const auto scales = test::random_values(reference.slots * scale_count_ref(options), 20 + sender);
+        const auto scales = test::random_values(reference.groups * codec_ref(options).scale_count, 20 + sender);
         std::memcpy(received.data() + sender * block, scales.data(), scales.size() * sizeof(float));
       }
       const std::vector<float> mean_ref = average_ref(reference, options, server, cut.chunks, received);
@@ -401,7 +402,7 @@ TYPED_TEST(Codecs, padding_bits_are_sent_as_zero_and_not_read) {
     }
     for (std::size_t word = 0; word < messages.size(); ++word)
       for (std::uint32_t bits = messages[word] ^ dirty[word]; bits != 0; bits &= bits - 1) ++dirtied;
-    EXPECT_EQ(dirtied, padding * static_cast<std::size_t>(plane_count_ref(options)));
+    EXPECT_EQ(dirtied, padding * static_cast<std::size_t>(codec_ref(options).planes));
     EXPECT_TRUE(test::same_bits(decompress_on(*compressor, dirty), decompress_on(*compressor, messages)));
   });
 }
@@ -424,7 +425,7 @@ TYPED_TEST(Codecs, loses_nothing) {
 
 TYPED_TEST(Codecs, nan_stays_in_its_group) {
   for (const Options& options : test::compressors()) {
-    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::block, 32), options);
+    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::fixed, 32), options);
     std::vector<float> x(96, 2.0f), residual(96, 0.0f);
     x[40] = not_a_number;
     const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 1, x, residual));
@@ -435,7 +436,7 @@ TYPED_TEST(Codecs, nan_stays_in_its_group) {
 
 TYPED_TEST(Codecs, infinity_is_seen_in_its_group) {
   for (const Options& options : test::compressors()) {
-    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::block, 32), options);
+    const auto compressor = make_compressor<TypeParam>(Layout(96, 1, Grouping::fixed, 32), options);
     std::vector<float> x(96, 2.0f), residual(96, 0.0f);
     x[40] = std::numeric_limits<float>::infinity();
     const auto sent = decompress_on(*compressor, compress_on(*compressor, 0, 1, x, residual));
@@ -449,7 +450,7 @@ TYPED_TEST(Codecs, bits_do_not_depend_on_threads) {
   for (const Options& options : test::compressors()) {
     int number = 0;
     for (const Cut& cut : large_cuts()) {
-      if (options.kind != Kind::sign && number == 2) break;
+      if (options.kind != CompressorKind::sign && number == 2) break;
       const std::string name = test::name_of(options) + "_cut_" + std::to_string(number++) + "_" + backend;
       const auto compressor = make_compressor<TypeParam>(cut.layout(), options);
       std::vector<float> residual = test::random_values(cut.length, 7);
@@ -476,7 +477,7 @@ TYPED_TEST_SUITE(Sign, test::Backends, test::BackendNames);
 
 TYPED_TEST(Sign, message_is_scales_and_then_sign_words) {
   // 70 elements in blocks of 32, one rank: 3 scales and 3 words.
-  const auto compressor = make_compressor<TypeParam>(Layout(70, 1, Grouping::block, 32), {Kind::sign});
+  const auto compressor = make_compressor<TypeParam>(Layout(70, 1, Grouping::fixed, 32), {CompressorKind::sign});
   for (std::size_t positive = 0; positive < 70; ++positive) {
     std::vector<float> x(70), residual(70, 0.0f);
     for (std::size_t j = 0; j < 70; ++j) x[j] = (j == positive ? 1.0f : -1.0f) * static_cast<float>(1 + j / 32);
@@ -489,7 +490,7 @@ TYPED_TEST(Sign, message_is_scales_and_then_sign_words) {
 }
 
 TYPED_TEST(Sign, zeros_of_both_signs_become_positive) {
-  const auto compressor = make_compressor<TypeParam>(Layout(64, 1, Grouping::vector), {Kind::sign});
+  const auto compressor = make_compressor<TypeParam>(Layout(64, 1, Grouping::vector), {CompressorKind::sign});
   std::vector<float> x(64, 0.0f), residual(64, 0.0f);
   for (std::size_t j = 0; j < 64; j += 2) x[j] = -0.0f;
   for (std::size_t j = 0; j < 64; j += 3) residual[j] = -0.0f;
@@ -515,7 +516,8 @@ TYPED_TEST(OtherCodecs, ternary_by_hand) {
   x[3] = -0.0f;
   x[31] = 6;
   for (const Scale scale : {Scale::l1, Scale::l2}) {
-    const auto compressor = make_compressor<TypeParam>(Layout(32, 1, Grouping::vector), {Kind::sign_ternary, scale});
+    const auto compressor =
+        make_compressor<TypeParam>(Layout(32, 1, Grouping::vector), {CompressorKind::sign_ternary, scale});
     // (1 + 2 + 6) / 3, √((1 + 4 + 36) / 3); the non-zero ones; the positive ones.
     const float s = scale == Scale::l1 ? 3.0f : static_cast<float>(std::sqrt(41.0 / 3.0));
     std::vector<float> rest = residual;
@@ -534,7 +536,7 @@ TYPED_TEST(OtherCodecs, column_by_hand) {
   const Layout layout(8, 1, Grouping::column, 0, {0, 4, 7});
   const std::vector<float> x = {-1, 3, -5, 7, -1, -3, -2, 0};
   std::vector<float> residual(8, 0.0f);
-  Options options{Kind::column};
+  Options options{CompressorKind::column};
   const auto mean = make_compressor<TypeParam>(layout, options);
   auto message = compress_on(*mean, 0, 1, x, residual);
   EXPECT_EQ(scales_of(message, 6), (std::vector<float>{-3, 5, -2, 0, 0, 0}));
@@ -556,7 +558,7 @@ TYPED_TEST(OtherCodecs, nbit_by_hand) {
   // 3 bits: s = 3, a step is 1 for M = 3; halves go to the even step.
   const std::vector<float> x = {-3, -2, -1, -0.5f, -0.0f, 0, 0.5f, 1.5f, 2.5f, 2.51f, 3};
   const std::vector<float> expected = {-3, -2, -1, 0, 0, 0, 0, 2, 2, 3, 3};
-  Options options{Kind::nbit};
+  Options options{CompressorKind::nbit};
   options.bits = 3;
   const auto compressor = make_compressor<TypeParam>(Layout(x.size(), 1, Grouping::vector), options);
   std::vector<float> residual(x.size(), 0.0f);
@@ -572,7 +574,7 @@ TYPED_TEST(OtherCodecs, nbit_by_hand) {
 
 TYPED_TEST(OtherCodecs, nbit_is_within_half_a_step) {
   for (const int bits : {2, 4, 8, 16}) {
-    Options options{Kind::nbit};
+    Options options{CompressorKind::nbit};
     options.bits = bits;
     const std::size_t length = 5000;
     const auto compressor = make_compressor<TypeParam>(Layout(length, 3, Grouping::vector), options);
@@ -593,7 +595,7 @@ TYPED_TEST(OtherCodecs, nbit_is_within_half_a_step) {
 
 TYPED_TEST(OtherCodecs, zeros_stay_zero) {
   for (const Options& options : test::compressors()) {
-    if (options.kind != Kind::sign_ternary && options.kind != Kind::nbit) continue;
+    if (options.kind != CompressorKind::sign_ternary && options.kind != CompressorKind::nbit) continue;
     SCOPED_TRACE(test::name_of(options));
     for (const Cut& cut : test::cuts(5000, 3)) {
       SCOPED_TRACE(::testing::Message() << cut);

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
-#include "config/input.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::config {
 namespace {
@@ -290,8 +290,8 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
       ASSERT_NE(other, key.print()) << key.path();
       const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
       const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
-                           (key.section == "comm" && key.name != "collective") || key.section == "bench" ||
-                           key.section == "predict" || key.section == "faults" || key.path() == "train.steps" ||
+                           key.section == "comm" || key.section == "bench" || key.section == "predict" ||
+                           key.section == "faults" || key.path() == "train.steps" ||
                            key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
                            key.path() == "train.validation_batch" || key.path() == "freeze.from" ||
                            key.path() == "data.cache" || key.path() == "workload.compute_time_ms";
@@ -360,6 +360,7 @@ TEST(Parse, refuses_with_line_and_column) {
       {"train: [1]\n", "a.yaml:1:1", {"'train'", "not a map"}},
       {"run:\n  seed: 1\n? [a]\n: 1\n", "a.yaml:3:3", {"unknown section"}},
       {"warmup:\n  steps: 3\n", "a.yaml:1:1", {"was renamed", "'freeze'", "'step'"}},
+      {"comm:\n  collective: dense\n", "a.yaml:2:3", {"was renamed", "compression.compressor: none"}},
       {"- train\n", "a.yaml:1:1", {"not a map"}},
       {"train\n", "a.yaml:1:1", {"not a map"}},
       {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},
@@ -504,6 +505,7 @@ TEST(Check, refuses_combinations) {
       {"optimizer:\n  algorithm: onebit_adam_32bit\nfreeze:\n  step: 1001\n", 1, "a.yaml:4:3", {"freeze.step"}},
       {"freeze:\n  from: state.h5\noptimizer:\n  algorithm: sgd\n", 1, "a.yaml:2:3", {"sgd", "variance"}},
       {"optimizer:\n  bias_correction: true\n  algorithm: local_sgd\n", 1, "a.yaml:2:3", {"local_sgd", "correction"}},
+      {"optimizer:\n  bias_correction: true\n  algorithm: onebit_lion\n", 1, "a.yaml:2:3", {"onebit_lion", "correction"}},
       {"compression:\n  group: 33\n", 1, "a.yaml:2:3", {"32"}},
       {"compression:\n  scale_residual_by_lr: true\n  error_feedback: false\n", 1, "a.yaml:2:3", {"no residuals"}},
       {"compression:\n  scale_residual_by_lr: true\noptimizer:\n  algorithm: zero_one_adam\n",
@@ -558,7 +560,7 @@ TEST(Names, are_those_of_the_input) {
   for (const std::string& name : algorithm_names()) {
     const Input input = parsed("optimizer: {algorithm: " + name + "}");
     EXPECT_EQ(input.optimizer.algorithm, name);
-    EXPECT_EQ(freezes(name), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
+    EXPECT_EQ(traits(name).freezes(), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
   }
 }
 

@@ -9,14 +9,15 @@
 
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
-#include "optim/parts.hpp"
+#include "optim/averaging_steps.hpp"
+#include "optim/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace {
 
 using namespace onebit;
 
-config::Input make_input(config::Decay decay) {
+config::Input make_input(Decay decay) {
   config::Input input;
   input.optimizer.lr = 2;
   input.train.steps = 110;
@@ -29,7 +30,7 @@ config::Input make_input(config::Decay decay) {
 }
 
 TEST(Schedule, rises_linearly_to_the_peak) {
-  const config::Input input = make_input(config::Decay::constant);
+  const config::Input input = make_input(Decay::constant);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 1), 0.2);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 5), 1.0);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 10), 2.0);
@@ -38,22 +39,22 @@ TEST(Schedule, rises_linearly_to_the_peak) {
 }
 
 TEST(Schedule, decays_as_documented) {
-  const auto at = [](config::Decay decay, long step) { return optim::learning_rate(make_input(decay), step); };
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 29), 2.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 30), 1.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::exponential, 50), 0.5);
-  EXPECT_DOUBLE_EQ(at(config::Decay::step, 19), 2.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::step, 20), 1.0);
-  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 60), 2.0 * 0.55);
-  EXPECT_DOUBLE_EQ(at(config::Decay::linear, 110), 0.2);
-  EXPECT_DOUBLE_EQ(at(config::Decay::cosine, 60), 2.0 * 0.55);
-  EXPECT_NEAR(at(config::Decay::cosine, 110), 0.2, 1e-12);
+  const auto at = [](Decay decay, long step) { return optim::learning_rate(make_input(decay), step); };
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 29), 2.0);
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 30), 1.0);
+  EXPECT_DOUBLE_EQ(at(Decay::exponential, 50), 0.5);
+  EXPECT_DOUBLE_EQ(at(Decay::step, 19), 2.0);
+  EXPECT_DOUBLE_EQ(at(Decay::step, 20), 1.0);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 60), 2.0 * 0.55);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 110), 0.2);
+  EXPECT_DOUBLE_EQ(at(Decay::cosine, 60), 2.0 * 0.55);
+  EXPECT_NEAR(at(Decay::cosine, 110), 0.2, 1e-12);
 }
 
 TEST(Schedule, paper_bert_rate) {
   config::Input input;
   input.optimizer.lr = 4e-4;
-  input.schedule = {12500, config::Decay::exponential, 0.99, 520, 0};
+  input.schedule = {12500, Decay::exponential, 0.99, 520, 0};
   input.train.steps = 152000;
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500), 4e-4);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 519), 4e-4);
@@ -70,11 +71,11 @@ long freezes_at(const config::Input& input, Norm norm) {
   return 0;
 }
 
-config::Input make_monitored(const char* criterion, int rise) {
+config::Input make_monitored(const char* criterion, int warmup) {
   config::Input input;
   input.optimizer.beta2 = 0.9;  // Δ = 10
-  input.schedule.warmup_steps = rise;
-  input.freeze.criterion = std::string(criterion) == "paper" ? config::Criterion::paper : config::Criterion::two_sided;
+  input.schedule.warmup_steps = warmup;
+  input.freeze.criterion = std::string(criterion) == "paper" ? Criterion::paper : Criterion::two_sided;
   return input;
 }
 
@@ -94,7 +95,7 @@ TEST(VarianceMonitor, two_sided_waits_until_a_growing_variance_has_settled) {
   EXPECT_LT(norm(two_sided - 11) / norm(two_sided - 1), 0.96);
 }
 
-TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_rise_of_the_rate) {
+TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_warmup_of_the_rate) {
   const auto falling = [](long t) { return 1 + std::exp(-0.02 * static_cast<double>(t)); };
   for (const char* criterion : {"paper", "two_sided"}) {
     const long frozen = freezes_at(make_monitored(criterion, 0), falling);
@@ -138,7 +139,7 @@ TEST(VarianceMonitor, auto_freezes_at_most_at_its_share_of_the_run) {
     input.freeze.at_most = 0.5;
     EXPECT_EQ(freezes_at(input, nan), 200);
     input.schedule.warmup_steps = 300;
-    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's rise has ended";
+    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's warm-up has ended";
     input.freeze.step = {"", 7};
     EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
   }

@@ -13,7 +13,7 @@ namespace {
 
 config::Input synthetic_input(int parameters, double compute_time_ms = 0) {
   config::Input input;
-  input.workload.kind = config::WorkloadKind::synthetic;
+  input.workload.kind = WorkloadKind::synthetic;
   input.workload.parameters = parameters;
   input.workload.compute_time_ms = compute_time_ms;
   return input;
@@ -112,7 +112,7 @@ TYPED_TEST(WorkloadTest, faults_are_of_one_rank_and_step) {
   const TypeParam exec;
   config::Input input = synthetic_input(5000);
   const Computed sound = compute(*make_workload(exec, input, Share{1, 2}), 1);
-  input.faults = {config::Fault::nan, 1, 2};
+  input.faults = {Fault::nan, 1, 2};
   const auto faulty = make_workload(exec, input, Share{1, 2}), other = make_workload(exec, input, Share{0, 2});
   for (const long step : {1L, 2L, 3L}) {
     SCOPED_TRACE(step);
@@ -125,7 +125,7 @@ TYPED_TEST(WorkloadTest, faults_are_of_one_rank_and_step) {
       EXPECT_TRUE(test::same_bits(computed.gradient, sound.gradient));
     }
   }
-  input.faults.kind = config::Fault::desync;
+  input.faults.kind = Fault::desync;
   const auto desync = make_workload(exec, input, Share{1, 2});
   const Vector<TypeParam, float> x("OneBit::test::x", 5000), g("OneBit::test::g", 5000);
   desync->initialize(exec, x);

@@ -1,0 +1,73 @@
+#pragma once
+/// \file choices.hpp
+/// What an input chooses by a name (docs/input.md): one enum for each choice, for all folders, and the names of its
+/// values in their order. tests/integration/floors_test.py checks that the names fit and that no enum has a twin.
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace onebit {
+
+enum class Backend { serial, openmp, cuda };
+constexpr auto names(Backend) { return std::array{"serial", "openmp", "cuda"}; }
+
+enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
+constexpr auto names(WorkloadKind) {
+  return std::array{"transformer", "classification", "quadratic", "replay", "synthetic"};
+}
+
+enum class Architecture { bert, gpt };
+constexpr auto names(Architecture) { return std::array{"bert", "gpt"}; }
+
+enum class Pooling { position, mean };
+constexpr auto names(Pooling) { return std::array{"position", "mean"}; }
+
+/// Of the factors in a matrix product. `tf32` (10 bits of mantissa) is a format of NVIDIA's tensor cores.
+enum class Precision { fp32, tf32, bf16 };
+constexpr auto names(Precision) { return std::array{"fp32", "tf32", "bf16"}; }
+
+enum class TokenizerKind { bytes, characters, sentencepiece };
+constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "sentencepiece"}; }
+
+enum class Decay { constant, exponential, linear, cosine, step };
+constexpr auto names(Decay) { return std::array{"constant", "exponential", "linear", "cosine", "step"}; }
+
+enum class Criterion { two_sided, paper };
+constexpr auto names(Criterion) { return std::array{"two_sided", "paper"}; }
+
+/// `none` averages densely; compress/codecs.hpp has the codecs of the others.
+enum class CompressorKind { none, sign, sign_ternary, column, nbit };
+constexpr auto names(CompressorKind) { return std::array{"none", "sign", "sign_ternary", "column", "nbit"}; }
+
+/// Magnitude of a group: mean of the absolute values, or root mean square.
+enum class Scale { l1, l2 };
+constexpr auto names(Scale) { return std::array{"l1", "l2"}; }
+
+/// The two values of a column: the means of its negative and of its other elements, or a quarter and three quarters of
+/// the way from its least to its greatest element.
+enum class Reconstruction { mean, range };
+constexpr auto names(Reconstruction) { return std::array{"mean", "range"}; }
+
+enum class TransportKind { automatic, host, device, nccl };
+constexpr auto names(TransportKind) { return std::array{"auto", "host", "device", "nccl"}; }
+
+enum class Collective { flat, hierarchical, automatic };
+constexpr auto names(Collective) { return std::array{"flat", "hierarchical", "auto"}; }
+
+enum class ExchangeKind { collective, pairwise };
+constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise"}; }
+
+enum class OnNonfinite { abort, skip };
+constexpr auto names(OnNonfinite) { return std::array{"abort", "skip"}; }
+
+enum class Fault { none, nan, desync, hang };
+constexpr auto names(Fault) { return std::array{"none", "nan", "desync", "hang"}; }
+
+/// The name of a choice.
+template <class Choice, class = decltype(names(Choice()))>
+std::string to_string(Choice choice) {
+  return names(choice)[static_cast<std::size_t>(choice)];
+}
+
+}  // namespace onebit

@@ -1,0 +1,137 @@
+/// \file check.cpp
+/// Refuses values that are allowed each by itself but not together.
+
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "config/input.hpp"
+
+namespace onebit::config {
+namespace {
+
+using std::to_string;
+
+/// \param path of the key to change
+[[noreturn]] void refuse(const Input& in, const std::string& path, const std::string& what, const std::string& remedy) {
+  throw InputError(in.where(path), what, remedy);
+}
+
+void check_steps(const Input& in, int ranks) {
+  const std::int64_t divisor = std::int64_t{ranks} * in.train.accumulation;
+  // Gradients of a file have no samples.
+  if (in.workload.kind != WorkloadKind::replay && in.train.batch % divisor != 0)
+    refuse(in, "train.batch",
+           "train.batch is " + to_string(in.train.batch) + ", which is not a multiple of " + to_string(ranks) +
+               " ranks × " + to_string(in.train.accumulation) + " accumulation rounds",
+           "set train.batch to a multiple of " + to_string(divisor) + ", or change the number of ranks");
+  const std::string steps = "train.steps (" + to_string(in.train.steps) + ")";
+  if (in.schedule.warmup_steps > in.train.steps)
+    refuse(in, "schedule.warmup_steps", "the learning rate's warm-up is longer than the run",
+           "lower schedule.warmup_steps to at most " + steps);
+  // A run of one step is a trial. It compresses nothing, whatever T_w is.
+  if (traits(in.optimizer.algorithm).freezes() && in.train.steps > 1 && latest_freeze(in) >= in.train.steps) {
+    const bool is_auto = !in.freeze.step.word.empty();
+    const std::string key = is_auto ? "schedule.warmup_steps" : "freeze.step";
+    refuse(in, key,
+           is_auto ? "freeze.step is auto, which freezes the variance when the learning rate's warm-up has ended: no "
+                     "step would be compressed"
+                   : "the variance would not be frozen before the run's last step: no step would be compressed",
+           "lower " + key + " to less than " + steps + ", raise train.steps, or use algorithm adam");
+  }
+}
+
+void check_algorithm(const Input& in) {
+  const AlgorithmTraits& algorithm = traits(in.optimizer.algorithm);
+  if (in.lamb.min_coefficient > in.lamb.max_coefficient)
+    refuse(in, "lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
+  const bool skips_adam = algorithm.freezes() && in.freeze.step.word.empty() && in.freeze.step.number == 0;
+  if (skips_adam && !algorithm.starts_from_variance)
+    refuse(in, "freeze.step", "1-bit LAMB learns its tensors' learning rates before T_w, and freeze.step is 0",
+           "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
+  if (!in.freeze.from.empty() && !algorithm.starts_from_variance)
+    refuse(in, "freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
+           "leave out freeze.from, or use algorithm onebit_adam");
+  if (in.optimizer.bias_correction && algorithm.variance == Variance::none)
+    refuse(in, "optimizer.bias_correction", "algorithm " + in.optimizer.algorithm + " has no bias correction",
+           "leave out optimizer.bias_correction, or use an algorithm with a variance");
+}
+
+void check_averages(const Input& in) {
+  if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
+    refuse(in, "compression.group",
+           "compression.group is " + to_string(in.compression.group.number) +
+               ", which is not a whole number of 32-bit sign words",
+           "give a multiple of 32, or vector, chunk, tensor");
+  if (in.compression.scale_residual_by_lr) {
+    if (!traits(in.optimizer.algorithm).scales_residual_by_lr)
+      refuse(in, "compression.scale_residual_by_lr",
+             "residuals of algorithm " + in.optimizer.algorithm +
+                 " do not cancel when they are multiplied by a quotient of learning rates",
+             "leave it out, or use algorithm " +
+                 join(algorithm_names(&AlgorithmTraits::scales_residual_by_lr), " or "));
+    if (!in.compression.error_feedback)
+      refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
+             "leave it out, or set compression.error_feedback to true");
+  }
+  if (in.comm.transport == TransportKind::nccl && in.run.backend != Backend::cuda)
+    refuse(in, "comm.transport",
+           "NCCL exchanges the memory of GPUs, and backend " + onebit::to_string(in.run.backend) + " has none",
+           "set run.backend to cuda, or use transport auto, host or device");
+}
+
+void check_workload(const Input& in) {
+  const WorkloadKind kind = in.workload.kind;
+  if (kind == WorkloadKind::replay && in.replay.file.empty())
+    refuse(in, "replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
+  if (kind == WorkloadKind::classification)
+    for (const auto& [path, file] : {std::make_pair("data.labelled", &in.data.labelled),
+                                     std::make_pair("data.labelled_validation", &in.data.labelled_validation)})
+      if (file->empty())
+        refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
+               std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
+  if (kind == WorkloadKind::transformer || kind == WorkloadKind::classification) {
+    if (in.model.hidden % in.model.heads != 0)
+      refuse(in, "model.heads",
+             to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),
+             "choose model.heads so that it divides model.hidden");
+    if (in.model.sequence > in.model.positions)
+      refuse(in, "model.sequence",
+             "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +
+                 " positions",
+             "lower model.sequence or raise model.positions");
+  }
+}
+
+}  // namespace
+
+void check(const Input& in, int ranks) {
+  check_steps(in, ranks);
+  check_algorithm(in);
+  check_averages(in);
+  check_prediction(in);
+  if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
+    refuse(in, "faults.rank", "the run has no rank " + to_string(in.faults.rank) + " that could fail",
+           "give one below " + to_string(ranks));
+  if (in.faults.step == 0 && (in.faults.kind == Fault::nan || in.faults.kind == Fault::desync))
+    refuse(in, "faults.step", "there is no step 0 whose gradient or parameters could be wrong",
+           "give 1 or more, or kind hang");
+  if (in.checkpoint.directory.empty())
+    refuse(in, "checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
+  if (in.checkpoint.restart.empty())
+    refuse(in, "checkpoint.restart", "checkpoint.restart is empty", "give none, auto or a file");
+  check_workload(in);
+}
+
+void check_prediction(const Input& in) {
+  if (in.run.output.empty()) refuse(in, "run.output", "run.output is empty", "name a directory");
+  const int per_host = in.predict.ranks_per_host;
+  for (const std::int64_t ranks : in.predict.ranks)
+    if (ranks > per_host && ranks % per_host != 0)
+      refuse(
+          in, "predict.ranks",
+          "predict.ranks holds " + to_string(ranks) + ", which do not fill hosts of " + to_string(per_host) + " ranks",
+          "give multiples of predict.ranks_per_host, or at most that");
+}
+
+}  // namespace onebit::config

@@ -1,0 +1,410 @@
+/// \file keys.cpp
+/// The table of keys, and the shapes of models by name.
+
+#include "config/keys.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.hpp"
+
+namespace onebit::config {
+namespace {
+
+/// Shapes by name; head counts and feed-forward widths as in Devlin et al. 2019 for base and large.
+struct Preset {
+  const char* name;
+  int layers, hidden, heads, feed_forward, positions;
+};
+constexpr Preset presets[] = {{"tiny", 2, 64, 2, 256, 128},
+                              {"small", 4, 256, 4, 1024, 512},
+                              {"base", 12, 768, 12, 3072, 512},
+                              {"large", 24, 1024, 16, 4096, 512}};
+
+/// Collects sections and their keys.
+class Declare {
+public:
+  const std::vector<Section>& sections() const { return m_sections; }
+
+  void section(const std::string& name, const std::string& meaning) { m_sections.push_back({name, meaning, {}}); }
+
+  /// A key with one value.
+  template <class Value, class T>
+  void operator()(const std::string& name, Value& value, const Type<T>& type, const std::string& meaning) {
+    const auto parse = [&value, type, path = path(name)](const RawValue& raw) {
+      if (raw.is_list)
+        throw InputError(raw.where, path + " is a list, but one value is wanted",
+                         "give one " + (type.name == "real" ? "number" : type.name));
+      value = static_cast<Value>(type.read({raw.items.front(), raw.where, path}));
+    };
+    add(name, type.name, type.allowed, meaning, parse, [&value, type] { return type.print(value); });
+  }
+  template <class Value>
+  void operator()(const std::string& name, Value& value, const std::string& meaning) {
+    (*this)(name, value, type_of(value), meaning);
+  }
+
+  /// A key with a list of values; one value counts as a list of it.
+  template <class T>
+  void operator()(const std::string& name, std::vector<T>& value, const Type<T>& type, const std::string& meaning,
+                  bool may_be_empty = false) {
+    const auto parse = [&value, type, may_be_empty, path = path(name)](const RawValue& raw) {
+      if (raw.items.empty() && !may_be_empty)
+        throw InputError(raw.where, path + " is an empty list", "name at least one");
+      std::vector<T> read;
+      for (const std::string& text : raw.items) {
+        if (text.empty()) throw InputError(raw.where, path + " holds an empty text", "leave it out");
+        read.push_back(type.read({text, raw.where, path}));
+      }
+      value = read;
+    };
+    const auto print = [&value, type] {
+      std::vector<std::string> all;
+      std::transform(value.begin(), value.end(), std::back_inserter(all), type.print);
+      return "[" + list_of(all) + "]";
+    };
+    const bool is_text = type.name == "text";
+    const std::string allowed = !is_text ? type.allowed : may_be_empty ? "any number" : "at least one";
+    add(name, "list of " + type.name + (is_text ? "" : "s"), allowed, meaning, parse, print);
+  }
+  void operator()(const std::string& name, std::vector<std::string>& value, const std::string& meaning,
+                  bool may_be_empty = false) {
+    (*this)(name, value, type_of(std::string()), meaning, may_be_empty);
+  }
+
+private:
+  std::string path(const std::string& name) const { return m_sections.back().name + "." + name; }
+  void add(const std::string& name, const std::string& type, const std::string& allowed, const std::string& meaning,
+           std::function<void(const RawValue&)> parse, std::function<std::string()> print) {
+    m_sections.back().keys.push_back({m_sections.back().name, name, type, allowed, meaning, parse, print});
+  }
+
+  std::vector<Section> m_sections;
+};
+
+}  // namespace
+
+std::vector<Section> keys(Input& in) {
+  Declare key;
+
+  key.section("run", "Where and how a run takes place.");
+  key("backend", in.run.backend, "Kokkos execution space that computes. A binary has all those of its Kokkos.");
+  key("threads", in.run.threads, integer(0, most_threads),
+      "Host threads of each rank; 0 leaves it to `OMP_NUM_THREADS`. Results do not depend on it.");
+  key("seed", in.run.seed, integer(0), "Seed of initial parameters, data, dropout and noise.");
+  key("output", in.run.output,
+      "Directory for the CSV files and the resolved input; made if missing. A file of an earlier run is replaced only "
+      "when the new one is complete.");
+  key("dump_parameters", in.run.dump_parameters,
+      "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
+      "`momentum` and `variance`, each of shape (parameters), and more (docs/checkpoint.md); a relative name is taken "
+      "inside `run.output`; empty writes none.");
+  key("progress_interval_s", in.run.progress_interval_s, real(0),
+      "Least time between two progress lines, in seconds; 0 prints none.");
+  key("check_replicas_every", in.run.check_replicas_every, integer(0),
+      "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
+  key("watchdog_seconds", in.run.watchdog_seconds, real(0),
+      "When no rank has made progress for so long, the run ends with a message that says where each rank was last seen "
+      "(docs/faults.md). Must be longer than the longest kernel, message, flush to disk or training of a tokeniser; 0 "
+      "waits for ever.");
+
+  key.section("train", "The loop.");
+  key("steps", in.train.steps, integer(1), "Optimiser steps.");
+  key("batch", in.train.batch, integer(1),
+      "Samples of one step over all ranks and accumulation rounds; a multiple of ranks × accumulation. Workload "
+      "`replay` has none.");
+  key("accumulation", in.train.accumulation, integer(1),
+      "Rounds of forward and backward passes whose gradients are averaged before one optimiser step.");
+  key("validate_every", in.train.validate_every, integer(0),
+      "Steps between two validations; the last step always validates; 0 validates only there.");
+  key("validation_batch", in.train.validation_batch, integer(1),
+      "Validation samples over all ranks, the same ones at each validation; rounded up to whole batches.");
+
+  key.section("optimizer", "The algorithm and its numbers (docs/algorithms.md).");
+  key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");
+  key("lr", in.optimizer.lr, real_above(0), "Peak learning rate γ.");
+  key("beta1", in.optimizer.beta1, real(0, 0.999999), "Decay β1 of the momentum.");
+  key("beta2", in.optimizer.beta2, real(0, 0.999999), "Decay β2 of the variance.");
+  key("epsilon", in.optimizer.epsilon, real_above(0), "η, added to the root of the variance.");
+  key("weight_decay", in.optimizer.weight_decay, real(0),
+      "Decoupled weight decay λ; biases and LayerNorm parameters are left out.");
+  key("bias_correction", in.optimizer.bias_correction,
+      "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. For `onebit_adam` "
+      "both corrections stay at T_w's value in the compression phase.");
+  key("local_steps", in.optimizer.local_steps, integer(1),
+      "τ: steps between two averages of the parameters for `local_sgd`, `local_momentum_sgd` and `adam_lazy_variance` "
+      "(which averages its variance then too).");
+  key("variance_bits", in.optimizer.variance_bits, integer(1, 16),
+      "Bits of an element of the variance that `adam_nbit_variance` sends.");
+  key("clip", in.optimizer.clip, real(0),
+      "Greatest global gradient norm: of the averaged gradient where that is averaged densely, else of the root mean "
+      "square over ranks; 0 does not clip.");
+  key("on_nonfinite", in.optimizer.on_nonfinite,
+      "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
+
+  key.section("schedule", "The learning rate over the steps.");
+  key("warmup_steps", in.schedule.warmup_steps, integer(0),
+      "Warm-up of the learning rate: steps in which it rises linearly to its peak.");
+  key("decay", in.schedule.decay,
+      "After the warm-up: `exponential` and `step` multiply by `rate` every `every` steps (`exponential` counts from "
+      "the end of the warm-up, `step` from the start of the run); `linear` and `cosine` fall to `floor` at the last "
+      "step.");
+  key("rate", in.schedule.rate, real_above(0, 1), "Factor of `exponential` and `step`.");
+  key("every", in.schedule.every, integer(1), "Steps between two factors.");
+  key("floor", in.schedule.floor, real(0, 1), "End of `linear` and `cosine`, as a fraction of the peak.");
+
+  key.section("freeze", "When the variance is frozen and compression begins (T_w).");
+  key("step", in.freeze.step, integer_or_word(0, {"auto"}),
+      "T_w: the last step of the Adam phase, less than `train.steps`. `auto` freezes at the first step at which "
+      "`criterion` holds, not before the learning rate's warm-up has ended, and at the latest as `at_most` says.");
+  key("criterion", in.freeze.criterion,
+      "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, `paper` asks r "
+      "≥ threshold, which holds from the start while v still grows from zero.");
+  key("threshold", in.freeze.threshold, real_above(0, 1), "How near to 1 the ratio must be.");
+  key("at_most", in.freeze.at_most, real_above(0, 1),
+      "With `step: auto`: the variance is frozen at the latest at this fraction of `train.steps`, rounded up, but not "
+      "before the learning rate's warm-up has ended, and before the last step. In the paper T_w is 15 to 20 % of a "
+      "run.");
+  key("from", in.freeze.from,
+      "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): this run starts "
+      "with its variance, so `step` may be 0, which leaves out the Adam phase. Empty starts with 0.");
+
+  key.section("compression", "The compressor of every algorithm that has a compressed allreduce.");
+  key("compressor", in.compression.compressor,
+      "`none`: averages are dense, for networks on which compression does not pay; `sign`: one bit, and a scale for "
+      "each group; `sign_ternary`: two bits, zeros stay zero; `column`: one bit, and two values for each column of a "
+      "matrix (1-bit SGD); `nbit`: `bits` bits.");
+  key("scale", in.compression.scale,
+      "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
+      "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
+  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor"}),
+      "What shares one scale: a rank's whole vector, and each server's chunk (`vector`); each chunk (`chunk`); each "
+      "tensor, split at the ends of chunks (`tensor`); or so many elements, counted from each chunk's start. `column` "
+      "has groups of its own.");
+  key("bits", in.compression.bits, integer(2, 16), "Bits of an element for the compressor `nbit`.");
+  key("reconstruction", in.compression.reconstruction,
+      "The two values of a column for the compressor `column`: `mean` of its negative and of its other elements, or a "
+      "quarter and three quarters of the way from its least to its greatest (`range`).");
+  key("error_feedback", in.compression.error_feedback,
+      "Add to each vector what its last compression lost, on both sides; `false` drops the residuals, to show what "
+      "they are for.");
+  key("scale_residual_by_lr", in.compression.scale_residual_by_lr,
+      "Multiply the residuals by γ_{t−1}/γ_t on both sides, so that what one update lost enters the next one at the "
+      "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze` and `onebit_sgd`, "
+      "whose parameters are linear in what is compressed.");
+
+  key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/algorithms.md).");
+  key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),
+      "F: the last step that may update the variance; local steps begin after it. DeepSpeed: `var_freeze_step`.");
+  key("variance_update_scaler", in.zero_one.variance_update_scaler, integer(1),
+      "κ: the interval between two variance updates starts at 1 and doubles after so many of them. DeepSpeed: "
+      "`var_update_scaler`.");
+  key("local_step_scaler", in.zero_one.local_step_scaler, integer(1),
+      "α: the interval between two exchanges starts at 1 and doubles every so many steps after F.");
+  key("local_step_clipper", in.zero_one.local_step_clipper, integer(1),
+      "H: the greatest interval between two exchanges; 1 for no local steps.");
+
+  key.section("lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/algorithms.md).");
+  key("min_coefficient", in.lamb.min_coefficient, real(0),
+      "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
+  key("max_coefficient", in.lamb.max_coefficient, real_above(0),
+      "Greatest ratio of a tensor's norm to its update's. DeepSpeed: `max_coeff`.");
+  key("coefficient_beta", in.lamb.coefficient_beta, real(0, 0.999999),
+      "Decay of the average of the ratio before T_w, with which compression starts. DeepSpeed: `coeff_beta`.");
+  key("factor_min", in.lamb.factor_min, real_above(0, 1), "Least factor on that average while compressing.");
+  key("factor_max", in.lamb.factor_max, real(1), "Greatest factor on that average while compressing.");
+  key("factor_threshold", in.lamb.factor_threshold, real(0, 1),
+      "Greatest relative change of the factor from one step to the next.");
+
+  key.section("checkpoint", "Checkpoints and restart (docs/checkpoint.md).");
+  key("every", in.checkpoint.every, integer(0),
+      "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
+  key("directory", in.checkpoint.directory,
+      "Directory for them; a relative name is taken inside `run.output`; made if missing. A run that does not continue "
+      "from the newest one there writes into a subdirectory, line_2, line_3, …, so that it replaces no other run's.");
+  key("keep", in.checkpoint.keep, integer(1),
+      "How many of this run's last ones are kept. Those of other runs are always kept.");
+  key("background", in.checkpoint.background,
+      "`false`: the run waits until a checkpoint is on the disk. `true`: the run continues while each rank writes from "
+      "a copy in host memory (docs/checkpoint.md says how much, and when that pays; where the copy needs more than "
+      "half of the free memory, the run waits for the rest). The files are the same.");
+  key("restart", in.checkpoint.restart,
+      "`none`: begin at step 1. `auto`: continue from the newest checkpoint in `directory` that is not damaged (in its "
+      "subdirectory with the greatest number, where it has any), and begin at step 1 where there is none. Else: the "
+      "file to continue from.");
+  key("initialize_from", in.checkpoint.initialize_from,
+      "Checkpoint of an earlier run: step 1 begins with its parameters and nothing else of it (a next phase of "
+      "training, fine-tuning; docs/checkpoint.md says which models fit). `freeze.from` takes the variance as well. "
+      "Empty begins with the workload's parameters.");
+
+  key.section("comm", "Communication.");
+  key("transport", in.comm.transport,
+      "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (CUDA-aware MPI), or "
+      "by NCCL, with one rank to a GPU. `auto` takes `device` where the MPI library says that it can and a trial "
+      "succeeds, else `host`. `auto`, `host` and `device` are the same on host backends.");
+  key("collective", in.comm.collective,
+      "How ranks average: `flat` among all ranks; `hierarchical` densely inside each host first, and then between "
+      "hosts, which must all have the same number of ranks. `auto` measures both, and `compression.compressor: none`, "
+      "at the start and takes the fastest.");
+  key("exchange", in.comm.exchange,
+      "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts messages "
+      "between all pairs of ranks at once and sums in the order of the ranks, which fills slow networks better. No "
+      "effect on transport `nccl`.");
+  key("message_bytes", in.comm.message_bytes, integer(1024, 1 << 30),
+      "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for Open MPI "
+      "over TCP) both directions of a link are used.");
+  key("bucket_bytes", in.comm.bucket_bytes, integer(0, 1 << 30),
+      "Where an algorithm averages the gradient densely, a thread of its own, which wants a core, averages buckets of "
+      "this size during the backward pass; on GPUs a bucket is staged through host memory. 0 averages the whole "
+      "gradient after the backward pass, as do models of one bucket and transport `nccl`.");
+
+  key.section("workload", "What gives a loss and a gradient.");
+  key("kind", in.workload.kind,
+      "`transformer` trains a language model on text; `classification` trains the same model with a head that "
+      "classifies labelled texts (docs/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with known "
+      "optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
+  key("compute_time_ms", in.workload.compute_time_ms, real(0),
+      "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
+      "share cores (docs/network.md). 0 does not sleep.");
+  key("parameters", in.workload.parameters, integer(1), "Parameters of workload `synthetic`.");
+
+  key.section("model", "Workloads `transformer` and `classification`: the shape.");
+  key("architecture", in.model.architecture,
+      "`bert`: post-LayerNorm encoder, masked language model; `gpt`: pre-LayerNorm decoder, causal.");
+  std::vector<std::string> preset_names;
+  for (const Preset& preset : presets) preset_names.push_back(preset.name);
+  key("preset", in.model.preset, word(preset_names), "Shape by name; the next five keys change it where not 0.");
+  key("layers", in.model.layers, integer(0, 1000), "Layers L.");
+  key("hidden", in.model.hidden, integer(0, 65536), "Width H of the residual stream.");
+  key("heads", in.model.heads, integer(0, 1024), "Attention heads; divides `hidden`.");
+  key("feed_forward", in.model.feed_forward, integer(0, 262144), "Width of the feed-forward layer.");
+  key("positions", in.model.positions, integer(0, 1048576), "Rows of the position embedding.");
+  key("vocabulary", in.model.vocabulary, integer(0, 16777216),
+      "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
+  key("sequence", in.model.sequence, integer(1, 65536), "Tokens T of a sample; at most `positions`.");
+  key("pooling", in.model.pooling,
+      "Workload `classification`: which rows of a sample the head reads. `position`: the first token of `bert`, the "
+      "text's last one of `gpt`; `mean`: the mean over all of its tokens.");
+  key("dropout", in.model.dropout, real(0, 0.9), "Probability of dropping an activation while training.");
+  key("initializer_range", in.model.initializer_range, real_above(0),
+      "Standard deviation of the initial weights, whose mean is 0; that of embeddings is always 0.02. BERT's 0.02 "
+      "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
+  key("precision", in.model.precision,
+      "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. On "
+      "the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`.");
+
+  key.section("data",
+              "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
+              "which must be that of the pre-training, and the labelled texts.");
+  key("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
+  key("tokenizer", in.data.tokenizer,
+      "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
+      "`sentencepiece`: subwords, trained on the training text on first use.");
+  key("vocabulary", in.data.vocabulary, integer(300, 16777216),
+      "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
+  key("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
+  key("validation_fraction", in.data.validation_fraction, real_above(0, 0.9),
+      "Fraction of the text, at its end, that is kept for validation.");
+  key("labelled", in.data.labelled, "Workload `classification`: training file, each line a label, a tab and a text.");
+  key("labelled_validation", in.data.labelled_validation,
+      "Workload `classification`: validation file of the same form, with other texts.");
+
+  key.section("quadratic",
+              "Workload `quadratic`: f(x) = ½ Σ h_j (x_j − 1)², h spread log-evenly over [1/condition, 1], x₀ = 0.");
+  key("dimension", in.quadratic.dimension, integer(1), "Parameters.");
+  key("condition", in.quadratic.condition, real(1), "Largest over smallest curvature.");
+  key("noise", in.quadratic.noise, real(0),
+      "Standard deviation of the gradient's normal noise for one sample, in each coordinate.");
+
+  key.section("replay", "Workload `replay`: gradients from a file.");
+  key("file", in.replay.file,
+      "HDF5 file with dataset `gradients` (steps, ranks, parameters), float or double; optionally `initial` "
+      "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
+
+  key.section("bench",
+              "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
+              "(docs/performance.md). Both are checked and timed.");
+  key("collectives", in.bench.collectives,
+      word({"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
+            "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"}),
+      "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
+      "the MPI library's collectives, by pairwise messages (`comm.exchange`), by host (`comm.collective`) and by NCCL "
+      "(backend `cuda`); `mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
+  key("smallest", in.bench.smallest, integer(1),
+      "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
+  key("largest", in.bench.largest, integer(1), "Elements of the longest vector.");
+  key("factor", in.bench.factor, integer(2), "From one length to the next.");
+  key("warmup", in.bench.warmup, integer(0), "Repetitions that are not timed, after the checked one.");
+  key("repetitions", in.bench.repetitions, integer(1), "Repetitions that are timed.");
+
+  key.section("predict", "`onebit predict`: the time of a step on other networks (docs/prediction.md).");
+  key("parameters", in.predict.parameters, real(1, 1e13), "Parameters d of the model.");
+  key("bytes_per_element", in.predict.bytes_per_element, integer(1, 8),
+      "Bytes of an element in the dense average: 4, or 2 for half precision. The compressed one sends a bit.");
+  key("ranks", in.predict.ranks, integer(2, 65536),
+      "Rank counts; those above `ranks_per_host` are multiples of it, smaller ones are on one host.");
+  key("ranks_per_host", in.predict.ranks_per_host, integer(1, 1024), "Ranks that share a host's link.");
+  key("bandwidths_gbit_per_s", in.predict.bandwidths_gbit_per_s, real_above(0, 1e6),
+      "Networks: line rate of a host's link in each direction.");
+  key("line_rate_share", in.predict.line_rate_share, real_above(0, 1),
+      "Fraction of the line rate that messages reach after headers and pauses; collectives with `measurements` have "
+      "their own.");
+  key("latency_us", in.predict.latency_us, real(0, 1e9), "α: from a message's sending to its arrival on another host.");
+  key("message_overhead_us", in.predict.message_overhead_us, real(0, 1e9),
+      "Time of a rank's processor for each message that it sends.");
+  key("burst_kbyte", in.predict.burst_kbyte, real(0, 1e9),
+      "What an idle link passes at once before its rate holds (a token bucket, as of tc and of some clouds), in "
+      "measurements and predictions.");
+  key("inside_bandwidth_gbyte_per_s", in.predict.inside_bandwidth_gbyte_per_s, real_above(0, 1e9),
+      "What a rank sends to ranks of its own host, while it receives as much.");
+  key("inside_latency_us", in.predict.inside_latency_us, real(0, 1e9), "α inside a host.");
+  key("memory_bandwidth_gbyte_per_s", in.predict.memory_bandwidth_gbyte_per_s, real_above(0, 1e9),
+      "Of a rank, for its reductions, compressions, averages and decompressions.");
+  key("forward_ms", in.predict.forward_ms, real(0, 1e9), "Forward pass of a step.");
+  key("backward_ms", in.predict.backward_ms, real(0, 1e9), "Backward pass of a step, without communication.");
+  key("update_ms", in.predict.update_ms, real(0, 1e9), "The optimiser's own work in a step.");
+  key("samples_per_rank", in.predict.samples_per_rank, integer(1), "Samples of a rank in a step, for the throughput.");
+  key("overlap_buckets", in.predict.overlap_buckets, integer(0, 100000),
+      "Equal buckets in which the dense average goes on during the backward pass; 0 averages after it. The compressed "
+      "average needs the whole momentum and is never overlapped.");
+  key("collectives", in.predict.collectives,
+      word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "compressed", "pairwise_compressed",
+            "hierarchical_compressed"}),
+      "What is compared (docs/prediction.md).");
+  key("measurements", in.predict.measurements,
+      "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
+      "own numbers in addition to those of `collectives`.",
+      true);
+  key("measured_gbit_per_s", in.predict.measured_gbit_per_s, real(0, 1e6),
+      "Line rate of the links of `measurements` whose rows do not say it; 0 for rows that do.");
+  key("shared_cores", in.predict.shared_cores, integer(0, 1 << 20),
+      "Cores of all hosts together, where hosts are namespaces of one machine: a rank's work then takes ranks / cores "
+      "as long, and messages wait for their rank's turn, in measurements and predictions. 0: each rank has its own "
+      "core.");
+  key("simulate_up_to", in.predict.simulate_up_to, integer(0, 512),
+      "Most ranks for which each message is simulated too, as a check of the closed form.");
+
+  key.section("faults", "A fault on purpose, to test how a run reports it (docs/faults.md).");
+  key("kind", in.faults.kind,
+      "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank differs from the others'; "
+      "`hang`: the rank's gradient never ends.");
+  key("rank", in.faults.rank, integer(0), "The rank that fails.");
+  key("step", in.faults.step, integer(0), "The step in which it fails. 0, for `hang` only: while the run is set up.");
+
+  return key.sections();
+}
+
+void apply_preset(Input& in) {
+  const Preset& preset =
+      *std::find_if(std::begin(presets), std::end(presets), [&](const Preset& p) { return in.model.preset == p.name; });
+  const auto fill = [](int& value, int from_preset) {
+    if (value == 0) value = from_preset;
+  };
+  fill(in.model.layers, preset.layers);
+  fill(in.model.hidden, preset.hidden);
+  fill(in.model.heads, preset.heads);
+  fill(in.model.feed_forward, preset.feed_forward);
+  fill(in.model.positions, preset.positions);
+}
+
+}  // namespace onebit::config

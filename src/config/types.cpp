@@ -1,0 +1,132 @@
+/// \file types.cpp
+/// The types of keys.hpp.
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/error.hpp"
+#include "config/keys.hpp"
+
+namespace onebit::config {
+namespace {
+
+/// Shortest decimal text that reads back as the same double; with 6 digits at least before an exponent (100, not
+/// 1e+02).
+std::string shortest(double value) {
+  std::ostringstream text;
+  for (int digits = 6; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    text.str("");
+    text.precision(digits);
+    text << value;
+    if (std::strtod(text.str().c_str(), nullptr) == value) break;
+  }
+  return text.str();
+}
+
+std::string quoted(const std::string& text) {
+  std::string escaped = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  return escaped + "\"";
+}
+
+bool contains(const std::vector<std::string>& words, const std::string& text) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+/// True when a conversion that stopped at `end` took the whole text, which may hold a NUL.
+bool is_whole(const std::string& text, const char* end) { return !text.empty() && end == text.data() + text.size(); }
+
+/// "`path` is '`text`', which `what`"
+[[noreturn]] void refuse(const Item& item, const std::string& what, const std::string& remedy) {
+  throw InputError(item.where, item.path + " is '" + excerpt(item.text) + "', which " + what, remedy);
+}
+
+std::int64_t read_integer(const Item& item, std::int64_t low, std::int64_t high, const std::string& range) {
+  char* end = nullptr;
+  errno = 0;
+  const long long read = std::strtoll(item.text.c_str(), &end, 10);
+  if (!is_whole(item.text, end)) refuse(item, "is not an integer", "give " + range);
+  if (errno == ERANGE || read < low || read > high)
+    refuse(item, "is out of range",
+           "give " + (read > high && high == unbounded ? "at most " + std::to_string(high) : range));
+  return read;
+}
+
+}  // namespace
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
+Type<std::int64_t> integer(std::int64_t low, std::int64_t high) {
+  const std::string range =
+      high == unbounded ? "≥ " + std::to_string(low) : "[" + std::to_string(low) + ", " + std::to_string(high) + "]";
+  return {"integer", range, [=](const Item& item) { return read_integer(item, low, high, range); },
+          [](const std::int64_t& value) { return std::to_string(value); }};
+}
+
+Type<double> real(double low, double high, bool low_allowed) {
+  const std::string range = std::isinf(high) ? (low_allowed ? "≥ " : "> ") + shortest(low)
+                                             : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
+  const auto read = [=](const Item& item) {
+    char* end = nullptr;
+    const double read = std::strtod(item.text.c_str(), &end);
+    if (!is_whole(item.text, end) || !std::isfinite(read))
+      refuse(item, "is not a finite number", "give a number, " + range);
+    // Kernels compute with floats, in which such a number would be infinite or 0.
+    using Float = std::numeric_limits<float>;
+    if (std::abs(read) > Float::max() || (read != 0 && std::abs(read) < Float::min()))
+      refuse(item, "single precision cannot hold",
+             "give a number, " + range + ", whose size is between 1.2e-38 and 3.4e38");
+    if (read < low || read > high || (read == low && !low_allowed))
+      refuse(item, "is out of range", "give a number, " + range);
+    return read;
+  };
+  return {"real", range, read, shortest};
+}
+
+Type<std::string> word(const std::vector<std::string>& words) {
+  const auto read = [=](const Item& item) {
+    if (!contains(words, item.text)) refuse(item, "is not one of its values", "give one of " + list_of(words));
+    return item.text;
+  };
+  return {"word", list_of(words), read, [](const std::string& value) { return value; }};
+}
+
+Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words) {
+  const std::string range = list_of(words) + " or an integer ≥ " + std::to_string(low);
+  const auto read = [=](const Item& item) {
+    return contains(words, item.text) ? NumberOrWord{item.text, 0}
+                                      : NumberOrWord{"", read_integer(item, low, unbounded, range)};
+  };
+  return {"integer or word", range, read,
+          [](const NumberOrWord& value) { return value.word.empty() ? std::to_string(value.number) : value.word; }};
+}
+
+Type<std::string> type_of(const std::string&) {
+  // Texts name files and are printed: a NUL would cut them short, a line end would not read back the same.
+  const auto read = [](const Item& item) {
+    if (std::any_of(item.text.begin(), item.text.end(),
+                    [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
+      refuse(item, "holds a control character", "leave out line ends, tabs and \\ sequences");
+    return item.text;
+  };
+  return {"text", "", read, quoted};
+}
+
+Type<bool> type_of(bool) {
+  const auto read = [](const Item& item) {
+    if (item.text != "true" && item.text != "false") refuse(item, "is not a boolean", "give true or false");
+    return item.text == "true";
+  };
+  return {"boolean", "true or false", read, [](const bool& value) { return std::string(value ? "true" : "false"); }};
+}
+
+}  // namespace onebit::config

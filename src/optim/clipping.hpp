@@ -1,0 +1,42 @@
+#pragma once
+/// \file clipping.hpp
+/// Gradient clipping: `optimizer.clip` multiplies gradients by clip / norm where norm > clip.
+
+#include <cmath>
+
+#include "base/parallel.hpp"
+#include "config/input.hpp"
+
+namespace onebit::optim {
+
+/// The factor that clips gradients of this norm.
+inline float clip_factor(const config::Input& input, double norm) {
+  const double clip = input.optimizer.clip;
+  return clip > 0 && norm > clip ? static_cast<float>(clip / norm) : 1.0f;
+}
+
+/// ‖vector‖₂; fences. \param sum made for this length
+template <class Exec>
+double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
+  return std::sqrt(sum(
+      exec, "OneBit::optim::l2_norm",
+      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); }));
+}
+
+/// ‖g‖₂ where the input clips, else 0.
+template <class Exec>
+double norm_to_clip(const Exec& exec, const config::Input& input, const OrderedSum<Exec>& sum,
+                    const Vector<Exec, float>& g) {
+  return input.optimizer.clip > 0 ? l2_norm(exec, sum, g) : 0;
+}
+
+/// vector ← factor · vector; fences.
+template <class Exec>
+void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector) {
+  if (factor == 1) return;
+  for_each(
+      exec, "OneBit::optim::scale", vector.extent(0), KOKKOS_LAMBDA(std::size_t i) { vector(i) *= factor; });
+  fence(exec, "OneBit::optim::scale");
+}
+
+}  // namespace onebit::optim

@@ -1,0 +1,99 @@
+/// \file compression.cpp
+/// See compression.hpp.
+
+#include "optim/compression.hpp"
+
+#include "comm/hierarchical.hpp"
+
+namespace onebit::optim {
+namespace {
+
+/// First element of each tensor, or of each column of 1-bit SGD: the weights that lead into one output, which here are
+/// one row of an (out, in) tensor. A vector is one column.
+std::vector<std::size_t> group_begins(const TensorTable& tensors, bool columns) {
+  std::vector<std::size_t> begins;
+  for (const Tensor& tensor : tensors.tensors()) {
+    const std::size_t length = columns && tensor.shape.size() > 1 ? tensor.shape.back() : tensor.size();
+    for (std::size_t at = 0; at < tensor.size(); at += length) begins.push_back(tensor.offset + at);
+  }
+  return begins;
+}
+
+/// Chunks and groups of elements [begin, end).
+compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, std::size_t begin, std::size_t end,
+                             int chunks) {
+  using compress::Grouping;
+  const bool columns = compress::by_columns(input.compression.compressor);
+  const config::NumberOrWord& group = input.compression.group;
+  const Grouping grouping = columns                  ? Grouping::column
+                            : group.word == "vector" ? Grouping::vector
+                            : group.word == "chunk"  ? Grouping::chunk
+                            : group.word == "tensor" ? Grouping::tensor
+                                                     : Grouping::fixed;
+  std::vector<std::size_t> begins = {0};
+  for (const std::size_t at : group_begins(tensors, columns))
+    if (at > begin && at < end) begins.push_back(at - begin);
+  return {end - begin, chunks, grouping, static_cast<std::size_t>(group.number), begins};
+}
+
+compress::Options make_options(const config::Input& input) {
+  const auto& in = input.compression;
+  return {in.compressor, in.scale, in.bits, in.reconstruction};
+}
+
+}  // namespace
+
+template <class Exec>
+comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
+  if (setup.input.compression.compressor == CompressorKind::none)
+    return comm::CompressedAllreduce<Exec>(setup.transport);
+  const std::size_t length = setup.tensors.size();
+  const bool error_feedback = setup.input.compression.error_feedback;
+  const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
+  if (hosts == nullptr)
+    return {setup.transport, make_layout(setup.input, setup.tensors, 0, length, setup.ranks), make_options(setup.input),
+            error_feedback};
+  const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
+  std::vector<compress::Layout> shards;
+  for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
+    shards.push_back(make_layout(setup.input, setup.tensors, begins[shard], begins[shard + 1], hosts->across.ranks()));
+  return {*hosts, shards, make_options(setup.input), error_feedback};
+}
+
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce) {
+  if (!allreduce.compresses()) return;
+  const auto places = allreduce.places();
+  const Vector<Exec, float> worker = allreduce.worker_residual(archive.exec());
+  const Vector<Exec, float> server = allreduce.server_residual(archive.exec());
+  archive.part("worker_residual", worker, {places.begin, places.end, places.row, places.rows});
+  archive.part("server_residual", server, {places.server_begin, places.server_end});
+  if (archive.restores()) allreduce.set_residuals(archive.exec(), worker, server);
+}
+
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
+                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce) {
+  bool compresses = allreduce.has_value();
+  archive.number("state/compresses", compresses);
+  if (compresses && !allreduce) allreduce.emplace(make_compressed_allreduce(setup));
+  if (compresses) archive_residuals(archive, *allreduce);
+}
+
+template <class Exec>
+void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state) {
+  if (!allreduce.compresses()) return;
+  state.compressed = true;
+  state.worker_residual_l2 = allreduce.worker_residual_l2(exec);
+  state.server_residual_l2 = allreduce.server_residual_l2(exec);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                          \
+  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&); \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);      \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                     \
+                                  std::optional<comm::CompressedAllreduce<Exec>>&);       \
+  template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::optim

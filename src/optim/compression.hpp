@@ -1,0 +1,31 @@
+#pragma once
+/// \file compression.hpp
+/// The compressed allreduce that sections `compression` and `comm` of the input ask for, its state and its report.
+
+#include <optional>
+
+#include "comm/allreduce.hpp"
+#include "optim/algorithm.hpp"
+
+namespace onebit::optim {
+
+
+/// CA of vectors with these tensors; residuals are 0.
+template <class Exec>
+comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
+
+/// Saves or restores the residuals. δ_i belongs to a rank, or to a host where averages are hierarchical; for another
+/// number of them each gets the mean, so that (1/n) Σ δ_i stays. The δ̄_k together are one vector of length d, of which
+/// each rank has its chunk.
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce);
+/// The same for an allreduce that does not exist before compression begins. Restoring makes it where one was saved.
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
+                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
+
+/// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state` and marks the step as compressed, unless the allreduce is dense.
+template <class Exec>
+void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state);
+
+}  // namespace onebit::optim
