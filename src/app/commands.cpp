@@ -129,7 +129,7 @@ void print_checkpoint(const Communicator& world, const std::string& path, bool a
 template <class Words>
 void print_words(const char* title, const Words& words) {
   std::printf("%s:", title);
-  for (const std::string word : words) std::printf(" %s", word.c_str());
+  for (const auto& word : words) std::printf(" %s", std::string(word).c_str());
   std::printf("\n");
 }
 
