@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Builds Kokkos and Kokkos Kernels from the distribution's own source package
-# of Trilinos, which carries both, into $ONEBIT_DEPS/{host,cuda}.
-# Called by setup.sh.
+# Builds Kokkos and Kokkos Kernels into $ONEBIT_DEPS/{host,cuda}, from the distribution's source package of Trilinos,
+# which has both. Called by setup.sh.
 set -euo pipefail
 
 usage() {
@@ -47,9 +46,8 @@ common_options=(
   -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_LIBDIR=lib
 )
 kokkos_options=(-DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON)
-# Of Kokkos Kernels only gemm is used, and that hands over to the BLAS in its
-# headers: instantiating everything beforehand would take minutes and change
-# nothing. OpenBLAS in its OpenMP flavour shares its threads with Kokkos.
+# OneBit uses gemm alone of Kokkos Kernels, which calls the BLAS from its headers. Explicit instantiation would take
+# minutes for nothing. OpenBLAS' OpenMP flavour shares its threads with Kokkos.
 blas=$(dpkg -L libopenblas-openmp-dev | grep '/libopenblas\.so$')
 kernels_options=(
   -DKokkosKernels_ENABLED_COMPONENTS=BLAS -DKokkosKernels_ADD_DEFAULT_ETI=OFF
@@ -68,8 +66,7 @@ if [[ $flavour == cuda ]]; then
   )
 fi
 
-# Everything that decides what is built. The stamp holds this text and is
-# written last, so a failed or interrupted build leaves none.
+# Everything that the build depends on. The stamp is this text. It is written last, so a failed build leaves none.
 recipe() {
   echo "g++ $(g++ -dumpfullversion)"
   if [[ $flavour == cuda ]]; then
@@ -116,8 +113,7 @@ download() {
   rm -rf "$work"
 }
 
-# Kokkos 3.4 is older than CUDA 12 and the GPUs that came with it. Each patch
-# says what it is for; newer Kokkos needs none of them.
+# Kokkos 3.4 is older than CUDA 12 and its GPUs. Each patch says why it is there. Newer Kokkos needs none.
 prepare_sources() {
   local file
   if [[ $(kokkos_version "$1") == 3.4.* ]]; then

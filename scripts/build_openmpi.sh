@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Builds a CUDA-aware Open MPI from the distribution's own source package of it
-# into $ONEBIT_DEPS/cuda-mpi: the version of the distribution's own packages,
-# so that libraries which these bring along (HDF5) work with it.
-# Called by setup.sh.
+# Builds a CUDA-aware Open MPI into $ONEBIT_DEPS/cuda-mpi, from the distribution's source package, so that it has the
+# version that the distribution's other libraries (HDF5) were built with. Called by setup.sh.
 set -euo pipefail
 
 usage() {
@@ -34,8 +32,7 @@ nvcc=$(command -v nvcc) || fail "nvcc is not on PATH"
 cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 [[ -f $cuda/include/cuda.h ]] || fail "nvcc is in $cuda, but $cuda/include/cuda.h is not there"
 
-# Fortran, C++ and OpenSHMEM are not used here. hwloc and libevent come with the
-# distribution's own Open MPI.
+# Fortran, C++ and OpenSHMEM are not used here. hwloc and libevent come with the distribution's own Open MPI.
 options=(
   "--with-cuda=$cuda" --with-hwloc=external --with-libevent=external
   --disable-mpi-fortran --disable-mpi-cxx --disable-oshmem --disable-dependency-tracking

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Compares runs of one input on several backends: step times, kernels against each machine's floor, losses.
 
-Each PATH is a directory with what `onebit train` left (run.csv, profile.csv, steps.csv), what `onebit bench kernels` left
-(kernels.csv), or both; several may belong to one backend. NAME=PATH calls it otherwise than its backend, for one backend
-on several machines. Writes into the output directory
+Each PATH is a directory with the output of `onebit train` (run.csv, profile.csv, steps.csv), of `onebit bench kernels`
+(kernels.csv), or of both; several may belong to one backend. NAME=PATH gives it another name than its backend's, for
+one backend on several machines. Writes into the output directory
 
     comparison.md    the tables, and the figures
-    phases.csv       mean time of each part of a step, and how much faster than the baseline each backend is
+    phases.csv       mean time of each part of a step, and each backend's speed-up over the baseline
     kernels.csv      each kernel's share of its floor, and its performance portability
     losses.csv       losses of each step, and their differences from the baseline's
 
-Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as efficiency:
-the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
+Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as
+efficiency: the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
 """
 
 import argparse
@@ -19,22 +19,21 @@ import math
 import pathlib
 import sys
 
-from results import Run, number, read_rows, require, style, table, write_csv
+from lib import plots
+from lib.plots import pyplot, style
+from lib.runs import Run
+from lib.tables import markdown, number, percent, read_rows, write_csv
 
-require("compare_backends", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
-import matplotlib  # noqa: E402
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
-
-BACKENDS = ["serial", "openmp", "cuda"]  # the first that is there is the baseline
-MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]  # kernels that measure the machine and not the program
-# What may differ between runs of one input.
+BACKENDS = ["serial", "openmp", "cuda"]  # the first one with results is the baseline
+# Kernels that measure the machine and not the program.
+MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]
+# Keys that may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
         "data.cache", "bench.")
 
 
 class Platform:
-    """One backend's results."""
+    """The results of one backend on one machine."""
 
     def __init__(self):
         self.training = None   # Run
@@ -61,7 +60,8 @@ class Platform:
 
 
 def fail(place, what):
-    sys.exit(f"compare_backends: {place}: {what}\n  remedy: name directories of complete results, or call them NAME=PATH")
+    sys.exit(f"compare_backends: {place}: {what}\n"
+             "  remedy: name directories of complete results, or call them NAME=PATH")
 
 
 def backend_of(directory):
@@ -73,7 +73,7 @@ def backend_of(directory):
 
 
 def read_platforms(paths):
-    """{name: Platform}, the baseline first where nothing else is asked for."""
+    """{name: Platform} in the order of BACKENDS."""
     platforms = {}
     for text in paths:
         name, _, path = text.rpartition("=")
@@ -84,7 +84,7 @@ def read_platforms(paths):
 
 
 def refuse_other_inputs(trained):
-    """Ends the program where runs differ in more than where they ran."""
+    """Ends the program where the runs' inputs differ in other keys than FREE."""
     first, *others = trained.items()
     for name, platform in others:
         one, other = first[1].training.input, platform.training.input
@@ -102,15 +102,11 @@ def portability(shares):
     return len(shares) / sum(1 / min(share, 1) for share in shares)
 
 
-def percent(share):
-    return f"{100 * share:.0f} %" if math.isfinite(share) else ""
-
-
 # --- the three comparisons ----------------------------------------------------
 
 
 def compare_phases(trained, baseline):
-    """Rows of phases.csv: those of profile.csv that all platforms have."""
+    """Rows of phases.csv: the parts of a step that all platforms have."""
     times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
              for name, platform in trained.items()}
     rows = []
@@ -127,7 +123,7 @@ def compare_phases(trained, baseline):
 
 
 def compare_kernels(benched, wanted):
-    """Rows of kernels.csv. `wanted` are the platforms that portability is over."""
+    """Rows of kernels.csv. `wanted` are the platforms of the portability."""
     keys = dict.fromkeys(key for platform in benched.values() for key in platform.kernels if key[0] not in MACHINE)
     rows = []
     for kernel, shape in keys:
@@ -142,7 +138,7 @@ def compare_kernels(benched, wanted):
 
 
 def compare_losses(trained, baseline):
-    """Rows of losses.csv: steps that all platforms have."""
+    """Rows of losses.csv: the steps that all platforms have."""
     losses = {name: {int(row["step"]): number(row["loss"]) for row in platform.training.steps}
               for name, platform in trained.items()}
     rows = []
@@ -161,8 +157,7 @@ def compare_losses(trained, baseline):
 
 def save(figure, path):
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    plots.save(figure, path, dpi=120)
 
 
 def bars(path, rows, label, columns, y_label):
@@ -212,7 +207,7 @@ def machine_table(benched):
         rows.append([name, row["ranks"], row["threads_per_rank"], rate(platform, "triad", "bytes", 1),
                      rate(platform, "copy", "bytes", 1), rate(platform, "fma", "flop", 0),
                      rate(platform, "gemm", "flop", 0), f"{row['blas']} {row['blas_core']}".strip()])
-    return table(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
+    return markdown(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
                   "GEMM / GFLOP/s", "host's BLAS"], rows)
 
 
@@ -223,7 +218,7 @@ def main():
                         help="default: %(default)s")
     parser.add_argument("--baseline", metavar="NAME", help="default: the first of " + ", ".join(BACKENDS))
     parser.add_argument("--platforms", metavar="NAME,…",
-                        help="that portability is over, also those without results; default: those with kernels.csv")
+                        help="platforms of the portability, also without results; default: those with kernels.csv")
     arguments = parser.parse_args()
 
     platforms = read_platforms(arguments.paths)
@@ -241,9 +236,11 @@ def main():
         write_csv(arguments.output / "losses.csv", list(losses[0]), losses)
         others = [name for name in names if name != baseline]
         text += ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
-                 table(["phase", "part", *names, *(f"{name} ×" for name in others)],
-                       [[row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
-                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else "" for name in others)]
+                 markdown(["phase", "part", *names, *(f"{name} ×" for name in others)],
+                       [[row["phase"], row["measure"].replace("_", " "),
+                         *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
+                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else ""
+                           for name in others)]
                         for row in phases]), "\n![step times](phases.png)\n"]
         parts = [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)]
         figure, axes, path = bars(arguments.output / "phases.png", parts,
@@ -252,7 +249,8 @@ def main():
         axes.set_yscale("log")
         save(figure, path)
         draw_losses(arguments.output / "losses.png", losses, names, baseline)
-        text += ["## Losses\n", table(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
+        text += ["## Losses\n",
+                 markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
             [name, f"{losses[-1][name]:.6f}",
              f"{max(abs(row[f'{name}_difference']) for row in losses):.1e}",
              str(max(losses, key=lambda row: abs(row[f"{name}_difference"]))["step"]),
@@ -263,12 +261,14 @@ def main():
         wanted = arguments.platforms.split(",") if arguments.platforms else list(benched)
         kernels = compare_kernels(benched, wanted)
         write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
-        text += ["## Kernels\n", machine_table(benched), "\nShare of the floor of each machine (docs/performance.md), and "
+        text += ["## Kernels\n", machine_table(benched),
+                 "\nShare of the floor of each machine (docs/develop/performance.md), and "
                  "performance portability over " + ", ".join(wanted) + ".\n",
-                 table(["kernel", "shape", *wanted, "portability"],
+                 markdown(["kernel", "shape", *wanted, "portability"],
                        [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
                          percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
-        figure, axes, path = bars(arguments.output / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
+        figure, axes, path = bars(arguments.output / "kernels.png", kernels,
+                                  lambda row: f"{row['kernel']} {row['shape']}",
                                   {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
         axes.axhline(1, color="0.5", linewidth=0.8)
         save(figure, path)

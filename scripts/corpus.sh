@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Exports the King James Bible from Debian's package bible-kjv to
-# corpus/kjv.txt, the corpus of the quick start. Called by setup.sh.
+# Writes the quick start's corpus, corpus/kjv.txt: the King James Bible of Debian's bible-kjv. Called by setup.sh.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,9 +12,8 @@ if ! command -v bible >/dev/null; then
   echo "setup: no program 'bible' (Debian's bible-kjv): the quick start needs a text of yours as $corpus" >&2
   exit 0
 fi
-# One verse a line, without its number; a blank line where a chapter begins
-# instead of its heading. Under the final name only when complete, so an
-# interrupted run or two at once leave no half a file.
+# One verse a line, without its number, and a blank line in place of a chapter's heading. The file gets its name when it
+# is complete, so that an interrupted run, or two runs at once, leave no partial file.
 mkdir -p "$(dirname "$corpus")"
 part=$(mktemp "$corpus.XXXXXX")
 trap 'rm -f "$part"' EXIT

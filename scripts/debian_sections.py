@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a classification task of Debian's package lists: to which section of the archive does a package belong, by its
-one-line description?
+"""Makes a classification task of Debian's package lists: the section of a package, from its one-line description.
 
 Reads what `apt-cache dumpavail` prints (run `apt-get update` before), or the file that --available names, and writes
 into corpus/:
@@ -9,17 +8,17 @@ into corpus/:
     sections_train.tsv     section<TAB>description
     sections_held_out.tsv  section<TAB>description, from the held-out source packages
 
-Of a description its words are written, in lower case and without punctuation: they tell the section, and a small model
-cannot learn that "Editor" and "editor" are the same. A space stands before each word, also before the first, so that a
-tokeniser whose tokens begin with the space gives a word the same tokens wherever it stands.
+Descriptions are written in lower case and without punctuation, because a small model cannot learn that "Editor" and
+"editor" are the same. A space stands before each word, also before the first, so that a tokeniser whose tokens begin
+with the space gives a word the same tokens everywhere.
 
-A source package is held out or not as a whole, by the hash of its name, so that packages that are built from one
-source are on one side. A description stands once; one that also stands among the held-out ones is left out of the
-other files. Lines are in the order of their hashes: neighbours in the order of names come from one source and repeat
-each other. The same package lists give the same files; other lists give others, so the program prints how many lines
-each file has and the start of its SHA-256.
+The hash of a source package's name decides whether its packages are held out, so that all packages of one source are on
+one side. Each description is written once; the held-out ones are not in the other files. Lines are in the order of
+their hashes, because neighbours in the order of names come from one source and repeat each other. The same package
+lists give the same files. Other lists give others, so the program prints the number of lines of each file and the start
+of its SHA-256.
 
-With scikit-learn it also prints what TF-IDF and a logistic regression reach.
+With scikit-learn it also prints the accuracy of TF-IDF and a logistic regression.
 """
 
 import argparse
@@ -30,14 +29,16 @@ import re
 import subprocess
 import sys
 
-# What a package is for. Sections of a programming language, of libraries and the catch-alls (utils, misc, devel) are
-# left out: the names in a description would tell the first, and nothing the last.
-SECTIONS = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text", "video",
-            "web", "x11")
+from lib import ROOT
+
+# Sections that say what a package is for. Those of programming languages and libraries are left out, because names in
+# the descriptions would give them away, and so are the catch-alls (utils, misc, devel), which nothing tells apart.
+SECTIONS = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text",
+            "video", "web", "x11")
 
 
 def draw(text):
-    """A number in [0, 1) that is the same on every machine."""
+    """A number in [0, 1) from the text's hash, the same on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
@@ -48,11 +49,12 @@ def available(path):
             return path.read_text()
         return subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=True).stdout
     except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as error:
-        sys.exit(f"debian_sections: no package lists: {error}. Give a file that 'apt-cache dumpavail' wrote with --available")
+        sys.exit(f"debian_sections: no package lists: {error}. Give a file that 'apt-cache dumpavail' wrote with "
+                 "--available")
 
 
 def words(description):
-    """What is written of a description; empty where it has no words."""
+    """The words of a description as they are written; empty where it has none."""
     return "".join(" " + word for word in re.findall(r"\w+", description.lower()))
 
 
@@ -64,7 +66,8 @@ def packages(text):
         if {"Package", "Section", "Description"} <= fields.keys():
             source = fields.get("Source", fields["Package"]).split()[0]
             description = words(fields["Description"])
-            found.setdefault((fields["Package"], description), (fields["Section"].rpartition("/")[2], source, description))
+            found.setdefault((fields["Package"], description),
+                             (fields["Section"].rpartition("/")[2], source, description))
     once = {}
     for name, description in sorted(found):
         if description:
@@ -81,7 +84,7 @@ def write(path, lines):
 
 
 def logistic_regression(train, held_out):
-    """The share of the held-out descriptions that TF-IDF and a logistic regression get right; none without scikit-learn."""
+    """The accuracy of TF-IDF and a logistic regression on the held-out descriptions; None without scikit-learn."""
     try:
         from sklearn.feature_extraction.text import TfidfVectorizer
         from sklearn.linear_model import LogisticRegression
@@ -94,10 +97,9 @@ def logistic_regression(train, held_out):
 
 
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--available", type=pathlib.Path, metavar="FILE", help="what apt-cache dumpavail printed")
-    parser.add_argument("--directory", type=pathlib.Path, default=root / "corpus", help="default: %(default)s")
+    parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "corpus", help="default: %(default)s")
     parser.add_argument("--share", type=float, default=0.2, help="of the sources to hold out; default: %(default)s")
     arguments = parser.parse_args()
 
@@ -111,8 +113,8 @@ def main():
 
     train, validation = labelled(False), labelled(True)
     if missing := set(SECTIONS) - {label for label, _ in train} | set(SECTIONS) - {label for label, _ in validation}:
-        sys.exit(f"debian_sections: no packages of {', '.join(sorted(missing))}: are the package lists whole (apt-get update)? "
-                 "Nothing is written")
+        sys.exit(f"debian_sections: no packages of {', '.join(sorted(missing))}: are the package lists whole (apt-get "
+                 "update)? Nothing is written")
     arguments.directory.mkdir(parents=True, exist_ok=True)
     write(arguments.directory / "sections_text.txt", text)
     for name, pairs in (("train", train), ("held_out", validation)):

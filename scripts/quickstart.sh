@@ -21,8 +21,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
 export OMP_NUM_THREADS=1 # four ranks fill a small machine by themselves
 
-# Kernels for an older processor leave much of a newer one idle. OpenBLAS'
-# name for the oldest that has what this one has:
+# Kernels for an older processor leave much of a newer one idle. These are OpenBLAS' names for AVX-512.
 if [[ -n ${OPENBLAS_CORETYPE:-} ]] && grep -qw avx512f /proc/cpuinfo 2>/dev/null &&
   [[ ! ${OPENBLAS_CORETYPE,,} =~ ^(skylakex|cooperlake|sapphirerapids)$ ]]; then
   echo "quickstart: ignoring OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE: this processor has AVX-512"

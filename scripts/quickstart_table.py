@@ -1,43 +1,29 @@
 #!/usr/bin/env python3
-"""Prints the quick start's table from the directories of its runs.
+"""Prints the quick start's table, from the directories of its runs or from a CSV file that --csv wrote.
 
-Usage: quickstart_table.py [--csv FILE.csv] RUN_DIRECTORY…
-
---csv also writes the rows with the commit and the machine; docs/results/quickstart.csv is what README shows.
+--csv also writes the rows with the commit and the machine. README shows docs/results/quickstart.csv.
 """
 
 import argparse
 import pathlib
 import sys
 
-import results
+from lib import provenance
+from lib.tables import number, read_csv, with_unit, write_csv
 
 COLUMNS = ["algorithm", "final_validation_loss", "tokens_per_s", "bytes_sent", "reduction", "reduction_vs_16bit",
-           "variance_frozen_at_step", *results.PROVENANCE]
+           "variance_frozen_at_step", *provenance.COLUMNS]
 LINE = "{:<12}  {:>21}  {:>9}  {:>10}  {:>9}  {:>9}  {:>20}"
+HEADER = ("algorithm", "final validation loss", "tokens/s", "bytes sent", "reduction", "vs 16-bit",
+          "variance frozen at")
 
 
-def with_unit(count):
-    """Bytes with a decimal prefix and one decimal place."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def table(rows):
-    """The lines of the table, from rows of run.csv or of --csv."""
-    lines = [LINE.format("algorithm", "final validation loss", "tokens/s", "bytes sent", "reduction",
-                         "vs 16-bit", "variance frozen at")]
-    for row in rows:
-        step = row["variance_frozen_at_step"]
-        lines.append(LINE.format(row["algorithm"], f"{float(row['final_validation_loss']):.4f}",
-                                 f"{float(row['tokens_per_s']):.0f}", with_unit(float(row["bytes_sent"])),
-                                 f"{results.number(row['reduction']):.1f}x",
-                                 f"{results.number(row['reduction_vs_16bit']):.1f}x",
-                                 "never" if step == "" or int(step) < 0 else f"step {step}"))
-    return lines
+def line_of(row):
+    step = row["variance_frozen_at_step"]
+    return LINE.format(row["algorithm"], f"{float(row['final_validation_loss']):.4f}",
+                       f"{float(row['tokens_per_s']):.0f}", with_unit(float(row["bytes_sent"]), ".1f"),
+                       *(f"{number(row[column]):.1f}x" for column in ("reduction", "reduction_vs_16bit")),
+                       "never" if step == "" or int(step) < 0 else f"step {step}")
 
 
 def main():
@@ -46,16 +32,17 @@ def main():
     parser.add_argument("runs", nargs="+", type=pathlib.Path, metavar="RUN_DIRECTORY")
     arguments = parser.parse_args()
     rows = []
-    for directory in arguments.runs:
-        row = dict(*results.read_csv(directory / "run.csv")[-1:])
-        if lacking := [column for column in COLUMNS if column not in row and column not in ("machine", "runs")]:
-            sys.exit(f"quickstart_table.py: {directory}/run.csv has no column {lacking[0]}; remedy: run the quick start again")
-        rows.append(row)
-    print("\n".join(table(rows)))
+    for path in arguments.runs:
+        file = path / "run.csv" if path.is_dir() else path
+        rows += (read := read_csv(file))
+        if lacking := [name for name in COLUMNS if name not in read[0] and name not in ("machine", "runs")]:
+            sys.exit(f"quickstart_table: {file} has no column {lacking[0]}; remedy: run the quick start again")
+    print("\n".join([LINE.format(*HEADER), *map(line_of, rows)]))
     if arguments.csv:
-        results.write_csv(arguments.csv, COLUMNS, [
-            {**{column: row[column] for column in COLUMNS if column in row}, **results.provenance(row["git"], arguments.csv)}
-            for row in rows])
+        machine = provenance.machine()
+        write_csv(arguments.csv, [
+            {**{name: row[name] for name in COLUMNS if name in row}, "machine": machine, "runs": 1,
+             "git": provenance.check_version(row["git"], arguments.csv)} for row in rows], COLUMNS)
 
 
 if __name__ == "__main__":

@@ -1,191 +1,50 @@
 #!/usr/bin/env python3
 """Makes one page of all runs below a directory: configuration, losses, times, volume, backends, scaling.
 
-The page is one HTML file that needs nothing else (and the same as Markdown, with figures beside it). A number is a link
-to the CSV file that it comes from; a mean over runs links to the rows of these runs. Runs that are still going on, or
-ended early, count as far as they came, and the page says what is missing.
+The page is one HTML file that needs nothing else, and the same as Markdown, with figures beside it. A number links to
+the CSV file that it comes from, and a mean over runs to the rows of these runs. Runs that go on or ended early count as
+far as they came, and the page says what is missing.
 
-Runs are compared where their workload, model and data are the same (a problem). Runs of a problem whose inputs differ in
-the seed alone are one configuration: means over its seeds, and the range between the least and the greatest.
+Runs with the same workload, model and data (a problem) are compared. Runs of a problem whose inputs differ in the seed
+alone are one configuration, which has means over its seeds and their range.
 
 Exit status: 0; 2 where there are no runs or the page cannot be written.
 """
 
 import argparse
-import base64
 import collections
 import datetime
-import html
 import io
+import itertools
 import math
 import os
 import pathlib
 import re
 import statistics
 import sys
-import urllib.parse
 import warnings
 
-from results import Run, mean, number, read_rows, require, style, with_unit
+from lib import plots
+from lib.document import Figure, Heading, Link, Table, to_html, to_markdown, visible
+from lib.plots import matplotlib, pyplot, style
+from lib.runs import Run
+from lib.tables import mean, number, percent, read_rows, with_unit
 
-require("report", {"matplotlib": "matplotlib", "yaml": "PyYAML"})
-import matplotlib  # noqa: E402
-matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (the backend has to be chosen first)
-
-matplotlib.rcParams.update({"svg.hashsalt": "onebit", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25,
-                            "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False,
-                            "figure.constrained_layout.use": True})
+matplotlib.rcParams.update({
+    "svg.hashsalt": "onebit", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False, "figure.constrained_layout.use": True})
 warnings.filterwarnings("ignore", message="Glyph")  # a name may hold characters that the font lacks
 
-POINTS = 200      # of a curve, at most
-MOST_LINES = 12   # of a figure with a line for each configuration; beyond, a colour for each algorithm
-MOST_BARS = 24    # of a figure
+POINTS = 200      # most points of a curve
+MOST_LINES = 12   # most lines of a figure for each configuration; beyond, a colour stands for an algorithm
+MOST_BARS = 24    # most bars of a figure
 PARTS = {"forward": "forward", "backward_everything_else": "backward", "backward_allreduce": "allreduce",
          "step_compress": "compress", "step_all_to_all": "all-to-all", "step_average": "average",
          "step_all_gather": "all-gather", "step_update": "update"}
-# Keys of the input that say where a run takes place, or how it is watched; not what is computed.
+# Keys of the input that say where a run takes place or how it is watched, and not what it computes.
 ASIDE = re.compile(r"run\.(output|seed|dump_parameters|progress_interval_s|check_replicas_every)|checkpoint\.|bench\.")
 PLACES = ("backend", "ranks", "threads")
 PROBLEM = re.compile(r"(workload|model|data|quadratic|replay)\.")
-
-
-# --- a document, and its two forms --------------------------------------------
-
-
-class Link(collections.namedtuple("Link", "text target note")):
-    """Text that leads to a file, or to an anchor of the page (#name)."""
-
-
-class Figure(collections.namedtuple("Figure", "name svg caption")):
-    pass
-
-
-def is_text(cell):
-    text = cell.text if isinstance(cell, Link) else cell
-    return isinstance(text, list) or not re.match(r"$|[-+]?[\d.]", text)
-
-
-class Table:
-    """Cells are texts, links, or lists of links; `anchors` are names of rows. Columns without any content are left out."""
-
-    def __init__(self, header, rows, anchors=None):
-        kept = [i for i in range(len(header)) if not rows or any(row[i] for row in rows)]
-        self.header, self.rows = [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
-        self.anchors = anchors or [""] * len(rows)
-        # Columns of words start at the left, columns of numbers end at the right.
-        self.is_text = [place == 0 or any(is_text(row[place]) for row in self.rows) for place in range(len(kept))]
-
-
-class Heading(collections.namedtuple("Heading", "level text")):
-    pass
-
-
-def visible(text):
-    """The text without what is not to be seen: control characters, and bytes that are no text."""
-    text = str(text).encode("utf-8", "replace").decode()
-    return "".join(c if c.isprintable() else "�" for c in text)
-
-
-def url(target):
-    return target if target.startswith("#") else urllib.parse.quote(os.fsencode(target))
-
-
-CSS = """
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; margin: 2rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; }
-h2 { font-size: 1.35rem; border-bottom: 2px solid #0072B2; padding-bottom: .2rem; margin: 2.6rem 0 .8rem; }
-h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
-p { max-width: 60rem; margin: .5rem 0; }
-a { color: #00588a; text-decoration: none; } a:hover { text-decoration: underline; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e2e2e2; }
-td { white-space: nowrap; }
-th { vertical-align: bottom; background: #f2f5f8; border-bottom: 1px solid #9ab; }
-.text { text-align: left; } td.text { white-space: normal; overflow-wrap: break-word; max-width: 34rem; }
-td:first-child { min-width: 13rem; overflow-wrap: anywhere; }
-tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
-figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
-figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
-@page { size: A4 landscape; margin: 12mm; }
-@media print {
-  body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
-  h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
-  .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; }
-  figure img { max-height: 92mm; }
-}
-"""
-
-
-def html_cell(cell):
-    if isinstance(cell, list):
-        return "&nbsp;".join(map(html_cell, cell))
-    if isinstance(cell, Link):
-        title = f' title="{html.escape(visible(cell.note))}"' if cell.note else ""
-        return f'<a href="{html.escape(url(cell.target))}"{title}>{html.escape(visible(cell.text))}</a>'
-    return html.escape(visible(cell))
-
-
-def to_html(title, blocks):
-    parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
-             # Whatever a file that was read held: the page runs nothing and loads nothing.
-             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-             'style-src \'unsafe-inline\'">',
-             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-             f"<title>{html.escape(visible(title))}</title><style>{CSS}</style></head><body>",
-             f"<h1>{html.escape(visible(title))}</h1>"]
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append(f"<h{block.level}>{html.escape(visible(block.text))}</h{block.level}>")
-        elif isinstance(block, Figure):
-            data = base64.b64encode(block.svg).decode()
-            caption = html.escape(visible(block.caption))
-            parts.append(f'<figure><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
-                         f"<figcaption>{caption}</figcaption></figure>")
-        elif isinstance(block, Table):
-            kinds = [" class=text" if text else "" for text in block.is_text]
-            parts.append('<div class="wide"><table><thead><tr>' + "".join(
-                f"<th{kind}>{html_cell(cell)}</th>" for kind, cell in zip(kinds, block.header)) + "</tr></thead><tbody>")
-            for anchor, row in zip(block.anchors, block.rows):
-                parts.append((f'<tr id="{anchor}">' if anchor else "<tr>") + "".join(
-                    f"<td{kind}>{html_cell(cell)}</td>" for kind, cell in zip(kinds, row)) + "</tr>")
-            parts.append("</tbody></table></div>")
-        else:
-            parts.append(f"<p>{html_cell(block)}</p>")
-    return "\n".join([*parts, "</body></html>"]) + "\n"
-
-
-def markdown_text(text):
-    return re.sub(r"([\\`*_{}\[\]<>|#&~!$])", r"\\\1", visible(text))
-
-
-def markdown_cell(cell):
-    if isinstance(cell, list):
-        return " ".join(map(markdown_cell, cell))
-    if isinstance(cell, Link):
-        # Rows of a Markdown table have no anchors, headings do.
-        target = "#all-runs" if cell.target.startswith("#") else url(cell.target)
-        return f"[{markdown_text(cell.text)}](<{target}>)"
-    return markdown_text(cell)
-
-
-def to_markdown(title, blocks, figures):
-    parts = [f"# {markdown_text(title)}"]
-    for block in blocks:
-        if isinstance(block, Heading):
-            parts.append("#" * block.level + " " + markdown_text(block.text))
-        elif isinstance(block, Figure):
-            parts.append(f"![{markdown_text(block.caption)}](<{url(figures)}/{block.name}.svg>)\n\n"
-                         + markdown_text(block.caption))
-        elif isinstance(block, Table):
-            lines = [[markdown_cell(cell) for cell in row] for row in [block.header, *block.rows]]
-            lines.insert(1, ["---" if text else "---:" for text in block.is_text])
-            parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-        else:
-            parts.append(markdown_cell(block))
-    return "\n\n".join(parts) + "\n"
 
 
 # --- runs, configurations, problems -------------------------------------------
@@ -203,7 +62,7 @@ class Problem:
         values = {key: {run.input.get(key) for run in runs if run.input} for key in keys}
         self.shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
         self.varying = [key for key in keys if len(values[key]) > 1 and key != "run.backend"]
-        # Labels name what tells configurations apart, and no more; what most runs have goes without saying.
+        # Labels name the keys that tell configurations apart, and leave out the values that most runs have.
         self.named, self.usual = ["algorithm"], {}
         known = [run for run in runs if run.run and run.input] or [run for run in runs if run.input]
 
@@ -219,7 +78,7 @@ class Problem:
         for run in sorted(runs, key=lambda run: not run.run):
             key = self.configuration(run)
             if run.input and not run.run:
-                # What has not ended does not tell its ranks: it belongs to the only configuration that has the same input.
+                # A run that has not ended does not tell its ranks. It may belong to a configuration of the same input.
                 same = [other for other in groups if other[len(PLACES):] == key[len(PLACES):]]
                 key = same[0] if len(same) == 1 else key
             groups[key].append(run)
@@ -227,11 +86,12 @@ class Problem:
         for group in groups.values():
             label = self.label(group[0])
             if label in self.configurations:
-                label = next(f"{label} #{n}" for n in range(2, len(runs) + 2) if f"{label} #{n}" not in self.configurations)
+                numbered = (f"{label} #{n}" for n in itertools.count(2))
+                label = next(name for name in numbered if name not in self.configurations)
             self.configurations[label] = group
 
     def configuration(self, run, without=()):
-        """What a run was, but for its seed, and but for `without`."""
+        """The run's backend, ranks, threads and varying keys, except those in `without`."""
         if not run.input:
             return (run.name,)
         places = [(name, run.value(name)) for name in PLACES if name not in without]
@@ -247,14 +107,14 @@ class Problem:
                 value += f" {name[:-1]}" if value == "1" else f" {name}"
             elif "." in name:
                 value = f"{name} {value}"
-            # A key that an older version's inputs lack says nothing.
+            # Inputs of an older version may lack the key.
             if name not in without and run.value(name) not in (self.usual.get(name), "" if "." in name else None):
                 words.append(value)
         return ", ".join(words)
 
 
 class ReportedRun(Run):
-    """A run with its name, and values that come from run.csv or, where there is none, from the input."""
+    """A run with its name; its values come from run.csv or, where there is none, from the input."""
 
     INPUT_KEYS = {"algorithm": "optimizer.algorithm", "backend": "run.backend", "seed": "run.seed",
                   "workload.kind": "workload.kind"}
@@ -293,7 +153,7 @@ class ReportedRun(Run):
 
 
 def find_runs(top, reports):
-    """Runs below a directory, by name, and files of collective benchmarks."""
+    """(runs below a directory, sorted by name; files of collective benchmarks)"""
     runs, benches = [], []
     for directory, folders, names in os.walk(top):
         folders.sort()
@@ -344,7 +204,7 @@ def ratio_text(value):
 
 
 def cell_of(runs, column, text, name="run.csv", value=None):
-    """A cell of the configuration's mean: a link to the run's file, or for several runs to their rows of the page."""
+    """The mean over runs as a link: to the run's file or, for several runs, to their rows of the page."""
     value = value or (lambda run: number(run.run.get(column)))
     pairs = [(run, found) for run in runs if math.isfinite(found := value(run))]
     if not pairs:
@@ -363,7 +223,7 @@ def complete(runs):
 
 
 def shown(text, longest=60):
-    """A text that matplotlib takes as it is, and not as mathematics or as nothing."""
+    """A label that matplotlib takes literally: not as mathematics, and not as hidden."""
     text = visible(text).replace("\\", "\\\\").replace("$", r"\$")
     text = text[:longest - 1] + "…" if len(text) > longest else text
     return f" {text}" if text.startswith("_") else text
@@ -371,13 +231,12 @@ def shown(text, longest=60):
 
 def save(figure, name, caption):
     data = io.BytesIO()
-    figure.savefig(data, format="svg", bbox_inches="tight", pad_inches=0.05, metadata={"Date": None})
-    pyplot.close(figure)
+    plots.save(figure, data, format="svg", bbox_inches="tight", pad_inches=0.05, metadata={"Date": None})
     return Figure(name, data.getvalue(), caption)
 
 
 def curve(run):
-    """[(step, bytes so far, training loss)], each the mean of some steps."""
+    """[(step, bytes so far, training loss)], where each point is the mean of a few steps."""
     window = max(1, math.ceil(len(run.steps) / POINTS))
     points, sent = [], 0.0
     for first in range(0, len(run.steps), window):
@@ -391,7 +250,7 @@ def curve(run):
 
 
 def mean_curve(curves):
-    """[(step, bytes, mean, least, greatest)] at the places that all of the curves have."""
+    """Yields (step, bytes, mean, least, greatest) at the steps that all curves have."""
     at = collections.defaultdict(list)
     for points in curves:
         for step, sent, loss in points:
@@ -403,8 +262,9 @@ def mean_curve(curves):
 
 
 def losses_figure(problem, name):
-    """Training losses over steps and over bytes, or nothing where no run has any."""
-    curves = {label: [points for run in runs if (points := curve(run))] for label, runs in problem.configurations.items()}
+    """Training losses over steps and over bytes; None where no run has any."""
+    curves = {label: [points for run in runs if (points := curve(run))]
+              for label, runs in problem.configurations.items()}
     curves = {label: found for label, found in curves.items() if found}
     # The workload `replay` has no loss.
     if not any(loss for found in curves.values() for points in found for _, _, loss in points):
@@ -416,7 +276,7 @@ def losses_figure(problem, name):
     handles, tops, bottoms, starts = {}, [], [], []
     for place, (label, found) in enumerate(curves.items()):
         runs = problem.configurations[label]
-        # Seeds that ended early are lines of their own.
+        # Seeds that ended early have lines of their own.
         longest = max(points[-1][0] for points in found)
         whole = [points for points in found if points[-1][0] == longest]
         cut = [list(mean_curve([points])) for points in found if points[-1][0] < longest]
@@ -439,8 +299,8 @@ def losses_figure(problem, name):
             tops.append(max(losses[min(len(losses) - 1, len(losses) // 20):]))
             bottoms.append(min(losses))
     top, bottom, start = max(tops), min(bottoms), statistics.median(starts)
-    # A loss that falls by orders of magnitude is seen on a logarithmic scale; otherwise the first steps' drop, and what
-    # ends worse than untrained, are left out.
+    # A loss that falls by orders of magnitude needs a logarithmic scale. A linear one leaves out the drop of the first
+    # steps, and losses above the untrained model's.
     if bottom > 0 and start / bottom > 30:
         panels[0][0].set_yscale("log")
     else:
@@ -452,17 +312,18 @@ def losses_figure(problem, name):
         panels[0][1].set(xlabel="bytes sent by a rank")
         panels[0][1].xaxis.set_major_formatter(lambda x, _: with_unit(x))
     if len(handles) > 1 or by_algorithm:
-        figure.legend(list(handles.values()), [shown(text) for text in handles], loc="outside upper center"
-                      if hasattr(figure, "get_layout_engine") and matplotlib.__version_info__ >= (3, 7) else "lower center",
-                      bbox_to_anchor=None if matplotlib.__version_info__ >= (3, 7) else (0.5, 1.0),
-                      ncol=2 if max(map(len, handles)) > 30 else 3)
+        above = matplotlib.__version_info__ >= (3, 7)
+        figure.legend(list(handles.values()), [shown(text) for text in handles],
+                      loc="outside upper center" if above else "lower center",
+                      bbox_to_anchor=None if above else (0.5, 1.0), ncol=2 if max(map(len, handles)) > 30 else 3)
     kind = "one colour for each algorithm" if by_algorithm else "mean, and range over seeds"
-    return save(figure, name, f"Training loss of {problem.name}, means of {POINTS} stretches of the run at most; {kind}. "
+    return save(figure, name,
+                f"Training loss of {problem.name}, means of {POINTS} stretches of the run at most; {kind}. "
                               "A cross ends a run that is incomplete; what is worse than untrained is cut off.")
 
 
 def bars(rows, name, caption, x_label, formatter=None):
-    """Stacked horizontal bars; `rows` are (label, {part: length}, mark or nothing)."""
+    """Stacked horizontal bars; `rows` are (label, {part: length}, mark or None)."""
     rows = rows[:MOST_BARS]
     parts = list(dict.fromkeys(part for _, lengths, _ in rows for part in lengths))
     figure, axes = pyplot.subplots(figsize=(10, max(1.9, 0.9 + 0.27 * len(rows))))
@@ -470,7 +331,8 @@ def bars(rows, name, caption, x_label, formatter=None):
     for place, part in enumerate(parts):
         lengths = [row[1].get(part, 0.0) for row in rows]
         axes.barh(range(len(rows)), lengths, left=left, height=0.72, label=part,
-                  color=(matplotlib.colormaps["tab10"](place % 10) if hasattr(matplotlib, "colormaps") else f"C{place % 10}"))
+                  color=(matplotlib.colormaps["tab10"](place % 10) if hasattr(matplotlib, "colormaps")
+                         else f"C{place % 10}"))
         left = [a + b for a, b in zip(left, lengths)]
     marks = [(row[2], place) for place, row in enumerate(rows) if row[2] is not None]
     if marks:
@@ -488,7 +350,7 @@ def bars(rows, name, caption, x_label, formatter=None):
 
 
 def lines(groups, name, caption, **axes_labels):
-    """A line with dots for each of `groups`: {label: [(x, y)]}."""
+    """A line with dots for each of `groups` = {label: [(x, y)]}. Returns the axes and a function that saves."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
     for place, (label, points) in enumerate(groups.items()):
         axes.plot(*zip(*sorted(points)), marker="o", markersize=4, label=shown(label), **style(place))
@@ -512,18 +374,19 @@ def overview(runs, benches, problems):
     whole = complete(runs)
     yield Heading(2, "Overview")
     configurations = sum(len(problem.configurations) for problem in problems)
-    yield (f"{counted(len(runs), 'run')}, {len(whole)} of them complete, of {counted(configurations, 'configuration')} in "
-           f"{counted(len(problems), 'problem')}. "
+    yield (f"{counted(len(runs), 'run')}, {len(whole)} of them complete, of "
+           f"{counted(configurations, 'configuration')} in {counted(len(problems), 'problem')}. "
            + (f"{counted(len(benches), 'benchmark')} of collectives." if benches else ""))
-    columns = {"version": "version", "git": "git", "compiler": "compiler", "kokkos": "Kokkos", "mpi": "MPI", "blas": "BLAS",
-               "blas_core": "BLAS kernels", "backend": "backends", "transport": "transport", "network": "network",
-               "ranks": "ranks", "threads_per_rank": "threads of a rank", "slurm_cluster": "Slurm cluster",
-               "slurm_partition": "Slurm partition", "slurm_nodelist": "Slurm nodes"}
+    columns = {"version": "version", "git": "git", "compiler": "compiler", "kokkos": "Kokkos", "mpi": "MPI",
+               "blas": "BLAS", "blas_core": "BLAS kernels", "backend": "backends", "transport": "transport",
+               "network": "network", "ranks": "ranks", "threads_per_rank": "threads of a rank",
+               "slurm_cluster": "Slurm cluster", "slurm_partition": "Slurm partition", "slurm_nodelist": "Slurm nodes"}
     rows = []
     for column, name in columns.items():
         found = collections.Counter(run.run[column] for run in whole if run.run.get(column))
         if found:
-            words = [f"{value} ({counted(count, 'run')})" if len(found) > 1 else value for value, count in found.most_common(6)]
+            words = [f"{value} ({counted(count, 'run')})" if len(found) > 1 else value
+                     for value, count in found.most_common(6)]
             rows.append([name, "; ".join(words) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")])
     if rows:
         yield Table(["of complete runs", ""], rows)
@@ -531,8 +394,8 @@ def overview(runs, benches, problems):
     missing = [(run, words) for run, words in missing if words or not run.complete]
     if missing:
         yield Heading(2, "Incomplete")
-        yield ("What follows has no whole results, or more than one run's. Their rows count in the loss curves alone. "
-               "A run that goes on writes to files that end in .partial.")
+        yield ("These runs have no whole results, or those of more than one run. Their rows count in the loss curves "
+               "alone. A run that goes on writes to files that end in .partial.")
         yield Table(["run", "state", "what is missing or broken"],
                     [[run.link(run.name, next(iter(run.links), "")), run.state(), "; ".join(words)]
                      for run, words in missing])
@@ -544,7 +407,7 @@ def configuration_section(problem):
     if not resolved:
         yield "No run has a resolved input that could be read."
         return
-    yield ("In all runs of this problem; every key and its meaning is in docs/input.md. "
+    yield ("In all runs of this problem; every key and its meaning is in docs/reference/input.md. "
            "The values in which runs differ are in the table of results.")
     groups = collections.defaultdict(list)
     for key, value in problem.shared.items():
@@ -564,11 +427,11 @@ def results_section(problem):
         rows.append([
             Link(label, f"#{runs[0].anchor}", "the runs of this configuration"),
             f"{len(whole)} of {len(runs)}" if len(whole) < len(runs) else str(len(runs)),
-            cell_of(whole, "final_validation_loss", loss_text), Link(spread, f"#{runs[0].anchor}", "") if spread else "",
-            cell_of(whole, "final_loss", loss_text), cell_of(whole, "tokens_per_s", rate_text),
-            cell_of(whole, "bytes_sent", with_unit), cell_of(whole, "reduction", ratio_text),
-            cell_of(whole, "variance_frozen_at_step", rate_text), cell_of(whole, "training_s", rate_text),
-            *(runs[0].input.get(key, "") for key in problem.varying[:8])])
+            cell_of(whole, "final_validation_loss", loss_text),
+            Link(spread, f"#{runs[0].anchor}", "") if spread else "", cell_of(whole, "final_loss", loss_text),
+            cell_of(whole, "tokens_per_s", rate_text), cell_of(whole, "bytes_sent", with_unit),
+            cell_of(whole, "reduction", ratio_text), cell_of(whole, "variance_frozen_at_step", rate_text),
+            cell_of(whole, "training_s", rate_text), *(runs[0].input.get(key, "") for key in problem.varying[:8])])
     yield Table(["configuration", "runs", "final validation loss", "least–greatest", "final training loss", "tokens/s",
                  "bytes sent by a rank", "reduction", "T_w", "training / s", *problem.varying[:8]], rows)
     if len(problem.varying) > 8:
@@ -592,11 +455,13 @@ def profile_section(problem, name):
             whole = [run for run in complete(runs) if math.isfinite(value("total")(run))]
             if not whole:
                 continue
-            rows.append([label, phase, *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv", value(measure))
+            rows.append([label, phase,
+                         *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv", value(measure))
                                          for measure in (*PARTS, "total")),
-                         cell_of(whole, f"{phase} communication, share_of_total", lambda share: f"{100 * share:.0f} %",
+                         cell_of(whole, f"{phase} communication, share_of_total", percent,
                                  "profile.csv", value("communication", "share_of_total"))])
-            lengths = {text: 1e3 * mean(finite(value(measure)(run) for run in whole)) for measure, text in PARTS.items()}
+            lengths = {text: 1e3 * mean(finite(value(measure)(run) for run in whole))
+                       for measure, text in PARTS.items()}
             lengths["else"] = max(0.0, 1e3 * mean(value("total")(run) for run in whole) - sum(finite(lengths.values())))
             figure_rows.append((f"{label}: {phase}", {k: v for k, v in lengths.items() if math.isfinite(v)}, None))
     if not rows:
@@ -622,22 +487,25 @@ def volume_section(problem, name):
 
         def average(column):
             return mean(finite(number(run.run.get(column)) for run in whole))
-        parts = {"dense phase": average("bytes_sent_dense_phase"), "compressed phase": average("bytes_sent_compressed_phase")}
+        parts = {"dense phase": average("bytes_sent_dense_phase"),
+                 "compressed phase": average("bytes_sent_compressed_phase")}
         dense = average("bytes_dense_fp32")
         figure_rows.append((label, {k: v for k, v in parts.items() if math.isfinite(v)},
                             dense if math.isfinite(dense) else None))
     if not rows:
         return
     yield Heading(3, "Volume")
-    yield bars(figure_rows, f"{name}_volume", "Bytes that a rank handed over to others in the whole run; the black mark is a "
+    yield bars(figure_rows, f"{name}_volume",
+               "Bytes that a rank handed over to others in the whole run; the black mark is a "
                "dense fp32 allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank",
                lambda x, _: with_unit(x))
-    yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce", "by all-to-all",
-                 "by all-gather", "dense fp32", "reduction", "against 16 bits", "in compressed phase"], rows)
+    yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce",
+                 "by all-to-all", "by all-gather", "dense fp32", "reduction", "against 16 bits", "in compressed phase"],
+                 rows)
 
 
 def twins(problem, without):
-    """{what is the same: [runs of one configuration, …]} of configurations that differ in `without` alone."""
+    """{what is the same: [runs of a configuration, …]} of configurations that differ in the keys `without` alone."""
     groups = collections.defaultdict(list)
     for runs in problem.configurations.values():
         whole = [run for run in complete(runs) if math.isfinite(number(run.run.get("tokens_per_s")))]
@@ -667,12 +535,15 @@ def backend_section(problem, name):
     if not rows:
         return
     yield Heading(3, "Backends")
-    yield ("Configurations that differ in the backend alone. The hash of the final parameters is equal where both backends "
-           "ended in the same bits.")
-    yield Table(["configuration", *(f"tokens/s, {b}" for b in names), *(f"{b} ÷ {names[0]}" for b in names[1:]), "final bits"],
+    yield ("Configurations that differ in the backend alone. The hash of the final parameters is equal where both "
+           "backends ended in the same bits.")
+    yield Table(["configuration", *(f"tokens/s, {b}" for b in names), *(f"{b} ÷ {names[0]}" for b in names[1:]),
+                 "final bits"],
                 rows)
-    figure_rows = [(f"{label}: {b}", {"tokens/s": speed}, None) for label, points in groups.items() for b, speed in points]
-    yield bars(figure_rows, f"{name}_backends", "Tokens per second on each backend." + more(len(figure_rows)), "tokens/s")
+    figure_rows = [(f"{label}: {b}", {"tokens/s": speed}, None) for label, points in groups.items()
+                   for b, speed in points]
+    yield bars(figure_rows, f"{name}_backends", "Tokens per second on each backend." + more(len(figure_rows)),
+               "tokens/s")
 
 
 def scaling_section(problem, name):
@@ -712,8 +583,8 @@ def scaling_section(problem, name):
     axes.plot(places, [first[1] * x / first[0] for x in places], color="0.7", linewidth=1, linestyle=":", zorder=0)
     yield finish()
     yield Table(["configuration", "ranks", "threads", "batch", "tokens/s", "speed-up", "efficiency"], rows)
-    yield ("Speed-up and efficiency are against the configuration's first row. Where ranks × threads are more than the cores, "
-           "efficiency is lost for that reason alone.")
+    yield ("Speed-up and efficiency are against the configuration's first row. Efficiency falls where ranks × threads "
+           "exceed the cores.")
 
 
 def all_runs_section(problems):
@@ -748,19 +619,22 @@ def bench_sections(benches, top, reports):
             size, seconds = number(row.get("logical_bytes")), number(row.get("p50_s"))
             if size > 0 and seconds > 0:
                 groups[row.get("collective", "")].append((size, seconds))
-                cells.append([row.get("collective", ""), *(Link(text, relative, f"{path.name}: {column}") for column, text in (
-                    ("ranks", row.get("ranks", "")), ("hosts", row.get("hosts", "")), ("logical_bytes", with_unit(size)),
-                    ("wire_bytes", with_unit(number(row.get("wire_bytes")))), ("p50_s", time_text(seconds)),
-                    ("p99_s", time_text(number(row.get("p99_s")))),
+                cells.append([row.get("collective", ""),
+                              *(Link(text, relative, f"{path.name}: {column}") for column, text in (
+                    ("ranks", row.get("ranks", "")), ("hosts", row.get("hosts", "")),
+                    ("logical_bytes", with_unit(size)), ("wire_bytes", with_unit(number(row.get("wire_bytes")))),
+                    ("p50_s", time_text(seconds)), ("p99_s", time_text(number(row.get("p99_s")))),
                     ("busbw_B_per_s", f"{with_unit(number(row.get('busbw_B_per_s')))}/s")))])
         if not cells:
             continue
-        axes, finish = lines(groups, f"collective{place}", "Median time of a call over the vector's length; the slowest rank's.",
+        axes, finish = lines(groups, f"collective{place}",
+                             "Median time of a call over the vector's length; the slowest rank's.",
                              xlabel="bytes of the fp32 vector", ylabel="seconds")
         axes.set(xscale="log", yscale="log")
         axes.xaxis.set_major_formatter(lambda x, _: with_unit(x))
         yield finish()
-        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "median / ms", "p99 / ms", "bus bandwidth"], cells)
+        yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "median / ms", "p99 / ms",
+                     "bus bandwidth"], cells)
 
 
 def report(runs, benches, top, reports):
@@ -789,7 +663,8 @@ def write(path, text):
 
 def main():
     first, _, rest = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=first, epilog=rest,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, metavar="RESULTS_DIR")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE.html",
                         help="Markdown and figures get the same name; default: RESULTS_DIR/report.html")

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz] [--style]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -14,6 +14,8 @@ Elsewhere: says what to provide.
   --cuda-mpi  also build a CUDA-aware Open MPI, of the version that the
               distribution has, where the site has none (needs nvcc on PATH)
   --fuzz      also install clang, for the fuzzers of tests/fuzz
+  --style     also install clang-format, and ruff from PyPI where that can be
+              reached, for the test integration.style
   --help      this text
 
 Environment:
@@ -35,11 +37,13 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 flavours=(host)
 cuda_mpi=no
 fuzz=no
+style=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
     --cuda-mpi) cuda_mpi=yes ;;
     --fuzz) fuzz=yes ;;
+    --style) style=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -65,6 +69,9 @@ packages=(
 if [[ $fuzz == yes ]]; then
   packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
 fi
+if [[ $style == yes ]]; then
+  packages+=(clang-format python3-pip)
+fi
 
 without_apt() {
   cat >&2 <<'TEXT'
@@ -82,14 +89,14 @@ With Spack:
   spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
   spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
-See docs/build.md.
+See docs/guide/build.md.
 TEXT
   exit 1
 }
 
 install_packages() {
   local installed package missing=()
-  # One query for all is fast; unknown packages only make it exit with 1.
+  # One query for all is fast. It exits with 1 where it does not know a package.
   installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
   for package in "${packages[@]}"; do
     grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
@@ -110,15 +117,26 @@ install_packages() {
   } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }
 }
 
+# Debian has no package of ruff. Without it a test is skipped, so this may fail.
+ruff_version=@RUFF@
+provide_ruff() {
+  local directory=$ONEBIT_DEPS/ruff log=$ONEBIT_DEPS/ruff.log
+  [[ $("$directory/bin/ruff" --version 2>/dev/null) != "ruff $ruff_version" ]] || return 0
+  mkdir -p "$ONEBIT_DEPS"
+  if python3 -m pip install --quiet --upgrade --target "$directory" "ruff==$ruff_version" >"$log" 2>&1; then
+    say "installed ruff $ruff_version in $directory"
+  else
+    say "could not install ruff: see $log; integration.style leaves it out"
+  fi
+}
+
 # --- Kokkos -----------------------------------------------------------------
 
-# Prints the Kokkos that CMake finds by itself and succeeds if it will do;
-# prints the reason and fails if not.
+# Prints the Kokkos that CMake finds by itself; or fails and prints why that one is not usable.
 find_kokkos() {
   local devices=$1 probe verdict
   probe=$(mktemp -d)
-  # A version range in find_package() is refused by Kokkos' own version file,
-  # so the version is compared here.
+  # Kokkos' version file refuses a version range in find_package(), so the version is compared here.
   cat >"$probe/CMakeLists.txt" <<TEXT
 cmake_minimum_required(VERSION 3.22)
 project(probe CXX)
@@ -142,7 +160,8 @@ endif()
 file(WRITE "\${CMAKE_BINARY_DIR}/verdict" "\${verdict}")
 TEXT
   cmake -S "$probe" -B "$probe/build" >"$probe/log" 2>&1 || true
-  verdict=$(cat "$probe/build/verdict" 2>/dev/null || echo "no CMake cannot configure with it: $(grep -m 1 -A 2 '^CMake Error' "$probe/log" | paste -sd' ')")
+  verdict=$(cat "$probe/build/verdict" 2>/dev/null ||
+    echo "no CMake cannot configure with it: $(grep -m 1 -A 2 '^CMake Error' "$probe/log" | paste -sd' ')")
   rm -rf "$probe"
   echo "${verdict#* }"
   [[ $verdict == yes* ]]
@@ -154,10 +173,10 @@ provide_kokkos() {
     host) devices=OPENMP ;;
     cuda) devices='OPENMP CUDA' ;;
   esac
-  # Kokkos_ROOT comes before everything else in CMake's search, so whoever set
-  # it gets that Kokkos or an error.
+  # Kokkos_ROOT comes first in CMake's search, so whoever set it gets that Kokkos or an error.
   if [[ -n ${Kokkos_ROOT:-} ]]; then
-    found=$(find_kokkos "$devices") || fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
+    found=$(find_kokkos "$devices") ||
+      fail "Kokkos_ROOT=$Kokkos_ROOT will not do for $flavour: $found. Unset it to have Kokkos built."
     say "using $found for $flavour"
   elif "$root/scripts/build_kokkos.sh" --is-built "$flavour"; then
     return 0
@@ -178,7 +197,7 @@ if command -v apt-get >/dev/null; then
   install_packages
 else
   [[ $cuda_mpi == no ]] || fail "--cuda-mpi builds from apt's source packages, and this system has no apt"
-  # A site that has everything needs no apt: then this is only a check.
+  # A site that has everything needs no apt.
   found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
 fi
 for flavour in "${flavours[@]}"; do
@@ -186,6 +205,9 @@ for flavour in "${flavours[@]}"; do
 done
 if [[ $cuda_mpi == yes ]]; then
   "$root/scripts/build_openmpi.sh"
+fi
+if [[ $style == yes ]]; then
+  provide_ruff
 fi
 "$root/scripts/corpus.sh"
 say "ready"

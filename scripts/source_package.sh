@@ -1,9 +1,7 @@
-# Sourced by the scripts that build from the distribution's source packages.
-# Defines download_source; who sources it has say and fail.
+# Defines download_source, for scripts that build from the distribution's source packages and define `say` and `fail`.
 # shellcheck shell=bash
 
-# Prints a deb-src line for this distribution's release, made from the entry
-# that apt itself uses for binary packages.
+# Prints a deb-src line for this distribution's release, made from the entry that apt itself uses for binary packages.
 source_line() {
   local codename uri suite component signed_by
   # shellcheck source=/dev/null
@@ -16,8 +14,7 @@ source_line() {
   done < <(apt-get indextargets --format "\$(REPO_URI)|\$(RELEASE)|\$(COMPONENT)" 'Created-By: Packages' | sort -u)
 }
 
-# The key that the system's sources name for a repository, if they name one
-# (apt lists its repositories, but not their keys).
+# Prints the key that the system's sources name for a repository, if any: apt lists repositories without their keys.
 keyring_of() {
   local uri=${1%/}/
   {
@@ -46,8 +43,7 @@ sums_in_control_data() {
 # Downloads a package into the current directory with its own sources.list and checks.
 fetch_and_check() {
   local package=$1
-  # Lists and caches of our own: nothing of the system's apt is changed. With
-  # these, apt refuses whatever the distribution's key does not vouch for.
+  # Lists and caches of its own leave the system's apt alone. apt refuses packages without the distribution's signature.
   local options=(
     -q
     -o "Dir::Etc::SourceList=$PWD/sources.list" -o Dir::Etc::SourceParts=-
@@ -58,9 +54,8 @@ fetch_and_check() {
   mkdir -p lists/partial cache/archives/partial
   apt-get "${options[@]}" -o APT::Update::Error-Mode=any update
   apt-get "${options[@]}" source --download-only "$package"
-  # apt has checked the signature of the index and the hashes in it. Check
-  # again what lies on the disk: the package description (.dsc) against that
-  # index, the tarballs against the description.
+  # apt has checked the index's signature and hashes. Check the files on disk again: the package description (.dsc)
+  # against that index, the tarballs against the description.
   apt-cache "${options[@]}" showsrc --only-source "$package" | sums_in_control_data >index.sha256
   sha256sum --check --strict --ignore-missing index.sha256 | tee checked
   grep -q '\.dsc: OK$' checked
@@ -76,7 +71,7 @@ download_source() {
   rm -rf "$work"
   mkdir -p "$work"
   echo "$lines" >"$work/sources.list"
-  # Not in a condition: there, bash would go on after a command that failed.
+  # Not in a condition, where bash ignores -e.
   set +e
   (set -e; cd "$work"; fetch_and_check "$package") >"$work/log" 2>&1
   status=$?

@@ -10,7 +10,7 @@ Sets up, builds with the preset 'openmp' and runs every test. Where nvcc is
 found, it also compiles and links everything for CUDA in build/cuda-check, which runs
 nothing and needs no GPU. Fails if any of it fails.
 
-Ends with the pieces that were left out, by name and reason. With CI=true in the
+Ends with the skipped pieces, by name and reason. With CI=true in the
 environment it also fails if one of them is not in tests/allowed_skips.txt, which
 lists what a machine of continuous integration cannot have.
 
@@ -33,11 +33,11 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
+setup=(scripts/setup.sh --fuzz --style)
 if [[ $cuda == yes ]]; then
-  scripts/setup.sh --fuzz --cuda
-else
-  scripts/setup.sh --fuzz
+  setup+=(--cuda)
 fi
+"${setup[@]}"
 
 launcher=()
 if command -v ccache >/dev/null; then
@@ -46,14 +46,14 @@ fi
 cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
-# Compiled beside the tests, which wait more than they compute, at the lowest
-# priority. Not with ccache: it does not know nvcc_wrapper, and would miss changes
-# that only the compilation for the device sees. The flag is the host compiler's:
-# code for the device is optimised all the same, that for the host was built above.
-# So it has a directory of its own: build/cuda is for those who run it.
+# Compiles beside the tests, which mostly wait, at the lowest priority. Without ccache, which does not know nvcc_wrapper
+# and would miss changes in device code. -O0 is for the host's code, which was built above; nvcc optimises the device's.
+# A directory of its own leaves build/cuda to those who run it.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 && exec nice -n 19 cmake --build build/cuda-check --parallel "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)") >"$cuda_log" 2>&1 &
+  processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
+  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
+    exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
   trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
 fi

@@ -1,7 +1,8 @@
 #pragma once
 /// \file optim_reference.hpp
-/// Every algorithm of docs/algorithms.md as one plain function in double precision, n ranks simulated serially. It shares
-/// no code with src/optim, src/comm and src/compress; only the random numbers of the stochastic rounding are theirs.
+/// Every algorithm of docs/reference/algorithms.md as one plain function in double precision, n ranks simulated
+/// serially. It shares no code with src/optim, src/comm and src/compress; only the random numbers of the stochastic
+/// rounding are theirs.
 
 #include <algorithm>
 #include <cmath>

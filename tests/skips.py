@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reports the pieces that tests leave out, and sums them up.
 
-Usage: skips.py summary FILE        what scripts/test.sh ends with; under CI=true, status 1 for a skip that is not allowed
+Usage: skips.py summary FILE        the last lines of scripts/test.sh; under CI=true, status 1 for a skip not allowed
        skips.py skip PIECE REASON   a whole test that is left out; status 77, which ctest takes for a skip
 
 Every piece that is left out is a line `test: piece<TAB>reason` of the file that the environment variable ONEBIT_SKIPS
@@ -51,7 +51,8 @@ def allowed():
         if line and not line.startswith("#"):
             pattern, _, why = line.partition("\t")
             if not why.strip():
-                sys.exit(f"{ALLOWED}:{number}: no tab and no reason behind it; remedy: say why a machine cannot have this")
+                sys.exit(f"{ALLOWED}:{number}: no tab and no reason behind it; remedy: say why a machine cannot have "
+                         "this")
             patterns.append(re.compile(pattern))
     return patterns
 

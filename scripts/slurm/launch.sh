@@ -1,9 +1,8 @@
-# Sourced by the batch scripts, which set `binary`, `srun_options` and perhaps
-# `backend`: starts the ranks, hands signals on to them, requeues the job.
+# Starts the ranks, forwards signals to them and requeues the job. Sourced by the batch scripts, which set `binary`,
+# `srun_options` and perhaps `backend`.
 # shellcheck shell=bash disable=SC2154
 
-# A task of a sweep's job array finds its arguments, one a line, in the
-# directory of its cell, and writes what it says there too (onebit-sweep).
+# A task of a sweep's job array finds its arguments, one a line, in its cell's directory, and writes its log there.
 if [[ ${1:-} == --cells ]]; then
   cell=$(sed -n "${SLURM_ARRAY_TASK_ID:?--cells is for job arrays}p" "$2")
   mapfile -t arguments <"$cell/arguments"
@@ -19,8 +18,8 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 export OMP_PROC_BIND=${OMP_PROC_BIND:-close}
 export OMP_PLACES=${OMP_PLACES:-cores}
 
-# With PMIx, srun starts Open MPI's and MPICH's ranks itself and gives each its
-# own cores; without, Open MPI's mpirun asks Slurm which nodes it has.
+# With PMIx, srun starts Open MPI's and MPICH's ranks and gives each its own cores. Without it, Open MPI's mpirun asks
+# Slurm for the nodes.
 if [[ -z ${ONEBIT_LAUNCHER:-} ]]; then
   ONEBIT_LAUNCHER=mpirun
   if srun --mpi=list 2>&1 | grep -qw pmix; then ONEBIT_LAUNCHER=srun; fi
@@ -41,8 +40,8 @@ echo "job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-
   "$SLURM_NTASKS ranks, $OMP_NUM_THREADS threads each"
 echo "${command[*]}"
 
-# Told to stop, every rank writes a checkpoint and ends with status 75. mpirun
-# hands SIGUSR1 on to the ranks, but takes SIGTERM as an order to kill them.
+# On SIGUSR1 every rank writes a checkpoint and ends with status 75. mpirun forwards SIGUSR1, but kills the ranks on
+# SIGTERM.
 told=no
 stop() {
   signalled=yes told=yes
@@ -54,14 +53,12 @@ trap stop USR1 TERM
 while :; do
   signalled=no status=0
   wait "$launcher" || status=$?
-  # A signal ends the wait, not the ranks. bash remembers the status of those
-  # that have ended meanwhile.
+  # A signal ends the wait, not the ranks. bash keeps the status of processes that ended meanwhile.
   [[ $signalled == yes && $status -gt 128 ]] || break
 done
 trap '' USR1 TERM
 
-# 75: stopped with a checkpoint. A rank that was told before it had begun died of
-# the signal (128 + SIGUSR1) and had nothing to save.
+# 75: stopped with a checkpoint. A rank that had not begun dies of the signal (128 + SIGUSR1) and has nothing to save.
 if [[ $status -eq 75 || ($told == yes && $status -eq 138) ]]; then
   job=$SLURM_JOB_ID
   if [[ -n ${SLURM_ARRAY_JOB_ID:-} ]]; then

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A real Slurm of one node on this machine, to try batch scripts on. Not for
-# production: no accounting, no limits.
+# A real Slurm of one node on this machine, to try batch scripts on. Not for production: no accounting, no limits.
 set -euo pipefail
 
 usage() {
@@ -46,7 +45,7 @@ install_missing() {
     { tail -n 20 "$dir/install.log" >&2; fail "could not install Slurm"; }
 }
 
-# Prints a TCP port that nothing listens on.
+# Prints a free TCP port.
 free_port() {
   local port
   while :; do
@@ -102,7 +101,7 @@ TEXT
 
 pid_of() { cat "$dir/run/$1.pid" 2>/dev/null; }
 
-# Alive, and still the program we started: pids are reused.
+# True when the process lives and is still the one that was started: pids are reused.
 is_running() {
   local pid
   pid=$(pid_of "$1") && [[ -n $pid && $(cat "/proc/$pid/comm" 2>/dev/null) == "$1" ]] &&

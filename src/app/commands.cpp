@@ -141,7 +141,7 @@ void list() {
   print_words("compressors", names(CompressorKind()));
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-#define ONEBIT_PRECISIONS(Exec)                                              \
+  #define ONEBIT_PRECISIONS(Exec)                                              \
   std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
               linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
               linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");

@@ -63,14 +63,15 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
   m_server = own().no_feedback(across.rank(), 1);
   m_send = Words("OneBit::comm::send", chunks * message);
   m_received = Words("OneBit::comm::received", chunks * message);
-  m_gathered = Words("OneBit::comm::gathered", chunks * message);
   m_recompressed = Words("OneBit::comm::recompressed", message);
   if (local == nullptr) {
+    m_gathered = Words("OneBit::comm::gathered", chunks * message);
     m_last = Words("OneBit::comm::last", chunks * message);
-    return;
+  } else {
+    m_shard_messages = Words("OneBit::comm::shard_messages", longest);
+    m_gathered = Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, chunks * message));
+    m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
   }
-  m_shard_messages = Words("OneBit::comm::shard_messages", longest);
-  m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
 }
 
 template <class Exec>
@@ -86,23 +87,20 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     divide(exec, m_local->ranks(), shard);
     times.add(Phase::allreduce, watch.restart());
   }
-  exchange(exec, shard, {}, true, residual_factor, times);
+  exchange(exec, shard, {}, m_local == nullptr, residual_factor, times);
+  if (m_local == nullptr) return;
 
   watch.restart();
-  if (m_local != nullptr) {
-    const std::size_t longest = m_shard_messages.extent(0);
-    Kokkos::deep_copy(exec, Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, m_gathered.extent(0))),
-                      m_gathered);
-    m_local->all_gather(exec, m_shard_messages, m_all_messages);
-    times.add(Phase::all_gather, watch.restart());
-    for (std::size_t number = 0; number < m_compressors.size(); ++number)
-      m_compressors[number]->decompress(
-          exec, 0, m_across.ranks(),
-          Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
-          Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
-    fence(exec, "OneBit::comm::decompressed");
-    times.add(Phase::update, watch.seconds());
-  }
+  m_local->all_gather(exec, m_shard_messages, m_all_messages);
+  times.add(Phase::all_gather, watch.restart());
+  const std::size_t longest = m_shard_messages.extent(0);
+  for (std::size_t number = 0; number < m_compressors.size(); ++number)
+    m_compressors[number]->decompress(
+        exec, 0, m_across.ranks(),
+        Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
+        Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
+  fence(exec, "OneBit::comm::decompressed");
+  times.add(Phase::update, watch.seconds());
 }
 
 template <class Exec>
@@ -123,23 +121,28 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
       Kokkos::deep_copy(exec, feedback.scales, 0u);
     }
 
-  const compress::Compression<Exec> worker{0, m_across.ranks(), shard, m_worker, m_send, average, {}, residual_factor};
-  const compress::Compression<Exec> server{
-      m_across.rank(), 1, {}, m_server, m_recompressed, {}, {m_across.ranks(), m_received}, residual_factor};
-  if (m_across.overlaps() && m_across.ranks() > 1)
-    exchange_in_parts(exec, worker, server, shard, decompresses, times);
-  else
-    exchange_at_once(exec, worker, server, shard, decompresses, times);
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  const compress::Compression<Exec> worker{0, ranks, shard, m_worker, m_send, average, {}, residual_factor};
+  const compress::Compression<Exec> server{rank,           1, {}, m_server, m_recompressed, {}, {ranks, m_received},
+                                           residual_factor};
+  if (m_across.overlaps() && ranks > 1) {
+    exchange_overlapped(exec, worker, server, shard, decompresses, times);
+  } else {
+    exchange_by_phases(exec, worker, server, times);
+    if (decompresses) {
+      const Stopwatch watch;
+      own().decompress(exec, 0, ranks, m_gathered, shard);
+      fence(exec, "OneBit::comm::decompressed");
+      times.add(Phase::update, watch.seconds());
+    }
+  }
   if (m_local == nullptr) std::swap(m_gathered, m_last);
 }
 
-/// The plain path: one collective a phase.
 template <class Exec>
-void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                 const compress::Compression<Exec>& server,
-                                                 const Vector<Exec, float>& shard, bool decompresses,
-                                                 PhaseTimes& times) {
-  const int ranks = m_across.ranks();
+void CompressedAllreduce<Exec>::exchange_by_phases(const Exec& exec, const compress::Compression<Exec>& worker,
+                                                   const compress::Compression<Exec>& server, PhaseTimes& times) {
+  const bool alone = m_across.ranks() == 1;
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
     fence(exec, "OneBit::comm::end_of_phase");
@@ -147,60 +150,53 @@ void CompressedAllreduce<Exec>::exchange_at_once(const Exec& exec, const compres
   };
   own().compress(exec, worker);
   end_of(Phase::compress);
-  if (ranks > 1)
-    m_across.all_to_all(exec, m_send, m_received);
-  else
+  if (alone)
     Kokkos::deep_copy(exec, m_received, m_send);
+  else
+    m_across.all_to_all(exec, m_send, m_received);
   end_of(Phase::all_to_all);
   own().compress(exec, server);
   end_of(Phase::average);
-  if (ranks > 1)
-    m_across.all_gather(exec, m_recompressed, m_gathered);
-  else
+  if (alone)
     Kokkos::deep_copy(exec, m_gathered, m_recompressed);
+  else
+    m_across.all_gather(exec, m_recompressed, m_gathered);
   end_of(Phase::all_gather);
-  if (m_local != nullptr || !decompresses) return;  // other ranks of the host have the other shards' messages
-  own().decompress(exec, 0, ranks, m_gathered, shard);
-  end_of(Phase::update);
 }
 
-/// All receives are posted at the begin. Every rank compresses for its successor first, then for the next, and for itself
-/// last, when there is nothing left to hide. Blocks of the average are decompressed as they come.
+/// All receives are posted first. A rank compresses for its successor first and for itself last, when its other
+/// messages are already under way. Chunks of the average are decompressed as they arrive.
 template <class Exec>
-void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                  const compress::Compression<Exec>& server,
-                                                  const Vector<Exec, float>& shard, bool decompresses,
-                                                  PhaseTimes& times) {
+void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const compress::Compression<Exec>& worker,
+                                                    const compress::Compression<Exec>& server,
+                                                    const Vector<Exec, float>& shard, bool decompresses,
+                                                    PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const std::size_t words = own().layout().words, head = own().scale_words(), planes = own().planes();
   const std::vector<compress::Range> parts = compress::ranges<Exec>(words);
-  std::vector<BlockPart> block_parts;
-  for (const compress::Range& part : parts)
-    block_parts.push_back({head + part.begin * planes, head + part.end * planes});
-  block_parts.push_back({0, head});  // scales are known last
+  std::vector<WordRange> sent;  // of each message, in this order
+  for (const compress::Range& part : parts) sent.push_back({head + part.begin * planes, head + part.end * planes});
+  sent.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
-  const auto send_parts = [&](Transfer<Exec>& transfer, int to, const Words& message) {
-    for (std::size_t part = 0; part < parts.size(); ++part) transfer.send(exec, to, message);
-  };
   const bool early = own().codes_before_scales();
+  const auto send_after_finish = [&](Transfer<Exec>& transfer, int to, const Words& message) {
+    for (std::size_t range = early ? parts.size() : 0; range < sent.size(); ++range) transfer.send(exec, to, message);
+  };
 
   Stopwatch watch;
-  const auto all_to_all = m_across.begin_transfer(m_received, block_parts, &Traffic::all_to_all);
-  const auto all_gather = m_across.begin_transfer(m_gathered, block_parts, &Traffic::all_gather);
-  for (int distance = 1; distance <= ranks; ++distance) {  // the own chunk, which need not travel, at last
+  const auto all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
+  const auto all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
+  for (int distance = 1; distance <= ranks; ++distance) {
     const int to = other(distance);
     for (const compress::Range& part : parts) {
       own().encode(exec, worker, to, part);
-      if (early && to != rank) all_to_all->send(exec, to, block(m_send, to));
+      if (early && to != rank) all_to_all->send(exec, to, message(m_send, to));
     }
   }
   own().finish(exec, worker);
-  for (int distance = 1; distance < ranks; ++distance) {
-    const int to = other(distance);
-    if (!early) send_parts(*all_to_all, to, block(m_send, to));
-    all_to_all->send(exec, to, block(m_send, to));
-  }
-  Kokkos::deep_copy(exec, block(m_received, rank), block(m_send, rank));
+  for (int distance = 1; distance < ranks; ++distance)
+    send_after_finish(*all_to_all, other(distance), message(m_send, other(distance)));
+  Kokkos::deep_copy(exec, message(m_received, rank), message(m_send, rank));
   fence(exec, "OneBit::comm::compressed");
   times.add(Phase::compress, watch.restart());
   for (int distance = 1; distance < ranks; ++distance) all_to_all->receive(exec, other(-distance));
@@ -212,11 +208,8 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
       all_gather->send(exec, other(distance), m_recompressed);
   }
   own().finish(exec, server);
-  for (int distance = 1; distance < ranks; ++distance) {
-    if (!early) send_parts(*all_gather, other(distance), m_recompressed);
-    all_gather->send(exec, other(distance), m_recompressed);
-  }
-  Kokkos::deep_copy(exec, block(m_gathered, rank), m_recompressed);
+  for (int distance = 1; distance < ranks; ++distance) send_after_finish(*all_gather, other(distance), m_recompressed);
+  Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
   fence(exec, "OneBit::comm::recompressed");
   times.add(Phase::average, watch.restart());
 
@@ -225,8 +218,8 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
     const int from = other(-distance);
     if (from != rank) all_gather->receive(exec, from);
     times.add(Phase::all_gather, watch.restart());
-    if (m_local != nullptr || !decompresses) continue;  // other ranks of the host have the other shards' messages
-    own().decompress(exec, from, 1, block(m_gathered, from),
+    if (!decompresses) continue;
+    own().decompress(exec, from, 1, message(m_gathered, from),
                      Kokkos::subview(shard, std::make_pair(chunk_begins[from], chunk_begins[from + 1])));
     fence(exec, "OneBit::comm::decompressed");
     times.add(Phase::update, watch.restart());
@@ -237,9 +230,9 @@ void CompressedAllreduce<Exec>::exchange_in_parts(const Exec& exec, const compre
 }
 
 template <class Exec>
-typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::block(const Words& blocks, int number) const {
+typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::message(const Words& messages, int number) const {
   const std::size_t length = own().message_words();
-  return Kokkos::subview(blocks, std::make_pair(number * length, (number + 1) * length));
+  return Kokkos::subview(messages, std::make_pair(number * length, (number + 1) * length));
 }
 
 template <class Exec>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file compressed_allreduce.hpp
-/// The compressed allreduce for other codes (docs/library.md). This header is the one that is installed, so it includes
-/// no other of OneBit, and takes pointers: a program needs MPI, and Kokkos only where it wants to.
+/// The compressed allreduce for other codes (docs/reference/library.md). This is the header that is installed, so it includes no
+/// other header of OneBit and takes pointers: a program needs MPI, but not Kokkos.
 
 #include <mpi.h>
 
@@ -12,34 +12,34 @@
 
 namespace onebit {
 
-/// How vectors are compressed, exchanged and where; the same on every rank.
+/// How vectors are compressed and exchanged; the same on every rank.
 struct CompressedAllreduceOptions {
-  int bits = 1;                   ///< of an element as it travels: 1 for signs, 2 to 16 for QSGD's grid
-  std::size_t group = 0;          ///< elements that share a scale, a multiple of 32; 0 for all of a rank's vector
-  bool error_feedback = true;     ///< false: what a compression loses is lost
-  std::size_t message_bytes = 0;  ///< of messages between all pairs of ranks; 0 for MPI's collectives
-  std::string backend;            ///< "serial", "openmp", or "cuda", whose vectors are device memory; empty: the host's
+  int bits = 1;                   ///< sent for an element: 1 for signs, 2 to 16 for QSGD's grid
+  std::size_t group = 0;          ///< elements that share a scale, a multiple of 32; 0 for the whole vector
+  bool error_feedback = true;     ///< false: errors of compression are not corrected
+  std::size_t message_bytes = 0;  ///< most bytes of a message between a pair of ranks; 0 for MPI's collectives
+  std::string backend;            ///< "serial", "openmp", or "cuda" for device memory; empty: the host's
 };
 
-/// x ← (1/n) Σ_i x_i, where what travels is compressed and what that loses is added to the next call's vector (Tang et
-/// al., ICML 2021, Sections 4.3 and 6). So one result is coarse, but the mean over many calls is that of the vectors: made
-/// for momentum and gradients. docs/algorithms.md says what is computed, exactly.
+/// x ← (1/n) Σ_i x_i, compressed with error feedback: the error of one call is added to the vector of the next (Tang et
+/// al., ICML 2021, Sections 4.3 and 6). One result is coarse, but the mean over many calls is that of the vectors. This
+/// suits momentum and gradients. docs/reference/algorithms.md defines the result.
 ///
-/// Kokkos is started where the program has not done so, and then runs until the program ends.
+/// Starts Kokkos if the program has not done so; Kokkos then runs until the program ends.
 class CompressedAllreduce {
 public:
-  /// Collective; ends before MPI_Finalize, as the object has a communicator of its own.
+  /// Collective. The object owns a communicator, so it must end before MPI_Finalize.
   /// \param length of the vectors, the same on every rank
   /// \throws std::runtime_error that says what is wrong with an option, and what to do
   CompressedAllreduce(MPI_Comm communicator, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();
 
-  /// Collective; complete when it returns, and the same bits on every rank. \param x (length)
-  /// \param residual_factor what was lost is multiplied by it before it is added, the same on every rank: where
-  ///        averages are weighted by a learning rate γ_t, γ_{t−1}/γ_t makes the weighted sum the vectors' one
+  /// Collective; complete when it returns, with the same bits on every rank. \param x (length)
+  /// \param residual_factor multiplies the error of the last call; the same on every rank. If averages are weighted by
+  ///        a learning rate γ_t, the factor γ_{t−1}/γ_t makes their weighted sum that of the vectors
   void operator()(float* x, float residual_factor = 1);
 
-  /// Bytes that this rank has handed to MPI for others.
+  /// Bytes that this rank has sent to others.
   std::uint64_t bytes_sent() const;
 
 private:

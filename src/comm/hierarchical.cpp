@@ -20,7 +20,7 @@ public:
         m_local_ranks(world, host, world.rank()),
         m_across_ranks(world, m_local_ranks.rank(), host),
         m_world(make_transport<Exec>(kind, world, largest_count, exchange)),
-        // Through shared memory long messages are best: libraries copy them once.
+        // MPI libraries copy long messages once through shared memory, short ones twice.
         m_local(make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20})),
         m_across(make_transport<Exec>(kind, m_across_ranks, largest_count, exchange)),
         m_hosts{*m_local, *m_across} {
@@ -49,9 +49,9 @@ public:
     m_world->all_gather(exec, values, begins);
   }
   bool overlaps() const override { return m_world->overlaps(); }
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<WordRange>& ranges,
                                                  std::uint64_t Traffic::*counter) override {
-    return m_world->begin_transfer(received, parts, counter);
+    return m_world->begin_transfer(received, ranges, counter);
   }
   const Hosts<Exec>* hosts() const override { return &m_hosts; }
   std::string name() const override { return m_world->name(); }

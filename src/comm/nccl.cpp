@@ -36,7 +36,7 @@ public:
     });
     const std::string bytes = communicator.broadcast(std::string(id.internal, sizeof id.internal), 0);
     std::copy(bytes.begin(), bytes.end(), id.internal);
-    // On the GPU that Kokkos chose for this thread.
+    // Uses the GPU that Kokkos has chosen for this thread.
     communicator.collectively([&] { check(ncclCommInitRank(&m_comm, m_ranks, id, m_rank), "ncclCommInitRank"); });
   }
   ~NcclTransport() override {
@@ -73,7 +73,7 @@ public:
     count_allreduce(values.extent(0));
   }
 
-  // Not ncclReduceScatter, which takes equal shares and adds in an order of its own.
+  // ncclReduceScatter takes only equal ranges and adds in an order of its own.
   void reduce_scatter(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values,
                       const std::vector<std::size_t>& begins) override {
     const Region region("OneBit::comm::reduce_scatter");
@@ -107,7 +107,7 @@ public:
     count_all_gather(length(m_rank));
   }
 
-  // A send occupies its stream until the receiver has come, so there is nothing to hide it behind.
+  // A send occupies the stream until its receiver is ready, so no kernel could run meanwhile.
   bool overlaps() const override { return false; }
   std::string name() const override { return "nccl"; }
 
@@ -117,10 +117,10 @@ private:
     cudaDeviceProp properties{};
     communicator.collectively([&] {
       if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess)
-        throw RunError("CUDA", "the GPU of this rank cannot be asked for its place", "check it with nvidia-smi");
+        throw RunError("CUDA", "the GPU of this rank does not tell its PCI address", "check it with nvidia-smi");
     });
-    const double place = 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
-    const auto sharing = ranks_that_share(communicator.hosts(), communicator.gather(&place, 1));
+    const double address = 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
+    const auto sharing = ranks_that_share(communicator.hosts(), communicator.gather(&address, 1));
     if (!sharing) return;
     throw InputError("comm.transport",
                      "NCCL takes one rank to a GPU, and ranks " + std::to_string(sharing->first) + " and " +
@@ -128,7 +128,7 @@ private:
                      "run as many ranks on a host as it has GPUs, or use transport host or device");
   }
 
-  /// What is called in `calls` begins together, so that no order of sends and receives can lock ranks up.
+  /// Starts all calls together, so no order of sends and receives can deadlock.
   template <class Calls>
   static void group(const Calls& calls) {
     check(ncclGroupStart(), "ncclGroupStart");
@@ -142,7 +142,7 @@ private:
     if (count > 0) check(ncclRecv(data, count, type, rank, m_comm, exec.cuda_stream()), "ncclRecv");
   }
 
-  /// Until the stream is done. A rank or a link that is lost would leave it waiting for ever, so NCCL is asked meanwhile.
+  /// Waits for the stream, and asks NCCL for errors meanwhile: if a rank or a link is lost, the stream never ends.
   void wait(const Kokkos::Cuda& exec) {
     while (cudaStreamQuery(exec.cuda_stream()) == cudaErrorNotReady) {
       ncclResult_t state = ncclSuccess;
@@ -154,11 +154,11 @@ private:
       }
       std::this_thread::yield();
     }
-    fence(exec, "OneBit::comm::nccl");  // and any error of a kernel is seen
+    fence(exec, "OneBit::comm::nccl");  // reports errors of kernels
   }
 
   ncclComm_t m_comm = nullptr;
-  Vector<Kokkos::Cuda, float> m_terms;  ///< (ranks * own) of a sum, by rank
+  Vector<Kokkos::Cuda, float> m_terms;  ///< (ranks * own range) terms of a sum
 };
 
 #endif
@@ -194,7 +194,7 @@ std::unique_ptr<Transport<Exec>> make_nccl_transport([[maybe_unused]] const Comm
     return std::make_unique<NcclTransport>(communicator);
 #else
     throw InputError("comm.transport", "this build has no NCCL",
-                     "use transport auto, host or device, or build where CMake finds NCCL (docs/build.md)");
+                     "use transport auto, host or device, or build where CMake finds NCCL (docs/guide/build.md)");
 #endif
   }
 }

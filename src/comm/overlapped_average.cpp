@@ -31,7 +31,7 @@ OverlappedAverage<Exec>::~OverlappedAverage() {
 
 template <class Exec>
 void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before) {
-  // The thread has nothing to do, so it looks at none of this.
+  // The thread is idle and reads none of these.
   m_exec = exec;
   m_values = values;
   m_before = std::move(before);
@@ -73,7 +73,7 @@ double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
-  Activity::help();  // `wait` may take as long as all buckets do, and goes on as long as they do
+  Activity::help();  // for the watchdog, `wait` goes on as long as buckets do
   use_device_of(m_copies.get());
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
@@ -98,7 +98,6 @@ void OverlappedAverage<Exec>::run() {
 template <class Exec>
 void OverlappedAverage<Exec>::average_bucket(std::size_t begin, std::size_t end) {
   const Region region("OneBit::comm::bucket");
-  // A View of the same memory for another execution space.
   const auto average_on_host = [&](float* values) {
     average(Kokkos::Serial(), *m_transport, m_ranks, Vector<Kokkos::Serial, float>(values, end - begin),
             m_thread_times);

@@ -13,7 +13,7 @@
 namespace onebit::comm {
 namespace {
 
-/// Beginning with the successor of `rank`, so that no rank is everybody's first.
+/// Visits the successor of this rank first, so that all ranks do not send to the same one at once.
 template <class Visit>
 void for_each_other(const Communicator& communicator, const Visit& visit) {
   const int ranks = communicator.size();
@@ -40,9 +40,9 @@ void Messages::send(int to, const void* buffer, std::size_t bytes) {
 
 void Messages::wait() {
   const Activity activity("OneBit::comm::messages", waits_for_ranks);
-  // MPI_Waitall would keep the core that another thread or rank may have work for (OverlappedAverage).
+  // MPI_Waitall would keep the core busy, which another thread or rank may need (OverlappedAverage).
   for (int complete = 0; complete == 0;) {
-    // Errors end the run, but for communicators whose errors are looked at (probe.hpp).
+    // An error ends the run, unless a handler keeps it (probe.hpp).
     if (MPI_Testall(static_cast<int>(m_requests.size()), m_requests.data(), &complete, MPI_STATUSES_IGNORE) !=
         MPI_SUCCESS)
       break;
@@ -51,27 +51,17 @@ void Messages::wait() {
   m_requests.clear();
 }
 
-void all_to_all(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
-                std::size_t block_bytes) {
+void exchange_messages(const Communicator& communicator, std::size_t message_bytes, const void* send,
+                       std::size_t send_stride, void* received, std::size_t bytes) {
   const auto* const from = static_cast<const char*>(send);
   auto* const to = static_cast<char*>(received);
+  const int self = communicator.rank();
   Messages messages(communicator, message_bytes);
-  for_each_other(communicator, [&](int rank) { messages.receive(rank, to + rank * block_bytes, block_bytes); });
-  for_each_other(communicator, [&](int rank) { messages.send(rank, from + rank * block_bytes, block_bytes); });
-  // A message to itself, because only MPI knows whether this is device memory.
-  messages.receive(communicator.rank(), to + communicator.rank() * block_bytes, block_bytes);
-  messages.send(communicator.rank(), from + communicator.rank() * block_bytes, block_bytes);
-  messages.wait();
-}
-
-void all_gather(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
-                std::size_t block_bytes) {
-  auto* const to = static_cast<char*>(received);
-  Messages messages(communicator, message_bytes);
-  for_each_other(communicator, [&](int rank) { messages.receive(rank, to + rank * block_bytes, block_bytes); });
-  for_each_other(communicator, [&](int rank) { messages.send(rank, send, block_bytes); });
-  messages.receive(communicator.rank(), to + communicator.rank() * block_bytes, block_bytes);
-  messages.send(communicator.rank(), send, block_bytes);
+  for_each_other(communicator, [&](int rank) { messages.receive(rank, to + rank * bytes, bytes); });
+  for_each_other(communicator, [&](int rank) { messages.send(rank, from + rank * send_stride, bytes); });
+  // MPI copies this rank's own message too, because it may be device memory.
+  messages.receive(self, to + self * bytes, bytes);
+  messages.send(self, from + self * send_stride, bytes);
   messages.wait();
 }
 
@@ -113,52 +103,50 @@ template <class Exec>
 void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers) {
   const Region region("OneBit::comm::pairwise_sum");
   const int ranks = m_communicator.size(), self = m_communicator.rank();
-  std::size_t chunk = 0;  // the longest
-  for (int rank = 0; rank < ranks; ++rank) chunk = std::max(chunk, begins[rank + 1] - begins[rank]);
-  const std::size_t slice = std::min(slice_length, chunk);
-  if (slice == 0) return;
-  if (m_terms[0].extent(0) < ranks * slice)
-    for (auto& terms : m_terms) terms = make_uninitialized<Exec, float>("OneBit::comm::terms", ranks * slice);
+  std::size_t longest_chunk = 0;
+  for (int rank = 0; rank < ranks; ++rank) longest_chunk = std::max(longest_chunk, begins[rank + 1] - begins[rank]);
+  const std::size_t stride = std::min(range_length, longest_chunk);
+  if (stride == 0) return;
+  if (m_terms[0].extent(0) < ranks * stride)
+    for (auto& terms : m_terms) terms = make_uninitialized<Exec, float>("OneBit::comm::terms", ranks * stride);
 
   struct Range {
     std::size_t begin, length;
   };
-  const auto part = [&](int rank, std::size_t number) {
-    const std::size_t begin = std::min(begins[rank + 1], begins[rank] + number * slice);
-    const std::size_t end = std::min(begins[rank + 1], begins[rank] + (number + 1) * slice);
-    return Range{begin, end - begin};
+  const auto range_of = [&](int rank, std::size_t number) {
+    const std::size_t begin = std::min(begins[rank + 1], begins[rank] + number * stride);
+    return Range{begin, std::min(begins[rank + 1], begin + stride) - begin};
   };
-  // Terms of slice `number` go to the rank whose chunk they belong to.
   const auto post_terms = [&](std::size_t number, Messages& messages) {
     float* const terms = m_terms[number % 2].data();
-    const Range mine = part(self, number);
+    const Range mine = range_of(self, number);
     for_each_other(m_communicator,
-                   [&](int rank) { messages.receive(rank, terms + rank * slice, mine.length * sizeof(float)); });
+                   [&](int rank) { messages.receive(rank, terms + rank * stride, mine.length * sizeof(float)); });
     for_each_other(m_communicator, [&](int rank) {
-      const Range theirs = part(rank, number);
+      const Range theirs = range_of(rank, number);
       messages.send(rank, values + theirs.begin, theirs.length * sizeof(float));
     });
   };
   const auto post_sums = [&](std::size_t number, Messages& messages) {
-    const Range mine = part(self, number);
+    const Range mine = range_of(self, number);
     for_each_other(m_communicator, [&](int rank) {
-      const Range theirs = part(rank, number);
+      const Range theirs = range_of(rank, number);
       messages.receive(rank, values + theirs.begin, theirs.length * sizeof(float));
     });
     for_each_other(m_communicator,
                    [&](int rank) { messages.send(rank, values + mine.begin, mine.length * sizeof(float)); });
   };
 
-  // One tag is enough: MPI matches messages between two ranks in the order in which they are posted,
+  // One tag is enough: MPI matches the messages of two ranks in the order in which they are posted,
   // and all ranks post terms 0, (terms 1, sums 0), (terms 2, sums 1), …
-  const std::size_t slices = (chunk + slice - 1) / slice;
+  const std::size_t ranges = (longest_chunk + stride - 1) / stride;
   Messages terms_under_way(m_communicator, m_message_bytes), sums_under_way(m_communicator, m_message_bytes);
   post_terms(0, terms_under_way);
-  for (std::size_t number = 0; number < slices; ++number) {
+  for (std::size_t number = 0; number < ranges; ++number) {
     terms_under_way.wait();
-    if (number + 1 < slices) post_terms(number + 1, terms_under_way);
-    const Range mine = part(self, number);
-    sum_terms(exec, ranks, self, m_terms[number % 2].data(), slice, mine.length, values + mine.begin);
+    if (number + 1 < ranges) post_terms(number + 1, terms_under_way);
+    const Range mine = range_of(self, number);
+    sum_terms(exec, ranks, self, m_terms[number % 2].data(), stride, mine.length, values + mine.begin);
     fence(exec, "OneBit::comm::sum_terms");
     if (!gathers) continue;
     sums_under_way.wait();

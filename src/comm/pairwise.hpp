@@ -1,8 +1,8 @@
 #pragma once
 /// \file pairwise.hpp
-/// The collectives of a step as plain messages: every rank posts its receives and sends to all others at once, each rank
-/// beginning with its successor, so that all links are busy in both directions from the first moment. Library
-/// collectives that take turns, or a tree, leave links idle on networks where bandwidth is what counts.
+/// The collectives of a step as messages between all pairs of ranks. Every rank posts all receives and sends at once
+/// and begins with its successor, so all links are busy in both directions from the start. MPI's collectives, which
+/// take turns or use trees, leave links idle on networks whose bandwidth is the limit.
 
 #include <cstddef>
 #include <vector>
@@ -12,10 +12,9 @@
 
 namespace onebit::comm {
 
-/// Messages under way. What is longer than `message_bytes` goes in several messages, which makes counts that overflow
-/// an int impossible, and has a purpose: a library sends messages up to some length at once, and longer ones only
-/// after an answer from the receiver. Open MPI 4.1 over TCP then leaves one direction of a busy link idle (measured:
-/// docs/network.md).
+/// Messages under way. A longer buffer is sent as several messages of at most `message_bytes`, so no count overflows an
+/// int. Short messages are also faster on some networks: MPI libraries send them at once, but a long message only after
+/// the receiver has answered. Over TCP, Open MPI 4.1 then leaves one direction of a busy link idle (docs/guide/network.md).
 class Messages {
 public:
   Messages(const Communicator& communicator, std::size_t message_bytes)
@@ -23,7 +22,7 @@ public:
 
   void receive(int from, void* buffer, std::size_t bytes);
   void send(int to, const void* buffer, std::size_t bytes);
-  /// Until all are complete.
+  /// Waits for all.
   void wait();
 
 private:
@@ -32,49 +31,45 @@ private:
   std::vector<MPI_Request> m_requests;
 };
 
-/// Block r of `send` goes to rank r; block r of `received` came from rank r. \param block_bytes of one block
-void all_to_all(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
-                std::size_t block_bytes);
+/// Sends `bytes` at send + r · send_stride to each rank r, and receives those of rank r at received + r · bytes. An
+/// all-to-all has send_stride = bytes; an all-gather has 0.
+void exchange_messages(const Communicator& communicator, std::size_t message_bytes, const void* send,
+                       std::size_t send_stride, void* received, std::size_t bytes);
 
-/// Block r of `received` is rank r's `send`.
-void all_gather(const Communicator& communicator, std::size_t message_bytes, const void* send, void* received,
-                std::size_t block_bytes);
-
-/// Rank r's elements [begins[r], begins[r+1]) are copied to all others. \param begins (ranks + 1)
+/// Copies rank r's elements [begins[r], begins[r+1]) to all other ranks. \param begins (ranks + 1)
 void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
                        const std::vector<std::size_t>& begins);
 
-/// Adds in the order of the ranks: own[i] ← Σ terms[rank * stride + i], where rank `self`'s term is own[i].
-/// \param own (length) \param terms (ranks * stride), of which those of `self` are not looked at
+/// own[i] ← Σ terms[rank * stride + i], added in rank order; the term of rank `self` is own[i].
+/// \param own (length) \param terms (ranks * stride); those of `self` are not read
 template <class Exec>
 void sum_terms(const Exec& exec, int ranks, int self, const float* terms, std::size_t stride, std::size_t length,
                float* own);
 
-/// Sums over ranks, in the order of the ranks, so the bits depend on no library's choice of an algorithm.
+/// Sums over ranks, added in rank order, so the bits do not depend on the algorithm that an MPI library takes.
 ///
-/// Rank k sums chunk k and, for a sum that all need, sends it to all. Chunks are cut into slices: while one slice's sums
-/// travel back the next slice's terms are on their way.
+/// Rank k sums chunk k and sends the sums to all ranks that need them. It works on one range of the chunk after the
+/// other: while the sums of one range travel, so do the terms of the next.
 template <class Exec>
 class PairwiseSum {
 public:
   PairwiseSum(const Communicator& communicator, std::size_t message_bytes)
       : m_communicator(communicator), m_message_bytes(message_bytes) {}
 
-  /// \param values (length) in memory that both MPI and `exec` can use; overwritten by the sum
+  /// values ← their sum. \param values (length) in memory that both MPI and `exec` can use
   void operator()(const Exec& exec, float* values, std::size_t length);
-  /// Rank k's elements [begins[k], begins[k+1]) are overwritten by their sum, and no others. \param begins (ranks + 1)
+  /// Only rank k's elements [begins[k], begins[k+1]) ← their sum. \param begins (ranks + 1)
   void scatter(const Exec& exec, float* values, const std::vector<std::size_t>& begins);
 
 private:
-  /// What both do.
   void sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers);
 
-  /// Elements of a slice: enough to cover the time in which ranks wait for each other.
-  static constexpr std::size_t slice_length = std::size_t{1} << 19;
+  /// Most elements of a range: enough that messages take longer than ranks wait for each other.
+  static constexpr std::size_t range_length = std::size_t{1} << 19;
 
   const Communicator& m_communicator;
   std::size_t m_message_bytes;
-  Vector<Exec, float> m_terms[2];  ///< (n * slice) terms of this rank's slice, by rank; one set is summed, one arrives
+  Vector<Exec, float> m_terms[2];  ///< (ranks * range) terms of this rank's range: one is summed, the next arrives
 };
 
 }  // namespace onebit::comm

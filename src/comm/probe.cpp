@@ -25,7 +25,7 @@ bool equals(const Vector<Exec, T>& values, const std::vector<T>& expected) {
   return std::equal(expected.begin(), expected.end(), host.data());
 }
 
-/// Word j of the block that rank `from` has for rank `to`.
+/// Word j of the message that rank `from` has for rank `to`.
 std::uint32_t word(int from, int to, std::size_t j) {
   return static_cast<std::uint32_t>(from * 65537 + to * 257 + 1) + static_cast<std::uint32_t>(j);
 }
@@ -53,14 +53,14 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
   using Words = Vector<Exec, std::uint32_t>;
   const int ranks = transport.ranks(), rank = transport.rank();
   std::string fault;
-  // A rank at fault goes on, because the others wait for it.
+  // A rank with a fault goes on, because the others wait for it.
   const auto expect = [&](bool right, const char* what, std::size_t length) {
     if (!fault.empty() || (right && errors.first().empty())) return;
     fault = std::string(what) + " of " + std::to_string(length) + " elements " +
             (errors.first().empty() ? "gave wrong values" : "failed (" + errors.first() + ")");
   };
 
-  // Libraries send short messages another way than long ones. Long blocks are of 128 KiB, and 4 MiB together at most.
+  // MPI libraries send short and long messages in different ways. Long ones have at most 128 KiB, and 4 MiB in all.
   for (const std::size_t length :
        {std::size_t{64}, std::clamp<std::size_t>((std::size_t{1} << 20) / ranks, 64, 1 << 15)}) {
     std::vector<std::uint32_t> sent, exchanged, gathered;
@@ -72,13 +72,15 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
       }
     const Words send = copy_to_device<Exec>("OneBit::comm::probe", sent);
     const Words received("OneBit::comm::probe_received", sent.size());
-    const Words first_block = Kokkos::subview(send, std::make_pair(std::size_t{0}, length));
+    const auto message = [&](int number) {
+      return Words(Kokkos::subview(send, std::make_pair(number * length, (number + 1) * length)));
+    };
     transport.all_to_all(exec, send, received);
     expect(equals<Exec>(received, exchanged), "an all-to-all", length);
-    transport.all_gather(exec, first_block, received);
+    transport.all_gather(exec, message(0), received);
     expect(equals<Exec>(received, gathered), "an all-gather", length);
 
-    // Each rank has ones in places of its own, so a sum is exact in whatever order a library adds.
+    // Rank r has ones in the elements j ≡ r modulo `places`, so sums are exact in any order of addition.
     constexpr int places = 64;
     std::vector<float> ones(length), sums(length);
     for (std::size_t j = 0; j < length; ++j) {
@@ -98,23 +100,20 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
 
     if (!transport.overlaps()) continue;
     std::vector<std::uint32_t> nothing(sent.size(), 0);
-    const Words in_parts = copy_to_device<Exec>("OneBit::comm::probe", nothing);
-    const std::vector<BlockPart> parts = {{0, length / 2}, {length / 2, length}};
-    const auto transfer = transport.begin_transfer(in_parts, parts, &Traffic::all_to_all);
-    const auto block = [&](int number) {
-      return Words(Kokkos::subview(send, std::make_pair(number * length, (number + 1) * length)));
-    };
+    const Words in_ranges = copy_to_device<Exec>("OneBit::comm::probe", nothing);
+    const std::vector<WordRange> ranges = {{0, length / 2}, {length / 2, length}};
+    const auto transfer = transport.begin_transfer(in_ranges, ranges, &Traffic::all_to_all);
     for (int other = 0; other < ranks; ++other)
-      for (std::size_t part = 0; other != rank && part < parts.size(); ++part)
-        transfer->send(exec, other, block(other));
+      for (std::size_t range = 0; other != rank && range < ranges.size(); ++range)
+        transfer->send(exec, other, message(other));
     for (int other = 0; other < ranks; ++other)
       if (other != rank) transfer->receive(exec, other);
     transfer->finish();
     std::fill_n(exchanged.begin() + static_cast<std::ptrdiff_t>(rank * length), length, 0u);
-    expect(equals<Exec>(in_parts, exchanged), "an exchange in parts", length);
+    expect(equals<Exec>(in_ranges, exchanged), "an overlapped exchange", length);
   }
 
-  // All ranks take the words of the first that has some.
+  // All ranks report the fault of the lowest rank that has one.
   const double mine = fault.empty() ? 0 : 1;
   const std::vector<double> all = communicator.gather(&mine, 1);
   const auto at_fault = std::find(all.begin(), all.end(), 1.0);

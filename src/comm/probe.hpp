@@ -1,6 +1,6 @@
 #pragma once
 /// \file probe.hpp
-/// Whether a transport works with the memory that it is handed, found out by exchanges of known values.
+/// Checks with known values whether a transport works on the memory that it is given.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace onebit::comm {
 
-/// Hears of MPI's errors on a communicator, which end the run without this. One at a time.
+/// Keeps MPI's errors on a communicator, which would else end the run. Only one object may exist at a time.
 class MpiErrors {
 public:
   explicit MpiErrors(const Communicator& communicator);
@@ -17,7 +17,7 @@ public:
   MpiErrors(const MpiErrors&) = delete;
   MpiErrors& operator=(const MpiErrors&) = delete;
 
-  /// The library's words for the first one; empty where there was none.
+  /// The library's text of the first error; empty if there was none.
   const std::string& first() const;
 
 private:
@@ -27,8 +27,7 @@ private:
 
 /// Exchanges short and long vectors by every collective of `transport`, which counts them as its traffic. Collective.
 /// \param errors on the communicator that `transport` uses
-/// \returns in a few words, the same on all ranks, what did not come out right on the lowest rank of those where
-///          something did not; empty where all did
+/// \returns what went wrong on the lowest rank with a fault, the same text on all ranks; empty if nothing went wrong
 template <class Exec>
 std::string fault_of(const Exec& exec, const Communicator& communicator, Transport<Exec>& transport,
                      const MpiErrors& errors);

@@ -8,7 +8,7 @@
 namespace onebit::comm {
 namespace {
 
-/// The same memory as words, which are what a transport carries.
+/// The same memory as words, which a transport exchanges.
 template <class Exec>
 Vector<Exec, std::uint32_t> as_words(const Vector<Exec, float>& values) {
   return Vector<Exec, std::uint32_t>(reinterpret_cast<std::uint32_t*>(values.data()), values.extent(0));

@@ -1,7 +1,7 @@
 #pragma once
 /// \file quantized_average.hpp
-/// The average over ranks of non-negative vectors that are sent with a few bits an element, once and without error
-/// feedback: how `adam_nbit_variance` averages its variance.
+/// The average over ranks of non-negative vectors, sent with a few bits an element and without error feedback:
+/// `adam_nbit_variance` averages its variance with it.
 
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
@@ -13,9 +13,9 @@ namespace onebit::comm {
 ///
 /// 1. Chunk k of Q(v_i) goes to rank k (all-to-all).
 /// 2. Rank k averages in float in rank order.
-/// 3. All-gather of the averages as float32: every rank gets the same bits.
-/// So a rank hands over (n−1) · 4 (⌈W/16⌉ + bits · W) and (n−1) · 128 W bytes, W = ⌈⌈length/32⌉ / n⌉. With one rank
-/// nothing travels, but the vector is quantised.
+/// 3. The averages go to all ranks as float32 (all-gather).
+/// A rank sends (n−1) · 4 (⌈W/16⌉ + bits · W) and (n−1) · 128 W bytes, W = ⌈⌈length/32⌉ / n⌉. One rank alone sends
+/// nothing, but still quantises.
 template <class Exec>
 class QuantizedAverage {
 public:
@@ -24,7 +24,7 @@ public:
   QuantizedAverage(Transport<Exec>& transport, int rank, int ranks, std::size_t length, int bits, std::uint64_t seed);
 
   /// \param v    (length) this rank's vector, then the average
-  /// \param step t: each step rounds by numbers of its own
+  /// \param step t; each step draws its own numbers to round by
   void operator()(const Exec& exec, const Vector<Exec, float>& v, long step, PhaseTimes& times);
 
 private:
@@ -35,7 +35,7 @@ private:
   std::uint64_t m_seed;
   compress::Quantizer<Exec> m_quantizer;
   Words m_send, m_received;
-  Vector<Exec, float> m_mean, m_means;  ///< of this rank's chunk, and of all
+  Vector<Exec, float> m_mean, m_means;  ///< (chunk), (ranks * chunk)
 };
 
 }  // namespace onebit::comm

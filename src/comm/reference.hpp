@@ -21,10 +21,10 @@ public:
     }
   }
 
-  /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
+  /// The average that every rank gets. \param x (ranks) vectors of (length)
   std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1) {
     const int ranks = m_layout.chunks;
-    const std::size_t block = compress::message_words_ref(m_layout, m_options);
+    const std::size_t words = compress::message_words_ref(m_layout, m_options);
     if (!m_error_feedback)
       for (auto* const residuals : {&worker_residuals, &server_residuals})
         for (std::vector<float>& residual : *residuals) residual.assign(residual.size(), 0.0f);
@@ -38,7 +38,7 @@ public:
     for (int server = 0; server < ranks; ++server) {
       std::vector<std::uint32_t> received;
       for (int rank = 0; rank < ranks; ++rank)
-        received.insert(received.end(), sent[rank].begin() + server * block, sent[rank].begin() + (server + 1) * block);
+        received.insert(received.end(), sent[rank].begin() + server * words, sent[rank].begin() + (server + 1) * words);
       const std::vector<float> mean = compress::average_ref(m_layout, m_options, server, ranks, received);
       const std::vector<std::uint32_t> message =
           compress::compress_ref(m_layout, m_options, server, 1, mean, server_residuals[server], residual_factor);
@@ -48,7 +48,7 @@ public:
   }
 
   std::vector<std::vector<float>> worker_residuals;  ///< (ranks) δ_i of (length)
-  std::vector<std::vector<float>> server_residuals;  ///< (ranks) δ̄_k of (chunk's elements)
+  std::vector<std::vector<float>> server_residuals;  ///< (ranks) δ̄_k of (elements of chunk k)
 
 private:
   compress::LayoutRef m_layout;
@@ -56,12 +56,12 @@ private:
   bool m_error_feedback;
 };
 
-/// The hierarchical average of ranks on hosts of equal numbers: shard by shard, the compressed allreduce of the hosts'
-/// averages. Rank l of host h keeps the residuals of host h in shard l.
+/// The hierarchical average of hosts with equal numbers of ranks: for each shard, the compressed allreduce of the
+/// averages of the hosts. Rank l of host h keeps the residuals of host h for shard l.
 class HierarchicalAllreduceRef {
 public:
-  /// \param shards    of the vector in order, one for each rank of a host, cut for as many chunks as hosts
-  /// \param hosts     (hosts) their ranks, in order
+  /// \param shards of the vector in order, one for each rank of a host, with one chunk for each host
+  /// \param hosts  (hosts) their ranks, ascending
   HierarchicalAllreduceRef(const std::vector<compress::LayoutRef>& shards, const std::vector<std::vector<int>>& hosts,
                            const compress::Options& options, bool error_feedback = true)
       : m_hosts(hosts) {
@@ -71,7 +71,7 @@ public:
     }
   }
 
-  /// The average that every rank holds afterwards. \param x (ranks) vectors of (length)
+  /// The average that every rank gets. \param x (ranks) vectors of (length)
   std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1) {
     std::vector<float> result;
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
@@ -86,13 +86,13 @@ public:
         }
         averages.push_back(average);
       }
-      const std::vector<float> part = shards[shard](averages, residual_factor);
-      result.insert(result.end(), part.begin(), part.end());
+      const std::vector<float> average = shards[shard](averages, residual_factor);
+      result.insert(result.end(), average.begin(), average.end());
     }
     return result;
   }
 
-  std::vector<CompressedAllreduceRef> shards;  ///< "rank" h of shard l is rank l of host h
+  std::vector<CompressedAllreduceRef> shards;  ///< rank h of shard l stands for rank l of host h
 
 private:
   std::vector<std::vector<int>> m_hosts;

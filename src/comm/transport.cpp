@@ -1,6 +1,6 @@
 /// \file transport.cpp
-/// See transport.hpp. One class does both paths: where MPI may not see the memory of `Exec`, a call copies into a
-/// staging buffer on the host, communicates there and copies back.
+/// See transport.hpp. If MPI cannot take the memory of `Exec`, a call copies to a staging buffer on the host,
+/// communicates there and copies back.
 
 #include "comm/transport.hpp"
 
@@ -21,9 +21,8 @@
 namespace onebit::comm {
 namespace {
 
-/// `count` elements as one MPI argument: the element type itself where the count fits, else a derived type made of
-/// blocks of `largest` elements and the rest (the way of BigMPI, Hammond et al. 2014). MPI 4's large-count calls would
-/// do, but most sites' libraries speak MPI 3.
+/// `count` elements as one MPI argument: the element type itself if the count fits, else a derived type of blocks of
+/// `largest` elements and the rest, as in BigMPI (Hammond et al. 2014). Few sites have MPI 4 and its large counts.
 class LargeCount {
 public:
   LargeCount(std::size_t count, MPI_Datatype element, std::size_t largest) {
@@ -62,7 +61,7 @@ private:
   bool m_derived = false;
 };
 
-/// Host memory between device memory and MPI: grows to the largest message and stays.
+/// Host memory between device memory and MPI. It grows to the largest size asked for.
 template <class Exec>
 class Staging {
 public:
@@ -95,7 +94,7 @@ private:
   Bytes m_bytes;
 };
 
-/// Messages between all pairs; with staging, through buffers on the host that live as long as the transfer.
+/// Messages between all pairs of ranks. Staging buffers live as long as the transfer.
 template <class Exec>
 class PairwiseTransfer final : public Transfer<Exec> {
 public:
@@ -103,51 +102,45 @@ public:
   using HostWords = Kokkos::View<std::uint32_t*, Kokkos::LayoutRight, StagingSpace<Exec>>;
 
   PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, bool staged, const Words& received,
-                   const std::vector<BlockPart>& parts, std::uint64_t& bytes)
+                   const std::vector<WordRange>& ranges, std::uint64_t& bytes)
       : m_ranks(communicator.size()),
         m_rank(communicator.rank()),
         m_staged(staged),
-        m_block_words(received.extent(0) / communicator.size()),
+        m_message_words(received.extent(0) / communicator.size()),
         m_received(received),
-        m_parts(parts),
-        m_next_part(communicator.size(), 0),
+        m_ranges(ranges),
+        m_next_range(communicator.size(), 0),
+        m_staged_send(staged ? uninitialized("OneBit::comm::staged_send", received.extent(0)) : HostWords()),
+        m_staged_received(staged ? uninitialized("OneBit::comm::staged_received", received.extent(0)) : HostWords()),
         m_sends(communicator, message_bytes),
         m_receives(communicator.size(), Messages(communicator, message_bytes)),
         m_bytes(bytes) {
-    if (staged) {
-      const auto uninitialized = [](const std::string& label) {
-        return Kokkos::view_alloc(label, Kokkos::WithoutInitializing);
-      };
-      m_staged_send = HostWords(uninitialized("OneBit::comm::staged_send"), received.extent(0));
-      m_staged_received = HostWords(uninitialized("OneBit::comm::staged_received"), received.extent(0));
-    }
     std::uint32_t* const to = staged ? m_staged_received.data() : received.data();
-    for (const BlockPart& part : parts)
+    for (const WordRange& range : ranges)
       for (int distance = 1; distance < m_ranks; ++distance) {
         const int from = (m_rank + distance) % m_ranks;
-        m_receives[from].receive(from, to + from * m_block_words + part.begin, bytes_of(part));
+        m_receives[from].receive(from, to + from * m_message_words + range.begin, bytes_of(range));
       }
   }
 
-  void send(const Exec& exec, int rank, const Words& block) override {
-    const BlockPart part = m_parts[m_next_part[rank]++];
-    const std::uint32_t* from = block.data() + part.begin;
-    if (m_staged && part.end > part.begin) {
-      const auto range = std::make_pair(part.begin, part.end);
-      const std::size_t to = rank * m_block_words;
-      const auto staged = Kokkos::subview(m_staged_send, std::make_pair(to + part.begin, to + part.end));
-      Kokkos::deep_copy(exec, staged, Kokkos::subview(block, range));
+  void send(const Exec& exec, int rank, const Words& message) override {
+    const WordRange range = m_ranges[m_next_range[rank]++];
+    const std::uint32_t* from = message.data() + range.begin;
+    if (m_staged && range.end > range.begin) {
+      const std::size_t to = rank * m_message_words;
+      const auto staged = Kokkos::subview(m_staged_send, std::make_pair(to + range.begin, to + range.end));
+      Kokkos::deep_copy(exec, staged, Kokkos::subview(message, std::make_pair(range.begin, range.end)));
       from = staged.data();
     }
     fence(exec, "OneBit::comm::before_send");
-    m_sends.send(rank, from, bytes_of(part));
-    m_bytes += bytes_of(part);
+    m_sends.send(rank, from, bytes_of(range));
+    m_bytes += bytes_of(range);
   }
 
   void receive(const Exec& exec, int rank) override {
     m_receives[rank].wait();
     if (!m_staged) return;
-    const auto range = std::make_pair(rank * m_block_words, (rank + 1) * m_block_words);
+    const auto range = std::make_pair(rank * m_message_words, (rank + 1) * m_message_words);
     Kokkos::deep_copy(exec, Kokkos::subview(m_received, range), Kokkos::subview(m_staged_received, range));
     fence(exec, "OneBit::comm::unstaged");
   }
@@ -155,14 +148,17 @@ public:
   void finish() override { m_sends.wait(); }
 
 private:
-  static std::size_t bytes_of(const BlockPart& part) { return (part.end - part.begin) * sizeof(std::uint32_t); }
+  static HostWords uninitialized(const std::string& label, std::size_t length) {
+    return HostWords(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
+  }
+  static std::size_t bytes_of(const WordRange& range) { return (range.end - range.begin) * sizeof(std::uint32_t); }
 
   int m_ranks, m_rank;
   bool m_staged;
-  std::size_t m_block_words;
+  std::size_t m_message_words;
   Words m_received;
-  std::vector<BlockPart> m_parts;
-  std::vector<std::size_t> m_next_part;  ///< (ranks) that `send` hands over next
+  std::vector<WordRange> m_ranges;
+  std::vector<std::size_t> m_next_range;  ///< (ranks) index of the range that `send` sends next
   HostWords m_staged_send, m_staged_received;
   Messages m_sends;
   std::vector<Messages> m_receives;  ///< (ranks)
@@ -181,82 +177,72 @@ public:
         m_staged(host && !is_host<Exec>),
         m_communicator(communicator),
         m_largest_count(largest_count),
-        m_message_bytes(exchange.message_bytes),
-        m_pairwise_sum(communicator, pairwise() ? m_message_bytes : default_message_bytes),
-        m_pairwise_sum_on_host(communicator, pairwise() ? m_message_bytes : default_message_bytes) {
+        m_pairwise(exchange.message_bytes > 0),
+        m_message_bytes(m_pairwise ? exchange.message_bytes : default_message_bytes),
+        m_pairwise_sum(communicator, m_message_bytes),
+        m_pairwise_sum_on_host(communicator, m_message_bytes) {
     this->m_device_support = support;
   }
 
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all", waits_for_ranks);
-    const int ranks = m_communicator.size();
-    const LargeCount block(send.extent(0) / ranks, MPI_UINT32_T, m_largest_count);
+    const std::size_t words = send.extent(0) / this->m_ranks;
+    const LargeCount message(words, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
-      if (pairwise())
-        return comm::all_to_all(m_communicator, m_message_bytes, from, to, send.extent(0) / ranks * sizeof *from);
-      MPI_Alltoall(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
+      const std::size_t bytes = words * sizeof *from;
+      if (m_pairwise) return exchange_messages(m_communicator, m_message_bytes, from, bytes, to, bytes);
+      MPI_Alltoall(from, message.count(), message.type(), to, message.count(), message.type(), m_communicator.get());
     });
     this->count_all_to_all(send.extent(0));
   }
 
   void all_gather(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_gather", waits_for_ranks);
-    const LargeCount block(send.extent(0), MPI_UINT32_T, m_largest_count);
+    const std::size_t words = send.extent(0);
+    const LargeCount message(words, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
-      if (pairwise()) return comm::all_gather(m_communicator, m_message_bytes, from, to, send.extent(0) * sizeof *from);
-      MPI_Allgather(from, block.count(), block.type(), to, block.count(), block.type(), m_communicator.get());
+      if (m_pairwise) return exchange_messages(m_communicator, m_message_bytes, from, 0, to, words * sizeof *from);
+      MPI_Allgather(from, message.count(), message.type(), to, message.count(), message.type(), m_communicator.get());
     });
-    this->count_all_gather(send.extent(0));
+    this->count_all_gather(words);
   }
 
   void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
     const Region region("OneBit::comm::allreduce", waits_for_ranks);
     const std::size_t length = values.extent(0);
-    fence(exec, "OneBit::comm::before_allreduce");
-    float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
-    if (pairwise() && !m_staged) {
-      m_pairwise_sum(exec, data, length);
-    } else if (pairwise()) {
-      m_pairwise_sum_on_host(HostExec(), data, length);
-    } else {
-      // A reduction has no derived types, so a large vector goes in slices.
+    in_place(exec, values, [&](const auto& space, auto& pairwise_sum, float* data) {
+      if (m_pairwise) return pairwise_sum(space, data, length);
+      // A reduction takes no derived types, so a large vector needs several calls.
       for (std::size_t begin = 0; begin < length; begin += m_largest_count) {
         const int count = static_cast<int>(std::min(m_largest_count, length - begin));
         MPI_Allreduce(MPI_IN_PLACE, data + begin, count, MPI_FLOAT, MPI_SUM, m_communicator.get());
       }
-    }
-    if (m_staged) m_send.to_device(exec, values);
+    });
     this->count_allreduce(length);
   }
 
   void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
                       const std::vector<std::size_t>& begins) override {
     const Region region("OneBit::comm::reduce_scatter", waits_for_ranks);
-    fence(exec, "OneBit::comm::before_reduce_scatter");
-    if (m_staged) {
-      m_pairwise_sum_on_host.scatter(HostExec(), m_send.from_device(exec, values), begins);
-      m_send.to_device(exec, values);
-    } else {
-      m_pairwise_sum.scatter(exec, values.data(), begins);
-    }
+    in_place(exec, values,
+             [&](const auto& space, auto& pairwise_sum, float* data) { pairwise_sum.scatter(space, data, begins); });
     this->count_reduce_scatter(begins);
   }
 
   void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                   const std::vector<std::size_t>& begins) override {
     const Region region("OneBit::comm::all_gather", waits_for_ranks);
-    fence(exec, "OneBit::comm::before_all_gather");
-    float* const data = m_staged ? m_send.from_device(exec, values) : values.data();
-    all_gather_ranges(m_communicator, pairwise() ? m_message_bytes : default_message_bytes, data, begins);
-    if (m_staged) m_send.to_device(exec, values);
+    in_place(exec, values, [&](const auto&, const auto&, float* data) {
+      all_gather_ranges(m_communicator, m_message_bytes, data, begins);
+    });
     this->count_all_gather(begins[this->m_rank + 1] - begins[this->m_rank]);
   }
 
-  bool overlaps() const override { return pairwise(); }
+  bool overlaps() const override { return m_pairwise; }
 
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<BlockPart>& parts,
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<WordRange>& ranges,
                                                  std::uint64_t Traffic::*counter) override {
-    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, received, parts,
+    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, received, ranges,
                                                     this->m_traffic.*counter);
   }
 
@@ -265,8 +251,7 @@ public:
 private:
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
 
-  bool pairwise() const { return m_message_bytes > 0; }
-
+  /// call(send, received) on memory that MPI takes.
   template <class Call>
   void exchange(const Exec& exec, const Words& send, const Words& received, const Call& call) {
     fence(exec, "OneBit::comm::before_exchange");
@@ -279,12 +264,21 @@ private:
     call(from, reinterpret_cast<std::uint32_t*>(to));
     m_received.to_device(exec, received);
   }
+  /// call(space, sum, values) on memory that MPI takes, with the execution space and the pairwise sum of that memory.
+  template <class Call>
+  void in_place(const Exec& exec, const Vector<Exec, float>& values, const Call& call) {
+    fence(exec, "OneBit::comm::before_exchange");
+    if (!m_staged) return call(exec, m_pairwise_sum, values.data());
+    call(HostExec(), m_pairwise_sum_on_host, m_send.from_device(exec, values));
+    m_send.to_device(exec, values);
+  }
 
   std::string m_name;
   bool m_staged;
   const Communicator& m_communicator;
   std::size_t m_largest_count;
-  std::size_t m_message_bytes;  ///< of pairwise messages; 0 for collectives
+  bool m_pairwise;  ///< false: MPI's collectives, except for reduce-scatter and for ranges of one vector
+  std::size_t m_message_bytes;
   PairwiseSum<Exec> m_pairwise_sum;
   PairwiseSum<HostExec> m_pairwise_sum_on_host;  ///< for staged vectors
   Staging<Exec> m_send, m_received;
@@ -316,7 +310,7 @@ DeviceSupport try_device_memory(const Communicator& communicator, std::size_t la
     const MpiErrors errors(own);
     const CrashMessage message(
         "error: comm.transport: MPI crashed, or did not answer within a minute, when it was handed device memory\n"
-        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/build.md)\n",
+        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/guide/build.md)\n",
         std::chrono::seconds(60));
     fault = fault_of(Exec(), own, transport, errors);
   }
@@ -332,8 +326,8 @@ std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Commun
     support = try_device_memory<Exec>(communicator, largest_count, exchange);
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
-                     "use transport host or auto, or run with a CUDA-aware MPI (docs/build.md)");
-  // Host memory needs no staging: both transports are the same then, and "host" only names it.
+                     "use transport host or auto, or run with a CUDA-aware MPI (docs/guide/build.md)");
+  // On a host backend both names mean the same transport.
   const bool host = kind == TransportKind::host || !support.supported;
   return std::make_unique<MpiTransport<Exec>>(host, support, communicator, largest_count, exchange);
 }

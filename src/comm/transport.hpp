@@ -1,8 +1,7 @@
 #pragma once
 /// \file transport.hpp
-/// The collectives of a training step, between the memories of an execution space. A transport hands device memory to
-/// MPI, stages it through host buffers for MPI, or hands it to NCCL (nccl.hpp), and counts the bytes that this rank hands
-/// over for other ranks.
+/// The collectives of a training step on the memory of an execution space. A transport gives device memory to MPI,
+/// copies it to host memory for MPI, or gives it to NCCL (nccl.hpp). It counts the bytes that this rank sends.
 
 #include <cstdint>
 #include <limits>
@@ -16,8 +15,8 @@
 
 namespace onebit::comm {
 
-/// Bytes that this rank handed over for other ranks, by collective. An allreduce is counted as the ring's volume,
-/// 2 (n−1)/n of the vector, whatever algorithm the MPI library takes.
+/// Bytes that this rank sent to other ranks, by collective. An allreduce counts as a ring's 2 (n−1)/n of the vector,
+/// because MPI does not say which algorithm it takes.
 struct Traffic {
   std::uint64_t allreduce = 0;
   std::uint64_t all_to_all = 0;
@@ -34,29 +33,28 @@ struct Traffic {
   }
 };
 
-/// Words [begin, end) of a block.
-struct BlockPart {
+/// Words [begin, end) of a message.
+struct WordRange {
   std::size_t begin, end;
 };
 
-/// One exchange of a block of words with every other rank, in parts: what is handed over travels while the caller
-/// computes the next part. Receives are posted by `Transport::begin_transfer`.
+/// An exchange of messages with every other rank, sent range by range: one range travels while the caller computes the
+/// next. `Transport::begin_transfer` posts the receives.
 template <class Exec>
 class Transfer {
 public:
   using Words = Vector<Exec, std::uint32_t>;
   virtual ~Transfer() = default;
 
-  /// Hands the next part for `rank`, in the order agreed at the begin, over. \param block of words for that rank, which
-  /// stay as they are until `finish` returns
-  virtual void send(const Exec& exec, int rank, const Words& block) = 0;
-  /// Returns when the block of `rank` has come, once for each other rank. This rank's own block is not touched.
+  /// Sends the next range of the message to `rank`. \param message stays unchanged there until `finish` returns
+  virtual void send(const Exec& exec, int rank, const Words& message) = 0;
+  /// Waits for the whole message of `rank`; to be called once for each other rank.
   virtual void receive(const Exec& exec, int rank) = 0;
-  /// Returns when all that was handed over was sent.
+  /// Waits for all sends.
   virtual void finish() = 0;
 };
 
-/// Whether the MPI library takes device memory of `Exec`, and how that was found out, in a few words.
+/// Whether the MPI library takes device memory of `Exec`, and how the program found out.
 struct DeviceSupport {
   bool supported;
   std::string evidence;
@@ -65,49 +63,48 @@ struct DeviceSupport {
 template <class Exec>
 class Transport;
 
-/// The ranks of a hierarchical average: those that share this one's host, and those with its place on each host.
+/// The two steps of a hierarchical average: among the ranks of this host, and among the ranks of the same local number
+/// on all hosts.
 template <class Exec>
 struct Hosts {
   Transport<Exec>& local;
   Transport<Exec>& across;
 };
 
-/// Collectives on Views of one execution space. Every call returns when its result is complete in `Exec`'s memory.
-/// Counts beyond INT_MAX work.
+/// Collectives on Views of one execution space. A call returns when its result is complete. Lengths may exceed INT_MAX.
 template <class Exec>
 class Transport {
 public:
   using Words = Vector<Exec, std::uint32_t>;
   virtual ~Transport() = default;
 
-  /// Block r of `send` goes to rank r; block r of `received` came from rank r.
+  /// Message r of `send` goes to rank r; message r of `received` came from rank r.
   /// \param send, received (ranks * words)
   virtual void all_to_all(const Exec& exec, const Words& send, const Words& received) = 0;
-  /// Block r of `received` is rank r's `send`.
+  /// Message r of `received` is rank r's `send`.
   /// \param send (words) \param received (ranks * words)
   virtual void all_gather(const Exec& exec, const Words& send, const Words& received) = 0;
   /// Sums element by element over ranks, in place.
   virtual void allreduce(const Exec& exec, const Vector<Exec, float>& values) = 0;
-  /// Sums elements [begins[r], begins[r+1]) of `values` over ranks, in their order, in place on rank r; the others' stay as
-  /// they are. By messages between all pairs. \param begins (ranks + 1) the same on every rank
+  /// Rank r's elements [begins[r], begins[r+1]) of `values` ← their sum over ranks, added in rank order.
+  /// \param begins (ranks + 1) the same on every rank
   virtual void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
                               const std::vector<std::size_t>& begins) = 0;
-
-  /// The inverse: rank r's elements [begins[r], begins[r+1]) are copied to all others.
+  /// Copies rank r's elements [begins[r], begins[r+1]) to all other ranks.
   virtual void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                           const std::vector<std::size_t>& begins) = 0;
 
-  /// Whether exchanges can go in parts: with pairwise messages.
+  /// Whether messages can be sent range by range.
   virtual bool overlaps() const = 0;
-  /// Posts the receives of an exchange in parts; nothing unless `overlaps()`.
-  /// \param received (ranks * words) \param parts of a block, in the order in which every rank hands them over
+  /// Posts the receives of such an exchange; nullptr unless `overlaps()`.
+  /// \param received (ranks * words) \param ranges of a message, in the order in which every rank sends them
   virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
-                                                         const std::vector<BlockPart>& /*parts*/,
+                                                         const std::vector<WordRange>& /*ranges*/,
                                                          std::uint64_t Traffic::* /*counter*/) {
     return nullptr;
   }
 
-  /// Where averages are hierarchical; none where they are flat.
+  /// Not nullptr if averages are hierarchical.
   virtual const Hosts<Exec>* hosts() const { return nullptr; }
 
   int rank() const { return m_rank; }
@@ -115,17 +112,16 @@ public:
   /// "host", "device" or "nccl".
   virtual std::string name() const = 0;
   const DeviceSupport& device_support() const { return m_device_support; }
-  /// What went between hosts, or to any other rank where averages are flat.
+  /// Bytes to all other ranks; to other hosts if averages are hierarchical.
   virtual Traffic traffic() const { return m_traffic; }
-  /// What went through the memory of this host, where averages are hierarchical.
+  /// Bytes to ranks of this host if averages are hierarchical, else 0.
   virtual Traffic traffic_within_host() const { return {}; }
 
 protected:
   explicit Transport(const Communicator& communicator) : m_rank(communicator.rank()), m_ranks(communicator.size()) {}
 
-  // What a call hands over for other ranks.
-  void count_all_to_all(std::size_t words_of_all_blocks) {
-    m_traffic.all_to_all += words_of_all_blocks / m_ranks * (m_ranks - 1) * sizeof(std::uint32_t);
+  void count_all_to_all(std::size_t words_of_all_messages) {
+    m_traffic.all_to_all += words_of_all_messages / m_ranks * (m_ranks - 1) * sizeof(std::uint32_t);
   }
   void count_all_gather(std::size_t words) { m_traffic.all_gather += words * (m_ranks - 1) * sizeof(std::uint32_t); }
   void count_allreduce(std::size_t length) {
@@ -142,26 +138,25 @@ protected:
   DeviceSupport m_device_support{true, "host memory"};
 };
 
-/// How ranks exchange: by the library's collectives, one call each, or by messages between all pairs (pairwise.hpp) of
-/// at most so many bytes.
+/// How ranks exchange: by MPI's collectives, or by messages between all pairs of ranks (pairwise.hpp).
 struct Exchange {
-  std::size_t message_bytes = 0;  ///< 0: by collectives
+  std::size_t message_bytes = 0;  ///< most bytes of a pairwise message; 0: collectives
 };
 
-/// What the MPI library says of device memory of `Exec`.
+/// Asks the MPI library whether it takes device memory of `Exec`.
 template <class Exec>
 DeviceSupport device_support();
 
-/// Exchanges memory of `Exec` between all ranks by every collective of a transport (probe.hpp), because a library's word
-/// is of its build, not of this machine. A library that fails is heard; one that crashes, or does not answer, ends the
-/// run with a message that says by what. Collective. To be called where `device_support` says yes.
+/// Tries every collective of a transport on device memory (probe.hpp), because an MPI library that was built for it may
+/// still fail on this machine. The result reports an MPI error. If the library crashes, or does not answer within a
+/// minute, the run ends with a message. Collective; to be called only if `device_support` says yes.
 template <class Exec>
 DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange);
 
-/// Collective: `automatic` and `device` try device memory where the MPI library says that it takes it.
-/// \param largest_count elements that one MPI argument may count; smaller in tests of the large-count path
-/// \param exchange      the same on every rank; MPI's, so without effect on `nccl`
-/// \throws InputError for `device` where MPI cannot take device memory, and for `nccl` where NCCL cannot be used
+/// Collective. `automatic` and `device` try device memory if the MPI library says that it takes it.
+/// \param largest_count most elements of one MPI argument; smaller in tests of the large-count path
+/// \param exchange      the same on every rank; without effect on `nccl`
+/// \throws InputError for `device` if MPI cannot take device memory, and for `nccl` if NCCL cannot be used
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
                                                 std::size_t largest_count = std::numeric_limits<int>::max(),

@@ -212,7 +212,7 @@ std::string resolved(Input input);
 /// how long it is, how its ranks exchange, and what it measures and writes are left out.
 std::vector<std::string> differences(Input one, Input other);
 
-/// docs/input.md.
+/// docs/reference/input.md.
 std::string documentation();
 
 /// The last step at which section `freeze` may freeze the variance when no step is skipped: T_w, or for `auto`

@@ -97,7 +97,7 @@ std::vector<Section> keys(Input& in) {
       "when the new one is complete.");
   key("dump_parameters", in.run.dump_parameters,
       "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
-      "`momentum` and `variance`, each of shape (parameters), and more (docs/checkpoint.md); a relative name is taken "
+      "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative name is taken "
       "inside `run.output`; empty writes none.");
   key("progress_interval_s", in.run.progress_interval_s, real(0),
       "Least time between two progress lines, in seconds; 0 prints none.");
@@ -105,7 +105,7 @@ std::vector<Section> keys(Input& in) {
       "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
   key("watchdog_seconds", in.run.watchdog_seconds, real(0),
       "When no rank has made progress for so long, the run ends with a message that says where each rank was last seen "
-      "(docs/faults.md). Must be longer than the longest kernel, message, flush to disk or training of a tokeniser; 0 "
+      "(docs/guide/faults.md). Must be longer than the longest kernel, message, flush to disk or training of a tokeniser; 0 "
       "waits for ever.");
 
   key.section("train", "The loop.");
@@ -120,7 +120,7 @@ std::vector<Section> keys(Input& in) {
   key("validation_batch", in.train.validation_batch, integer(1),
       "Validation samples over all ranks, the same ones at each validation; rounded up to whole batches.");
 
-  key.section("optimizer", "The algorithm and its numbers (docs/algorithms.md).");
+  key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");
   key("lr", in.optimizer.lr, real_above(0), "Peak learning rate γ.");
   key("beta1", in.optimizer.beta1, real(0, 0.999999), "Decay β1 of the momentum.");
@@ -193,7 +193,7 @@ std::vector<Section> keys(Input& in) {
       "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze` and `onebit_sgd`, "
       "whose parameters are linear in what is compressed.");
 
-  key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/algorithms.md).");
+  key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms.md).");
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),
       "F: the last step that may update the variance; local steps begin after it. DeepSpeed: `var_freeze_step`.");
   key("variance_update_scaler", in.zero_one.variance_update_scaler, integer(1),
@@ -204,7 +204,7 @@ std::vector<Section> keys(Input& in) {
   key("local_step_clipper", in.zero_one.local_step_clipper, integer(1),
       "H: the greatest interval between two exchanges; 1 for no local steps.");
 
-  key.section("lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/algorithms.md).");
+  key.section("lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms.md).");
   key("min_coefficient", in.lamb.min_coefficient, real(0),
       "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
   key("max_coefficient", in.lamb.max_coefficient, real_above(0),
@@ -216,7 +216,7 @@ std::vector<Section> keys(Input& in) {
   key("factor_threshold", in.lamb.factor_threshold, real(0, 1),
       "Greatest relative change of the factor from one step to the next.");
 
-  key.section("checkpoint", "Checkpoints and restart (docs/checkpoint.md).");
+  key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
   key("every", in.checkpoint.every, integer(0),
       "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
   key("directory", in.checkpoint.directory,
@@ -226,7 +226,7 @@ std::vector<Section> keys(Input& in) {
       "How many of this run's last ones are kept. Those of other runs are always kept.");
   key("background", in.checkpoint.background,
       "`false`: the run waits until a checkpoint is on the disk. `true`: the run continues while each rank writes from "
-      "a copy in host memory (docs/checkpoint.md says how much, and when that pays; where the copy needs more than "
+      "a copy in host memory (docs/guide/checkpoint.md says how much, and when that pays; where the copy needs more than "
       "half of the free memory, the run waits for the rest). The files are the same.");
   key("restart", in.checkpoint.restart,
       "`none`: begin at step 1. `auto`: continue from the newest checkpoint in `directory` that is not damaged (in its "
@@ -234,7 +234,7 @@ std::vector<Section> keys(Input& in) {
       "file to continue from.");
   key("initialize_from", in.checkpoint.initialize_from,
       "Checkpoint of an earlier run: step 1 begins with its parameters and nothing else of it (a next phase of "
-      "training, fine-tuning; docs/checkpoint.md says which models fit). `freeze.from` takes the variance as well. "
+      "training, fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes the variance as well. "
       "Empty begins with the workload's parameters.");
 
   key.section("comm", "Communication.");
@@ -261,11 +261,11 @@ std::vector<Section> keys(Input& in) {
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
       "`transformer` trains a language model on text; `classification` trains the same model with a head that "
-      "classifies labelled texts (docs/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with known "
+      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with known "
       "optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
   key("compute_time_ms", in.workload.compute_time_ms, real(0),
       "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
-      "share cores (docs/network.md). 0 does not sleep.");
+      "share cores (docs/guide/network.md). 0 does not sleep.");
   key("parameters", in.workload.parameters, integer(1), "Parameters of workload `synthetic`.");
 
   key.section("model", "Workloads `transformer` and `classification`: the shape.");
@@ -323,7 +323,7 @@ std::vector<Section> keys(Input& in) {
 
   key.section("bench",
               "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
-              "(docs/performance.md). Both are checked and timed.");
+              "(docs/develop/performance.md). Both are checked and timed.");
   key("collectives", in.bench.collectives,
       word({"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
             "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"}),
@@ -337,7 +337,7 @@ std::vector<Section> keys(Input& in) {
   key("warmup", in.bench.warmup, integer(0), "Repetitions that are not timed, after the checked one.");
   key("repetitions", in.bench.repetitions, integer(1), "Repetitions that are timed.");
 
-  key.section("predict", "`onebit predict`: the time of a step on other networks (docs/prediction.md).");
+  key.section("predict", "`onebit predict`: the time of a step on other networks (docs/reference/prediction.md).");
   key("parameters", in.predict.parameters, real(1, 1e13), "Parameters d of the model.");
   key("bytes_per_element", in.predict.bytes_per_element, integer(1, 8),
       "Bytes of an element in the dense average: 4, or 2 for half precision. The compressed one sends a bit.");
@@ -370,7 +370,7 @@ std::vector<Section> keys(Input& in) {
   key("collectives", in.predict.collectives,
       word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "compressed", "pairwise_compressed",
             "hierarchical_compressed"}),
-      "What is compared (docs/prediction.md).");
+      "What is compared (docs/reference/prediction.md).");
   key("measurements", in.predict.measurements,
       "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
       "own numbers in addition to those of `collectives`.",
@@ -384,7 +384,7 @@ std::vector<Section> keys(Input& in) {
   key("simulate_up_to", in.predict.simulate_up_to, integer(0, 512),
       "Most ranks for which each message is simulated too, as a check of the closed form.");
 
-  key.section("faults", "A fault on purpose, to test how a run reports it (docs/faults.md).");
+  key.section("faults", "A fault on purpose, to test how a run reports it (docs/guide/faults.md).");
   key("kind", in.faults.kind,
       "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank differs from the others'; "
       "`hang`: the rank's gradient never ends.");

@@ -170,7 +170,8 @@ YAML::Node load_input(const std::string& text, const std::string& name) {
   try {
     const YAML::Node document = load(text, name);
     if (document.IsNull())
-      throw InputError(name, "the input is empty", "write at least one section, e.g. 'train:' (docs/input.md)");
+      throw InputError(name, "the input is empty",
+                       "write at least one section, e.g. 'train:' (docs/reference/input.md)");
     return document;
   } catch (const YAML::Exception& error) {
     throw InputError(place(name, error.mark), "this is not YAML: " + excerpt(error.msg),

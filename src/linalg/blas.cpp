@@ -9,8 +9,7 @@
 
 #include "linalg/onednn.hpp"
 
-// OpenBLAS's own functions, looked up weakly: another BLAS does not have them. So are OpenMP's, because a Serial build
-// has them only where the BLAS brings them along.
+// Weak symbols, because another BLAS lacks OpenBLAS's functions, and a Serial build may lack OpenMP's.
 extern "C" {
 char* openblas_get_config() __attribute__((weak));
 char* openblas_get_corename() __attribute__((weak));
@@ -44,8 +43,9 @@ BlasInfo blas_info() {
 #endif
 }
 
-// OpenBLAS with OpenMP and MKL follow the calling thread's OpenMP setting. OpenBLAS with pthreads has its own, which
-// nothing else in this program uses: it stays at 1. To set it may change OpenMP's too, so that is read before.
+// OpenBLAS with OpenMP and MKL follow the OpenMP setting of the calling thread. OpenBLAS with pthreads has its own
+// setting, which nothing else in this program uses, so it stays at 1. Setting it may change OpenMP's, so that is read
+// first.
 SingleThreadedBlas::SingleThreadedBlas() {
   if (omp_get_max_threads && omp_set_num_threads) m_threads = omp_get_max_threads();
   static const bool own_threads_off = openblas_set_num_threads ? (openblas_set_num_threads(1), true) : false;

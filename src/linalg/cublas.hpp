@@ -13,14 +13,14 @@
 
 namespace onebit::linalg {
 
-/// \throws RunError where a call of cuBLAS failed
+/// \throws RunError if a call of cuBLAS failed
 inline void check(cublasStatus_t status, const std::string& what) {
   if (status != CUBLAS_STATUS_SUCCESS)
     throw RunError("cuBLAS", what + " failed with status " + std::to_string(status),
                    "check that the GPU has free memory and the driver is new enough");
 }
 
-/// On the stream of the last instance that used it.
+/// The handle, set to the stream of `exec`.
 inline cublasHandle_t cublas(const Kokkos::Cuda& exec) {
   static const cublasHandle_t handle = [] {
     cublasHandle_t created = nullptr;

@@ -46,10 +46,10 @@ void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Re
 
 namespace {
 
-/// The (k, height) tile of Aᵀ, or a copy of it: rows of a whole number of pages fall into the same few sets of a cache, so
-/// that a library that packs some columns of all rows at a time would fetch every line of the tile again and again.
+/// The (k, height) tile of Aᵀ, or a copy of it if its row stride is a multiple of the page size. Such rows share a few
+/// sets of a cache, so a library that packs some columns of all rows at a time would fetch every line many times.
 template <class Real>
-Rows<const Real> beside_each_other(Rows<const Real> tile, int k, int height) {
+Rows<const Real> without_set_conflicts(Rows<const Real> tile, int k, int height) {
   constexpr std::size_t page = 4096, line = 64 / sizeof(Real);
   if (tile.row_stride * sizeof(Real) % page != 0) return tile;
   thread_local std::vector<Real> copy;
@@ -63,7 +63,7 @@ Rows<const Real> beside_each_other(Rows<const Real> tile, int k, int height) {
 template <class Real>
 void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
                Real alpha, Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
-  // A subview keeps LayoutRight and carries the row stride, which is what the cuBLAS TPL is specialised on.
+  // The cuBLAS TPL is specialised for LayoutRight with a row stride, as a subview has it.
   const auto matrix = [](auto rows, Transpose op, int r, int s) {
     using T = std::remove_pointer_t<decltype(rows.data)>;
     if (op == Transpose::yes) std::swap(r, s);
@@ -104,7 +104,7 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if constexpr (is_host<Exec>) {
     for_each_tile(exec, "OneBit::linalg::gemm", m, n, [=](int i, int j, int height, int width) {
       Rows<const Real> a_tile = row_tile(a, op_a, i);
-      if (op_a == Transpose::yes) a_tile = beside_each_other(a_tile, k, height);
+      if (op_a == Transpose::yes) a_tile = without_set_conflicts(a_tile, k, height);
       gemm_on_this_thread<Real>(op_a, op_b, height, width, k, alpha, a_tile, column_tile(b, op_b, j), beta,
                                 {c.data + i * c.row_stride + j, c.row_stride});
     });

@@ -2,9 +2,9 @@
 /// \file gemm.hpp
 /// C ← α op(A) op(B) + β C on row-major matrices: one interface over the vendors' libraries.
 ///
-/// On the host the product is cut into tiles of C whose size depends on the shape alone, and each tile is one
-/// single-threaded BLAS call (through Kokkos Kernels' BLAS TPL): a threaded BLAS rounds differently with another
-/// thread count, and OneBit's runs must not. On CUDA it is cuBLAS through Kokkos Kernels' cuBLAS TPL.
+/// On the host C is cut into tiles by its shape alone, and each tile is one single-threaded call of a BLAS (through
+/// Kokkos Kernels' TPL) or of oneDNN. The bits of a threaded BLAS depend on the thread count, and OneBit's must not. On
+/// CUDA it is cuBLAS through Kokkos Kernels' TPL.
 
 #include <cstddef>
 
@@ -12,7 +12,7 @@
 
 namespace onebit::linalg {
 
-/// Whether a factor is taken transposed.
+/// Whether a factor is transposed.
 enum class Transpose { no, yes };
 
 /// A row-major matrix in memory of the execution space: element (i, j) is data[i * row_stride + j].
@@ -28,13 +28,13 @@ template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c);
 
-/// gemm in host memory by the calling thread alone; needs a SingleThreadedBlas (blas.hpp) around the parallel region.
+/// gemm in host memory on the calling thread; needs a SingleThreadedBlas (blas.hpp) around the parallel region.
 template <class Real>
 void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                          Rows<const Real> b, Real beta, Rows<Real> c);
 
 /// A grid of (outer, inner) matrices in one buffer: matrix (o, i) begins at data[o * outer_stride + i * inner_stride].
-/// Attention's heads are such a grid (batch, head) inside the projections.
+/// The (sample, head) matrices of attention are such a grid.
 template <class T>
 struct MatrixGrid {
   T* data;
@@ -43,7 +43,7 @@ struct MatrixGrid {
   std::size_t inner_stride;
 };
 
-/// gemm for each (o, i) of outer × inner small matrices; on the host one thread takes a whole matrix.
+/// gemm for each (o, i) of outer × inner small matrices; on the host one thread computes a whole matrix.
 template <class Exec, class Real>
 void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
                MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c);

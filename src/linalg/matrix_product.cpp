@@ -1,5 +1,5 @@
 /// \file matrix_product.cpp
-/// See matrix_product.hpp. On the host oneDNN multiplies, in the tiles of gemm.hpp and one thread to a tile.
+/// See matrix_product.hpp. On the host oneDNN multiplies rounded factors, in the tiles of gemm.hpp.
 
 #include "linalg/matrix_product.hpp"
 
@@ -32,7 +32,7 @@ void round_to_bfloat16(const Exec& exec, float alpha, const float* values, std::
       KOKKOS_LAMBDA(std::size_t i) { rounded(i) = to_bfloat16(alpha * values[i]); });
 }
 
-/// c ← op(a) op(b) + β c in tiles, a thread to a tile.
+/// c ← op(a) op(b) + β c.
 template <class Exec>
 void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                      Rows<const std::uint16_t> b, float beta, Rows<float> c) {
@@ -44,7 +44,8 @@ void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, in
 
 #ifdef KOKKOS_ENABLE_CUDA
 /// c (m, n) ← α op(a) (m, k) · op(b) (k, n) + β c, by cuBLAS. Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
-/// \param type, compute of the factors, and how they are multiplied
+/// \param type    of the factors
+/// \param compute how they are multiplied
 void product_on_cuda(const Kokkos::Cuda& exec, cudaDataType_t type, cublasComputeType_t compute, Transpose op_a,
                      Transpose op_b, int m, int n, int k, float alpha, const void* a, std::size_t a_stride,
                      const void* b, std::size_t b_stride, float beta, float* c) {

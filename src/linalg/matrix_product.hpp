@@ -1,8 +1,8 @@
 #pragma once
 /// \file matrix_product.hpp
 /// The matrix products of a model: C ← α op(A) op(B) + β C in float, or with factors rounded to bfloat16, which
-/// processors multiply at twice the rate and more. Sums and C stay in float: what is rounded is read once, and the
-/// parameters are not.
+/// processors multiply at least twice as fast. Sums and C stay in float, and so do the parameters: only copies are
+/// rounded.
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace onebit::linalg {
 
-/// Why this build on this machine cannot make such products, in a few words; empty where it can.
-/// On the host there is no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16; CUDA has both.
+/// Why this build on this machine cannot compute such products, in a few words; empty if it can. CUDA has all. The host
+/// has no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16.
 template <class Exec>
 std::string missing(Precision precision);
 
-/// Round to nearest, ties to even; NaN stays NaN. The upper 16 bits of a float.
+/// The upper 16 bits of a float, rounded to nearest, ties to even; NaN stays NaN.
 KOKKOS_INLINE_FUNCTION std::uint16_t to_bfloat16(float value) {
   std::uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -38,7 +38,7 @@ public:
   using Matrix = MatrixRef<Exec, Real>;
   using ConstMatrix = MatrixRef<Exec, const Real>;
 
-  /// \throws InputError where such products are missing
+  /// \throws InputError if such products are missing
   explicit MatrixProduct(Precision precision = Precision::fp32);
   ~MatrixProduct();
   MatrixProduct(MatrixProduct&&) noexcept;

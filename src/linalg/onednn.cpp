@@ -15,7 +15,7 @@ namespace onebit::linalg {
 #ifdef ONEBIT_WITH_ONEDNN
 namespace {
 
-/// Of what the processor has and ONEDNN_MAX_CPU_ISA allows.
+/// Whether the processor has these instructions and ONEDNN_MAX_CPU_ISA allows them.
 bool has(dnnl::cpu_isa instructions) {
   const auto wanted = static_cast<unsigned>(instructions);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
@@ -32,7 +32,7 @@ const dnnl::engine& engine() {
   return cpu;
 }
 
-/// A matrix of m rows and n columns as it lies in memory, or its transpose.
+/// op of a row-major matrix; m rows and n columns are those of the result.
 dnnl::memory::desc description(dnnl::memory::data_type type, Transpose op, int m, int n, std::size_t row_stride) {
   const auto stride = static_cast<dnnl::memory::dim>(row_stride);
   return {{m, n}, type, op == Transpose::yes ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1}};
@@ -47,7 +47,7 @@ Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t 
   if (beta != 0) steps.append_sum(beta);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(steps);
-  // Of the thread, not of the library, whose own may not be shared by threads.
+  // Scratch memory of the thread, because threads may not share the library's.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl::matmul::primitive_desc plan(engine(), a, b, c, attributes);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file tiles.hpp
-/// How the products of gemm.hpp are shared among the threads of the host.
+/// The tiles of a product on the host; one thread computes one tile.
 
 #include <algorithm>
 #include <limits>
@@ -11,13 +11,15 @@
 
 namespace onebit::linalg {
 
-/// How C (m, n) is cut into tiles, by its shape alone, so that results do not depend on the thread count: into at least
-/// eight, of at most (512, 768), such that four threads would end soonest, or of (64, 64) where there are fewer. Widths
-/// are multiples of 96, because oneDNN's kernel with AVX-512 works on 48 columns. A library packs what it reads of A and
-/// B; an element of these costs it about as much as 32 and 24 terms of the product.
+/// The tiles of C (m, n). They depend on its shape alone, so results do not depend on the thread count.
+///
+/// Of all sizes up to (512, 768) that give at least eight tiles, it takes the one with which four threads would finish
+/// first; (64, 64) if there is none. A library packs the elements that it reads of A and B; each costs about as much as
+/// 32 terms of the product in A, and 24 in B. Widths are multiples of 96, because oneDNN's AVX-512 kernel works on 48
+/// columns.
 struct TileGrid {
   int row_edge = 64, column_edge = 64;
-  int rows, columns;  ///< of tiles
+  int rows, columns;  ///< of the grid
 
   TileGrid(int m, int n) : m_rows(m), m_columns(n) {
     const auto count = [](int extent, int edge) { return (extent + edge - 1) / edge; };
@@ -42,7 +44,7 @@ private:
   int m_rows, m_columns;
 };
 
-/// The rows of op(A) from i on, and the columns of op(B) from j on, as they lie in memory.
+/// The rows of op(A) from i on, and the columns of op(B) from j on.
 template <class T>
 Rows<T> row_tile(Rows<T> a, Transpose op, std::size_t i) {
   return {a.data + (op == Transpose::yes ? i : i * a.row_stride), a.row_stride};
@@ -52,7 +54,7 @@ Rows<T> column_tile(Rows<T> b, Transpose op, std::size_t j) {
   return {b.data + (op == Transpose::yes ? j * b.row_stride : j), b.row_stride};
 }
 
-/// f(i, j, height, width) for the tiles of C (m, n), each on one thread.
+/// f(i, j, height, width) for the tiles of C (m, n).
 template <class Exec, class F>
 void for_each_tile(const Exec& exec, const char* label, int m, int n, const F& f) {
   const SingleThreadedBlas single_threaded;

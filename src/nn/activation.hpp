@@ -1,7 +1,6 @@
 #pragma once
 /// \file activation.hpp
-/// Exponential and GELU, free of branches and of calls, so that loops over them become vector instructions on every
-/// host compiler. The same code runs on devices.
+/// Exponential and GELU without branches or calls, so that every host compiler vectorises loops over them.
 
 #include <cstdint>
 #include <cstring>
@@ -31,18 +30,18 @@ struct ExpConstants<double> {
 
 }  // namespace detail
 
-/// e^x to about 1 unit in the last place for x in [-87, 88] (float) or [-708, 709] (double); x is clamped to these, so
-/// the smallest value is 1e-38 and not 0. NaN gives NaN.
+/// e^x to about 1 unit in the last place. x is clamped to [-87, 88] (float) or [-708, 709] (double), so the smallest
+/// value is 1e-38 and not 0. NaN gives NaN.
 ///
-/// e^x = 2^n e^r with n = x / ln 2 rounded, |r| ≤ ln 2 / 2; e^r by its Taylor series, cut off below half a unit in the
-/// last place; 2^n by putting n into the exponent.
+/// e^x = 2^n e^r with n = x / ln 2 rounded and |r| ≤ ln 2 / 2. The Taylor series of e^r ends below half a unit in the
+/// last place; n becomes the exponent of 2^n.
 template <class Real>
 KOKKOS_FORCEINLINE_FUNCTION Real exp(Real x) {
   using Constants = detail::ExpConstants<Real>;
   using Bits = typename Constants::Bits;
   x = x < Constants::low ? Constants::low : x;
   x = x > Constants::high ? Constants::high : x;
-  // Adding 1.5 · 2^mantissa_bits rounds to an integer and leaves it in the low bits of the sum.
+  // Adding 1.5 · 2^mantissa_bits rounds to an integer, which stands in the low bits of the sum.
   constexpr Real shift = Real(3) * Real(Bits{1} << (Constants::mantissa_bits - 1));
   const Real shifted = x * Real(1.4426950408889634) + shift;
   const Real n = shifted - shift;

@@ -16,8 +16,8 @@ using linalg::Transpose;
 
 namespace {
 
-/// What is worked on at once: some queries of some heads of some samples, and the keys that they see. On the host one
-/// head of one sample, by one thread; on a device as much as its scratch memory holds.
+/// A tile of the scores: some queries of some heads of some samples, by the keys that they see. On the host it belongs
+/// to one head of one sample and to one thread; on a device it is as large as the scratch memory allows.
 struct Tile {
   int sample, samples;
   int head, heads;
@@ -27,11 +27,10 @@ struct Tile {
   std::size_t rows() const { return static_cast<std::size_t>(samples) * heads * queries; }
 };
 
-/// Elements of a tile's scores: few enough to stay in a core's cache on the host, a quarter of a GiB on a device.
+/// Most elements of a tile: they fit into a core's cache on the host, and take a quarter of a GiB on a device (float).
 template <class Exec>
 inline constexpr std::size_t tile_elements = is_host<Exec> ? std::size_t{1} << 15 : std::size_t{1} << 26;
 
-/// The samples, heads and queries of a tile.
 template <class Exec, class Real>
 Tile largest_tile(const Attention<Exec, Real>& attention) {
   const std::size_t T = attention.sequence, heads = is_host<Exec> ? 1 : attention.heads;
@@ -42,7 +41,7 @@ Tile largest_tile(const Attention<Exec, Real>& attention) {
   return {0, static_cast<int>(samples), 0, static_cast<int>(heads), 0, static_cast<int>(queries), attention.sequence};
 }
 
-/// The (T, D) matrices of a tile's heads in the columns from `first` of a (B*T, ·) matrix, from row `position` on.
+/// The (·, D) matrices of a tile's heads in a (B*T, ·) matrix, from column `first` and the row of `position` on.
 template <class View>
 MatrixGrid<typename View::value_type> heads_of(const View& matrix, int first, int sequence, int head_channels,
                                                const Tile& tile, int position) {
@@ -51,14 +50,14 @@ MatrixGrid<typename View::value_type> heads_of(const View& matrix, int first, in
           static_cast<std::size_t>(head_channels)};
 }
 
-/// The (queries, keys) matrices of a tile's heads, one after the other.
+/// The (queries, keys) matrices of a tile's heads.
 template <class Real>
 MatrixGrid<Real> scores_of(Real* scores, const Tile& tile) {
   const std::size_t keys = tile.keys, matrix = tile.queries * keys;
   return {scores, keys, tile.heads * matrix, matrix};
 }
 
-/// Where row r of a tile's scores comes from.
+/// The sample, head and query of row r of a tile.
 struct Place {
   int sample, head, query;
   KOKKOS_FORCEINLINE_FUNCTION Place(const Tile& tile, int r)
@@ -67,7 +66,7 @@ struct Place {
         query(tile.query + r % tile.queries) {}
 };
 
-/// Rows of scores ← dropout(softmax of what is visible); their log-sums are kept.
+/// Rows of scores ← dropout(softmax of the visible ones); log_sums ← ln Σ exp of each row.
 template <class Exec, class Real>
 struct Softmax {
   Attention<Exec, Real> attention;
@@ -97,7 +96,7 @@ struct Softmax {
   }
 };
 
-/// Rows of scores ← dropout(their softmax), and of d_scores, the gradient at these ← that at the scores.
+/// Rows of scores ← dropout(softmax); rows of d_scores, gradients at that ← gradients at the scores.
 template <class Exec, class Real>
 struct SoftmaxBackward {
   using ConstMatrix = MatrixRef<Exec, const Real>;
@@ -117,8 +116,7 @@ struct SoftmaxBackward {
     Real* const d_p = d_scores + static_cast<std::size_t>(r) * tile.keys;
     const Real log_sum =
         log_sums((static_cast<std::size_t>(place.sample) * attention.heads + place.head) * T + place.query);
-    // Σ_j (dropped probability)(gradient at it), which equals Σ_d (context)(gradient at it): Dao et al. 2022,
-    // appendix B.2.
+    // Σ_j (dropped probability)(its gradient) = Σ_d (context)(its gradient): Dao et al. 2022, appendix B.2.
     const Real product = team.sum(D, [&](int d) { return context(row, first + d) * d_context(row, first + d); });
     team.for_each(visible, dropout.row(place.sample, place.query, place.head, T), [&](int j, Real factor) {
       const Real probability = exp(p[j] - log_sum);
@@ -129,7 +127,7 @@ struct SoftmaxBackward {
   }
 };
 
-/// Products and loops over the rows of a tile: by the calling thread on the host, on a device by all of it.
+/// Products and loops over the rows of a tile: by the calling thread on the host, by the whole device else.
 template <class Exec, class Real>
 struct TileWork {
   Exec exec;
@@ -154,13 +152,13 @@ struct TileWork {
   }
 };
 
-/// f(tile, scratch) for tiles that cover all samples, heads and queries, a head's last queries first.
+/// f(tile, scratch) for all tiles. The last queries of a head come first.
 template <class Exec, class Real, class F>
 void for_each_tile(const Exec& exec, const char* label, const Attention<Exec, Real>& attention,
                    VectorRef<Exec, Real> scratch, const F& f) {
   const Tile largest = largest_tile(attention);
   const int T = attention.sequence;
-  const auto each_block = [=](Tile tile, Real* memory) {
+  const auto for_each_query_range = [=](Tile tile, Real* memory) {
     for (int end = T; end > 0; end -= tile.queries) {
       tile.queries = std::min(largest.queries, end);
       tile.query = end - tile.queries;
@@ -171,7 +169,7 @@ void for_each_tile(const Exec& exec, const char* label, const Attention<Exec, Re
   if constexpr (is_host<Exec>) {
     const linalg::SingleThreadedBlas single_threaded;
     const Kokkos::Experimental::UniqueToken<Exec> tokens;
-    const std::size_t share = 2 * largest.rows() * T;
+    const std::size_t scratch_of_thread = 2 * largest.rows() * T;
     Kokkos::parallel_for(
         label, Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, attention.batch * attention.heads),
         [=](int index) {
@@ -179,7 +177,7 @@ void for_each_tile(const Exec& exec, const char* label, const Attention<Exec, Re
           tile.sample = index / attention.heads;
           tile.head = index % attention.heads;
           const int token = tokens.acquire();
-          each_block(tile, scratch.data() + token * share);
+          for_each_query_range(tile, scratch.data() + token * scratch_of_thread);
           tokens.release(token);
         });
   } else {
@@ -187,7 +185,7 @@ void for_each_tile(const Exec& exec, const char* label, const Attention<Exec, Re
       Tile tile = largest;
       tile.sample = sample;
       tile.samples = std::min(largest.samples, attention.batch - sample);
-      each_block(tile, scratch.data());
+      for_each_query_range(tile, scratch.data());
     }
   }
 }
@@ -226,7 +224,7 @@ void Attention<Exec, Real>::backward(const Exec& exec, ConstMatrix qkv, ConstMat
   for_each_tile(exec, "OneBit::nn::attention_backward", attention, scratch, [=](const Tile& tile, Real* scores) {
     const int T = attention.sequence, H = attention.channels, D = H / attention.heads;
     const Real scale = 1 / math::sqrt(Real(D));
-    // The last queries come first and see all keys: they set the gradients of keys and values, the others add.
+    // The last queries come first and see all keys, so they set the gradients of keys and values. The others add.
     const Real add = tile.query + tile.queries == T ? Real(0) : Real(1);
     Real* const d_scores = scores + tile.rows() * tile.keys;
     const auto queries = heads_of(qkv, 0, T, D, tile, tile.query), keys = heads_of(qkv, H, T, D, tile, 0),

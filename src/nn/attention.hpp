@@ -3,12 +3,11 @@
 /// Multi-head attention (Vaswani et al. 2017, section 3.2) on packed projections, forward and backward.
 ///
 /// B samples, A heads, T positions, H = A · D channels. Queries, keys and values of head a of sample b are the (T, D)
-/// matrices at row b*T, columns a*D, H + a*D and 2 H + a*D of qkv (B*T, 3 H): the matrix products read them where they
-/// are, and nothing is transposed or copied.
+/// matrices at row b*T, columns a*D, H + a*D and 2 H + a*D of qkv (B*T, 3 H). The matrix products read them in place.
 ///
-/// Scores are made for some queries at a time and used while they are in a cache; the backward pass makes them again
-/// from one number that the forward pass keeps of each row (Dao et al. 2022, "FlashAttention"; Dao 2023, algorithms 1
-/// and 2), so memory grows with T and not with T².
+/// Scores are computed for some queries at a time and used while they are in a cache. The forward pass keeps one number
+/// of each row, from which the backward pass computes the scores again (Dao et al. 2022, "FlashAttention"; Dao 2023,
+/// algorithms 1 and 2), so memory grows with T and not with T².
 
 #include "base/kokkos.hpp"
 #include "nn/dropout.hpp"
@@ -24,10 +23,10 @@ struct Attention {
   using Scratch = VectorRef<Exec, Real>;
 
   int batch, heads, sequence, channels;  ///< B, A, T, H
-  bool causal;                           ///< a position sees itself and those before it
+  bool causal;                           ///< a query sees its own position and those before it
 
   /// context (B*T, H) ← dropout(softmax(Q Kᵀ / √D)) V for each sample and head.
-  /// \param log_sums (B*A*T) ← ln Σ exp(scores) of each row, for backward
+  /// \param log_sums (B*A*T) ← ln Σ exp(scores) of each row, for `backward`
   /// \param scratch  (scratch_size)
   void forward(const Exec& exec, ConstMatrix qkv, const Dropout<Real>& dropout, VectorRef<Exec, Real> log_sums,
                Scratch scratch, Matrix context) const;

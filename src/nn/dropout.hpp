@@ -1,8 +1,8 @@
 #pragma once
 /// \file dropout.hpp
-/// Dropout without stored masks. An element is dropped or kept by a random number drawn by counter from what the
-/// element is: step, global sample, position, channel and site in the model. The backward pass draws the same numbers
-/// again, and a mask does not depend on how samples are divided among ranks and batches.
+/// Dropout without stored masks. A counter-based random number decides on each element; the counter is made of step,
+/// global sample, position, channel and site in the model. The backward pass draws the same numbers again, and a mask
+/// does not depend on how samples are divided among ranks and batches.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,32 +12,32 @@
 
 namespace onebit::nn {
 
-/// Which masks are drawn: those of a run (seed), a step and samples [first_sample, first_sample + B) of that step.
+/// Selects the masks of a run (seed), a step and samples [first_sample, first_sample + B) of that step.
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::uint64_t first_sample = 0;
 };
 
-/// One call of Philox gives 128 bits: decisions on 8 elements with 16 bits each.
+/// One call of Philox gives 128 bits, which decide on 8 elements by 16 bits each.
 inline constexpr int dropout_decisions = 8;
-/// Elements of a row are decided on in blocks of 128. Calls 16 b … 16 b + 15 decide on block b: call 16 b + l on its
-/// elements l, l + 16, …, l + 112, the first four by the low halves of its words, the others by the high halves. So
-/// the calls of a block run in the lanes of a vector register, and what they decide on lies side by side.
+/// A row consists of blocks of 128 elements. Call 16 b + l decides on elements l, l + 16, …, l + 112 of block b: on the
+/// first four by the low halves of its words, on the others by the high halves. So the 16 calls of a block fill the
+/// lanes of a vector register, and neighbouring lanes decide on neighbouring elements.
 inline constexpr int dropout_calls = 16;
 inline constexpr int dropout_block = dropout_calls * dropout_decisions;
 
-/// The mask of one row: element j is multiplied by 0, or by 1 / (share of kept elements).
+/// The mask of one row: element j is multiplied by 0, or by 1 / (1 − probability).
 template <class Real>
 struct DropoutRow {
   std::uint64_t key;
-  std::uint64_t counter_low, counter_high;  ///< counter of the first call of Philox
-  std::uint32_t threshold;                  ///< drops where a 16-bit number is below
-  Real scale;                               ///< of what is kept
+  std::uint64_t counter_low, counter_high;  ///< of the first call of Philox
+  std::uint32_t threshold;                  ///< an element is dropped if its 16-bit number is below
+  Real scale;                               ///< of the elements that are kept
 
   KOKKOS_FORCEINLINE_FUNCTION bool active() const { return threshold > 0; }
 
-  /// Factors of the elements that a call decides on.
+  /// The factors that one call decides on.
   KOKKOS_FORCEINLINE_FUNCTION void call_factors(int call, Real (&factors)[dropout_decisions]) const {
     const Philox4 random = philox(key, counter_low + call, counter_high);
     for (int w = 0; w < 4; ++w) {
@@ -46,7 +46,7 @@ struct DropoutRow {
     }
   }
 
-  /// Factors of the elements of a block.
+  /// The factors of one block.
   KOKKOS_FORCEINLINE_FUNCTION void block_factors(int block, Real (&factors)[dropout_block]) const {
     constexpr int words = 4 * dropout_calls;
     std::uint32_t random[words];
@@ -74,7 +74,7 @@ public:
   Dropout() = default;
 
   /// \param probability of dropping, in [0, 1); rounded to a multiple of 2^-16
-  /// \param site        place in the model, below 65536
+  /// \param site        number of the mask in the model, below 65536
   /// \param sequence    T, positions of a sample, at most 65536
   Dropout(Real probability, const DropoutKey& key, int site, int sequence)
       : m_key(stream_key(key.seed, Stream::dropout)),
@@ -90,10 +90,9 @@ public:
   /// The mask of row r of (B*T).
   KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int r) const { return row(r / m_sequence, r % m_sequence, 0, 0); }
 
-  /// The mask of (sample, position) in a matrix that has `length` elements for each of some groups: attention draws
-  /// over (query position; head, key position).
-  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int sample, int position, int group, int length) const {
-    const std::uint32_t first_call = group * ((length + dropout_block - 1) / dropout_block * dropout_calls);
+  /// The mask of attention's probabilities over `length` keys, for a query position of a head.
+  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> row(int sample, int position, int head, int length) const {
+    const std::uint32_t first_call = head * ((length + dropout_block - 1) / dropout_block * dropout_calls);
     const std::uint32_t place = static_cast<std::uint32_t>(m_site) << 16 | static_cast<std::uint32_t>(position);
     const std::uint32_t global_sample = static_cast<std::uint32_t>(m_first_sample + sample);
     return {m_key, std::uint64_t{place} << 32 | first_call, m_step << 32 | global_sample, m_threshold, m_scale};

@@ -41,8 +41,8 @@ void Layers<Exec, Real>::add_partial_sums(const Exec& exec, ConstMatrix partial,
   const int blocks = partial.extent_int(0), columns = partial.extent_int(1);
   for_each_row(
       exec, "OneBit::nn::add_partial_sums", (columns + lane_count - 1) / lane_count,
-      KOKKOS_LAMBDA(const RowTeam<Exec>& team, int chunk) {
-        const int begin = chunk * lane_count;
+      KOKKOS_LAMBDA(const RowTeam<Exec>& team, int number) {
+        const int begin = number * lane_count;
         const int length = columns - begin < lane_count ? columns - begin : lane_count;
         team.for_each(length, [&](int lane) {
           Real sum = 0;
@@ -132,7 +132,7 @@ void Layers<Exec, Real>::bias_tanh_backward(const Exec& exec, ConstMatrix output
   add_bias_backward(exec, gradient, scratch, d_bias);
 }
 
-/// The statistics of row r of norm.input, and the normalised row.
+/// Row r of norm.output, norm.mean and norm.reciprocal_std.
 template <class Exec, class Real>
 KOKKOS_FORCEINLINE_FUNCTION void normalize_row(const RowTeam<Exec>& team, int r, const LayerNorm<Exec, Real>& norm) {
   const int columns = norm.input.extent_int(1);
@@ -241,8 +241,8 @@ void Layers<Exec, Real>::embed_backward(const Exec& exec, int sequence, Indices 
           team.for_each(columns, [&](int j) { d_position(t, j) += d_output(r, j); });
       });
 
-  // Each row points to the next one with its token. The search costs at most N²/2 comparisons of integers, which is
-  // nothing beside the N · (number of parameters) multiplications of the matrix products.
+  // Each row points to the next one with its token. The search costs at most N²/2 comparisons of integers, few beside
+  // the N · (number of parameters) multiplications of the matrix products.
   const VectorRef<Exec, int> next(links.data(), rows), is_first(links.data() + rows, rows);
   Kokkos::deep_copy(exec, is_first, 1);
   Kokkos::parallel_for(
@@ -313,7 +313,7 @@ void Layers<Exec, Real>::cross_entropy(const Exec& exec, ConstVector bias, Indic
   for_each_row(
       exec, "OneBit::nn::cross_entropy", logits.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
         if (has_bias) team.for_each(columns, [&](int j) { logits(p, j) += bias(j); });
-        const Real target_logit = logits(p, target(p));  // before a lane may write there: max keeps the lanes together
+        const Real target_logit = logits(p, target(p));  // read before `max`: after it lanes overwrite the logits
         const Real largest = team.max(columns, [&](int j) -> Real { return logits(p, j); });
         Real sum = 0;
         if (wants_gradient) {
@@ -341,7 +341,7 @@ void Layers<Exec, Real>::is_right(const Exec& exec, Indices target, ConstMatrix 
       exec, "OneBit::nn::is_right", logits.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int p) {
         const int wanted = target(p);
         const Real logit = logits(p, wanted);
-        // Written so that a NaN is as good as anything.
+        // Written so that a NaN counts too.
         const Real as_good = team.sum(columns, [&](int j) {
           const Real other = logits(p, j);
           return Real(j < wanted ? !(other < logit) : j > wanted ? !(other <= logit) : other != logit);

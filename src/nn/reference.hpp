@@ -1,7 +1,7 @@
 #pragma once
 /// \file reference.hpp
-/// What the kernels of nn compute, written as plainly as possible: loops over row-major arrays, one element at a time.
-/// These functions are the definitions that tests hold the kernels to; nothing else uses them.
+/// The definitions of nn's kernels, as plain loops over row-major arrays. Tests and benchmarks compare the kernels with
+/// them.
 
 #include <algorithm>
 #include <cmath>
@@ -26,17 +26,17 @@ struct Array {
   const Real& operator()(int j) const { return values[j]; }
 };
 
-/// What dropout multiplies element j of a row by. Philox is called with the seed's key and the counter
-///   words 0: call, 1: site << 16 | position, 2: global sample, 3: step,
-/// where the call is 16 (j / 128) + j % 16, behind all calls of earlier groups (heads) of `length` elements. With
-/// h = (j / 16) % 8, word h % 4 of its result decides, by its low half if h < 4 and else by its high half: the element
-/// is dropped if that is below 2^16 · probability.
+/// What dropout multiplies element j of a row by. Philox has the seed's key and the counter
+///   words 0: call, 1: site << 16 | position, 2: global sample, 3: step.
+/// The call is 16 (j / 128) + j % 16, after all calls of earlier heads of `length` elements. With h = (j / 16) % 8,
+/// word h % 4 of the result decides, by its low half if h < 4 and else by its high half: the element is dropped if that
+/// is below 2^16 · probability.
 template <class Real>
-Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int sample, int position, int group,
+Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int sample, int position, int head,
                         int length, int j) {
   const auto threshold = static_cast<std::uint32_t>(std::lround(probability * 65536));
-  const std::uint32_t calls_per_group = (length + 127) / 128 * 16;
-  const std::uint32_t call = group * calls_per_group + j / 128 * 16 + j % 16;
+  const std::uint32_t calls_per_head = (length + 127) / 128 * 16;
+  const std::uint32_t call = head * calls_per_head + j / 128 * 16 + j % 16;
   const std::uint32_t place = static_cast<std::uint32_t>(site << 16 | position);
   const std::uint32_t global_sample = static_cast<std::uint32_t>(key.first_sample + sample);
   const Philox4 random =
@@ -165,7 +165,7 @@ void layer_norm_backward_ref(const Array<Real>& input, const Array<Real>& weight
   }
 }
 
-/// Probabilities (B*A*T, T) of heads A on qkv (B*T, 3 H), before dropout.
+/// Probabilities (B*A*T, T) of A heads from qkv (B*T, 3 H), before dropout.
 template <class Real>
 Array<Real> attention_probabilities_ref(const Array<Real>& qkv, int batch, int heads, int sequence, bool causal) {
   const int H = qkv.columns / 3, D = H / heads, T = sequence;
@@ -187,7 +187,7 @@ Array<Real> attention_probabilities_ref(const Array<Real>& qkv, int batch, int h
   return probabilities;
 }
 
-/// context (B*T, H); factors (B*A*T, T) are dropout's, or all 1.
+/// context (B*T, H). \param factors (B*A*T, T) of dropout
 template <class Real>
 Array<Real> attention_ref(const Array<Real>& qkv, int batch, int heads, int sequence, bool causal,
                           const Array<Real>& factors) {
@@ -259,7 +259,7 @@ void embed_backward_ref(int sequence, const std::vector<int>& tokens, const Arra
     }
 }
 
-/// losses (P), and gradient (P, V) of their sum.
+/// losses (P). \param gradient (P, V) ← gradient of their sum
 template <class Real>
 std::vector<Real> cross_entropy_ref(const Array<Real>& logits, const Array<Real>& bias, const std::vector<int>& target,
                                     Array<Real>& gradient) {

@@ -1,11 +1,10 @@
 #pragma once
 /// \file rows.hpp
-/// The pattern of every kernel in nn: loops and reductions over the columns of one row of a row-major matrix, and
-/// many rows at once. One source serves both kinds of backend: on the host a thread takes a row and the compiler
-/// vectorises its loops; on a device a warp takes it.
+/// The pattern of every kernel in nn: loops and reductions over the columns of one row of a row-major matrix, for many
+/// rows at once. On the host a thread takes a row and the compiler vectorises its loops; on a device a warp takes it.
 ///
-/// Nothing depends on the thread count: a row, or a block of rows where columns are summed, is a unit of work whose
-/// inner order is fixed.
+/// Results do not depend on the thread count, because one thread or warp works on a row, or on a block of rows whose
+/// columns are summed, in a fixed order.
 
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
@@ -17,8 +16,8 @@ namespace onebit::nn {
 template <class Exec, class T>
 using VectorRef = Kokkos::View<T*, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// What works on one row. All its lanes call each function with the same arguments, and return from it together: what
-/// a loop wrote may be read by the next.
+/// The lanes that work on one row. All of them call each function with the same arguments and return from it together,
+/// so a loop may read what the loop before has written.
 template <class Exec, bool = is_host<Exec>>
 class RowTeam;
 
@@ -33,7 +32,7 @@ public:
     for (int j = 0; j < columns; ++j) f(j);
   }
 
-  /// f(j, factor) for the columns j: factor is what dropout multiplies the element (row, j) by, 1 without dropout.
+  /// f(j, factor) for the columns j, where dropout multiplies element (row, j) by `factor`.
   template <class Real, class F>
   KOKKOS_FORCEINLINE_FUNCTION void for_each(int columns, const DropoutRow<Real>& dropout, const F& f) const {
     if (!dropout.active()) {
@@ -50,8 +49,7 @@ public:
     }
   }
 
-  /// Σ f(j) over the columns, in f's type: lane j % 32 adds its terms one after the other, then the lanes are added
-  /// by halving.
+  /// Σ f(j) over the columns, in f's type: lane j % 32 adds its terms in order, then the lanes are added by halving.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION auto sum(int columns, const F& f) const {
     using Term = decltype(f(0));
@@ -67,7 +65,7 @@ public:
     return lanes[0];
   }
 
-  /// max f(j) over the columns; columns > 0. A NaN may be passed over: who sums afterwards meets it there.
+  /// max f(j) over the columns; columns > 0. A NaN may be ignored, because the sums that follow see it.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION auto max(int columns, const F& f) const {
     using Term = decltype(f(0));
@@ -91,14 +89,13 @@ public:
     return lanes[0];
   }
 
-  /// f() once.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void once(const F& f) const {
     f();
   }
 };
 
-/// On a device: the lanes of one warp, which take the columns j, j + 32, …
+/// On a device: one warp, whose lane l takes the columns l, l + 32, …
 template <class Exec>
 class RowTeam<Exec, false> {
 public:
@@ -116,7 +113,7 @@ public:
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(m_member, columns), [&](int j) { f(j, Real(1)); });
       return;
     }
-    // A lane takes all columns that one call of Philox decides on.
+    // A lane takes the columns that one call of Philox decides on.
     const int blocks = (columns + dropout_block - 1) / dropout_block;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(m_member, blocks * dropout_calls), [&](int call) {
       Real factors[dropout_decisions];
@@ -177,12 +174,10 @@ void for_each_row(const Exec& exec, const char* label, int rows, const F& f) {
   }
 }
 
-/// Rows whose columns one team adds up, one row after the other: enough to amortise the partial sums on the host, few
-/// enough to fill a device.
+/// Rows over which one team sums columns: enough to make partial sums cheap on the host, few enough to fill a device.
 template <class Exec>
 inline constexpr int rows_per_block = is_host<Exec> ? 32 : 8;
 
-/// Teams of so many rows.
 template <class Exec>
 constexpr int row_block_count(int rows) {
   return (rows + rows_per_block<Exec> - 1) / rows_per_block<Exec>;

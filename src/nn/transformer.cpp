@@ -58,6 +58,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     multiplied.push_back(weight);
     return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
   };
+  // In BERT's checkpoints, but without an effect on the loss.
   const auto unused_dense = [this](const std::string& name, std::size_t out, std::size_t in) {
     table.add(name + ".weight", Extents{out, in}, true);
     table.add(name + ".bias", Extents{out}, false);
@@ -76,7 +77,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   for (int k = 0; k < shape.layers; ++k) {
     const std::string name = (bert ? "encoder." : "decoder.") + std::to_string(k);
     Layer layer;
-    // LayerNorm stands behind its half of the layer in BERT, before it in GPT; in the chain the order is the same.
+    // BERT normalises after each half of a layer, GPT before. Along the chain the norms have the same order.
     if (!bert) norms.push_back(norm(name + ".attention.norm"));
     layer.qkv = dense(name + ".attention.qkv", 3 * H, H);
     layer.attention_output = dense(name + ".attention.output", H, H);
@@ -122,8 +123,8 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   const Region region("OneBit::nn::initialize");
   const ParameterOffsets offsets(shape);
   const std::uint64_t key = stream_key(seed, Stream::initial_parameters);
-  // BERT's for embeddings too, whatever the width: where the first LayerNorm reads small embeddings, Adam's steps turn
-  // them fast, also those of rare words.
+  // BERT's value at any width. LayerNorm scales small embeddings up, so Adam's steps of fixed size would turn smaller
+  // ones too fast.
   const Real embedding_deviation = Real(0.02);
   const auto deviation = static_cast<Real>(shape.initializer_range);
   Kokkos::deep_copy(exec, x, Real(0));
@@ -145,7 +146,7 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
 }
 
-/// The tensors whose gradient is not a product, in ranges of at most piece_length elements.
+/// The tensors whose gradient no product writes, in ranges of at most piece_length elements.
 std::vector<Range> summed_ranges(const ParameterOffsets& offsets) {
   std::vector<Range> ranges;
   for (const Tensor& tensor : offsets.table.tensors()) {
@@ -238,8 +239,8 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
 }
 
 template <class Exec, class Real>
-MatrixRef<Exec, Real> Transformer<Exec, Real>::rows_of(const Buffer& buffer, int slice, int columns) const {
-  return matrix_at<Exec>(buffer, static_cast<std::size_t>(slice) * m_rows * columns, m_rows, columns);
+MatrixRef<Exec, Real> Transformer<Exec, Real>::rows_of(const Buffer& buffer, int number, int columns) const {
+  return matrix_at<Exec>(buffer, static_cast<std::size_t>(number) * m_rows * columns, m_rows, columns);
 }
 
 template <class Exec, class Real>
@@ -271,11 +272,6 @@ LayerNorm<Exec, Real> Transformer<Exec, Real>::head_norm(const Vector<Exec, cons
           matrix_at<Exec>(m_head_output, 0, P, H),
           m_head_mean,
           m_head_reciprocal_std};
-}
-
-template <class Exec, class Real>
-Dropout<Real> Transformer<Exec, Real>::embedding_dropout() const {
-  return {m_dropout_now, m_key, 0, m_attention.sequence};
 }
 
 template <class Exec, class Real>
@@ -319,96 +315,178 @@ double Transformer<Exec, Real>::accuracy(const Exec& exec, const Tokens<Exec>& t
 }
 
 template <class Exec, class Real>
-void Transformer<Exec, Real>::classify(const Exec& exec, const Vector<Exec, const Real>& x,
-                                       const RealMatrix& predicted) {
-  const int P = m_predictions, H = m_shape.hidden;
-  const auto pooled = matrix_at<Exec>(m_head_input, 0, P, H), output = matrix_at<Exec>(m_head_output, 0, P, H);
-  Kernels::dense(exec, m_product, predicted, matrix_at<Exec>(x, m_offsets.head_dense.weight, H, H), pooled);
-  Kernels::bias_tanh(exec, vector_at<Exec>(x, m_offsets.head_dense.bias, H), pooled);
-  Kokkos::deep_copy(exec, output, pooled);
-  Kernels::drop_out(exec, classifier_dropout(), output);
-}
-
-template <class Exec, class Real>
-void Transformer<Exec, Real>::classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add,
-                                                const Vector<Exec, Real>& g) {
-  const int P = m_predictions, H = m_shape.hidden;
-  const std::size_t dense = m_offsets.head_dense.weight;
-  const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), pooled = matrix_at<Exec>(m_head_input, 0, P, H);
-  const auto d_head = matrix_at<Exec>(m_d_head, 0, P, H), d_pooled = matrix_at<Exec>(m_head_output, 0, P, H);
-  // The head's output has been used; its place takes the gradient behind the dense layer, d_head the one before it.
-  Kokkos::deep_copy(exec, d_pooled, d_head);
-  Kernels::drop_out(exec, classifier_dropout(), d_pooled);
-  Kernels::bias_tanh_backward(exec, pooled, d_pooled, m_sums, vector_at<Exec>(g, m_offsets.head_dense.bias, H));
-  Kernels::dense_backward_weight(exec, m_product, d_pooled, predicted, add, matrix_at<Exec>(g, dense, H, H));
-  Kernels::dense_backward_input(exec, m_product, d_pooled, matrix_at<Exec>(x, dense, H, H), false, d_head);
-}
-
-template <class Exec, class Real>
 double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
                                     Real dropout, const DropoutKey& key, CrossEntropyOutput output) {
   const Region region("OneBit::nn::forward");
   m_dropout_now = dropout;
   m_key = key;
-  const int P = m_predictions, T = m_attention.sequence, H = m_shape.hidden, F = m_shape.feed_forward,
-            V = m_shape.vocabulary;
+  const int H = m_shape.hidden, F = m_shape.feed_forward;
   const bool bert = m_shape.architecture == Architecture::bert;
-  const auto weight = [&](std::size_t offset, int out, int in) { return matrix_at<Exec>(x, offset, out, in); };
+  const auto dense = [&](std::size_t weight, const RealMatrix& from, const RealMatrix& to) {
+    Kernels::dense(exec, m_product, from, matrix_at<Exec>(x, weight, to.extent_int(1), from.extent_int(1)), to);
+  };
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
   const LayerNorm<Exec, Real> first = norm(x, 0);
-  Kernels::embed(exec, T, tokens.input, weight(m_offsets.word, V, H), weight(m_offsets.position, m_shape.positions, H),
-                 bias(m_offsets.type, bert ? H : 0), first.input);
-  if (!bert) Kernels::drop_out(exec, embedding_dropout(), first.input);
+  Kernels::embed(exec, m_attention.sequence, tokens.input, matrix_at<Exec>(x, m_offsets.word, m_shape.vocabulary, H),
+                 matrix_at<Exec>(x, m_offsets.position, m_shape.positions, H), bias(m_offsets.type, bert ? H : 0),
+                 first.input);
+  if (!bert) Kernels::drop_out(exec, residual_dropout(0), first.input);
   Kernels::layer_norm(exec, first);
-  if (bert) Kernels::drop_out(exec, embedding_dropout(), first.output);
+  if (bert) Kernels::drop_out(exec, residual_dropout(0), first.output);
 
   for (int l = 0; l < m_shape.layers; ++l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
-    Kernels::dense(exec, m_product, before.output, weight(offsets.qkv.weight, 3 * H, H), qkv);
+    dense(offsets.qkv.weight, before.output, qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
-    Kernels::dense(exec, m_product, context, weight(offsets.attention_output.weight, H, H), between.input);
+    dense(offsets.attention_output.weight, context, between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
-    Kernels::dense(exec, m_product, between.output, weight(offsets.feed_forward_input.weight, F, H), inner);
+    dense(offsets.feed_forward_input.weight, between.output, inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
-    Kernels::dense(exec, m_product, gelu, weight(offsets.feed_forward_output.weight, H, F), after.input);
+    dense(offsets.feed_forward_output.weight, gelu, after.input);
     Kernels::residual_layer_norm(exec, residual(between), bias(offsets.feed_forward_output.bias, H),
                                  residual_dropout(2 * l + 2), after);
   }
 
-  const int outputs = m_shape.outputs();
+  const int P = m_predictions, outputs = m_shape.outputs();
   const bool classes = m_shape.classes > 0, has_bias = bert || classes;
   const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H);
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, outputs);
-  if (classes) {
-    const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H);
-    if (m_shape.mean_pooling)
+  if (bert || classes) {
+    const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
+    if (classes && m_shape.mean_pooling)
       Kernels::mean_rows(exec, last, predicted);
     else
       Kernels::gather_rows(exec, tokens.predicted, last, predicted);
-    classify(exec, x, predicted);
-  } else if (bert) {
-    const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
-    const LayerNorm<Exec, Real> norm = head_norm(x);
-    Kernels::gather_rows(exec, tokens.predicted, last, predicted);
-    Kernels::dense(exec, m_product, predicted, weight(m_offsets.head_dense.weight, H, H), head_input);
-    Kernels::bias_gelu(exec, bias(m_offsets.head_dense.bias, H), head_input, norm.input);
-    Kernels::layer_norm(exec, norm);
+    dense(m_offsets.head_dense.weight, predicted, head_input);
+    if (classes) {
+      Kernels::bias_tanh(exec, bias(m_offsets.head_dense.bias, H), head_input);
+      Kokkos::deep_copy(exec, head_output, head_input);
+      Kernels::drop_out(exec, classifier_dropout(), head_output);
+    } else {
+      const LayerNorm<Exec, Real> norm = head_norm(x);
+      Kernels::bias_gelu(exec, bias(m_offsets.head_dense.bias, H), head_input, norm.input);
+      Kernels::layer_norm(exec, norm);
+    }
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  Kernels::dense(exec, m_product, head_output, weight(m_offsets.output.weight, outputs, H), logits);
+  dense(m_offsets.output.weight, head_output, logits);
   Kernels::cross_entropy(exec, bias(m_offsets.output.bias, has_bias ? outputs : 0), tokens.target, output, logits,
                          m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;
+}
+
+/// The arguments of a backward pass, and the gradients that go from each half of a layer to the half before it.
+template <class Exec, class Real>
+struct Transformer<Exec, Real>::BackwardPass {
+  const Exec& exec;
+  linalg::MatrixProduct<Exec, Real>& product;
+  const Vector<Exec, const Real>& x;
+  const Vector<Exec, Real>& g;
+  bool add;
+  RealMatrix d_norm;      ///< (N, H) at n_k
+  RealMatrix d_residual;  ///< (N, H) at z_k
+
+  VectorRef<Exec, Real> d_bias(std::size_t bias, int length) const { return vector_at<Exec>(g, bias, length); }
+  LayerNormGradient<Exec, Real> d_parameters(ParameterOffsets::WeightAndBias norm, std::size_t branch_bias,
+                                             int branch_channels) const {
+    const int H = d_norm.extent_int(1);
+    return {d_bias(norm.weight, H), d_bias(norm.bias, H), d_bias(branch_bias, branch_channels)};
+  }
+  void dense_weight(std::size_t weight, const RealMatrix& d_output, const RealMatrix& input, Real scale = 1) const {
+    Kernels::dense_backward_weight(exec, product, d_output, input, add,
+                                   matrix_at<Exec>(g, weight, d_output.extent_int(1), input.extent_int(1)), scale);
+  }
+  void dense_input(std::size_t weight, const RealMatrix& d_output, const RealMatrix& d_input, bool adds = false,
+                   Real scale = 1) const {
+    Kernels::dense_backward_input(exec, product, d_output,
+                                  matrix_at<Exec>(x, weight, d_output.extent_int(1), d_input.extent_int(1)), adds,
+                                  d_input, scale);
+  }
+};
+
+template <class Exec, class Real>
+void Transformer<Exec, Real>::head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale) {
+  const int P = m_predictions, H = m_shape.hidden, outputs = m_shape.outputs();
+  const bool bert = m_shape.architecture == Architecture::bert, classes = m_shape.classes > 0;
+  const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
+  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
+  // The forward pass left P times the gradient of the mean loss in the place of the logits.
+  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, outputs);
+  pass.dense_input(m_offsets.output.weight, d_logits, d_head, false, scale / P);
+  pass.dense_weight(m_offsets.output.weight, d_logits, head_output, scale / P);
+  if (bert || classes) {
+    const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
+    // The head's output is no longer needed, so a classifier's gradient takes its place.
+    const auto d_dense = classes ? head_output : matrix_at<Exec>(m_d_head_gelu, 0, P, H);
+    Kernels::add_bias_backward(pass.exec, d_logits, m_sums, pass.d_bias(m_offsets.output.bias, outputs), scale / P);
+    if (classes) {
+      Kokkos::deep_copy(pass.exec, d_dense, d_head);
+      Kernels::drop_out(pass.exec, classifier_dropout(), d_dense);
+      Kernels::bias_tanh_backward(pass.exec, head_input, d_dense, m_sums, pass.d_bias(dense.bias, H));
+    } else {
+      Kernels::layer_norm_backward(pass.exec, head_norm(pass.x), d_head, false, d_dense, Dropout<Real>(), d_dense,
+                                   m_sums, pass.d_parameters(m_offsets.head_norm, 0, 0));
+      Kernels::bias_gelu_backward(pass.exec, head_input, d_dense, m_sums, pass.d_bias(dense.bias, H));
+    }
+    pass.dense_weight(dense.weight, d_dense, predicted);
+    pass.dense_input(dense.weight, d_dense, d_head);
+  }
+  if (classes && m_shape.mean_pooling)
+    Kernels::mean_rows_backward(pass.exec, d_head, pass.d_norm);
+  else
+    Kernels::gather_rows_backward(pass.exec, tokens.predicted, d_head, pass.d_norm);
+}
+
+/// From d_norm to d_residual and to the gradient at half_k(n_{k−1}), which is returned. BERT's residual is n_k, whose
+/// gradient is in d_norm already. GPT's is z_k, whose gradient is in d_residual, except that of the last k, which has
+/// none.
+template <class Exec, class Real>
+MatrixRef<Exec, Real> Transformer<Exec, Real>::norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias) {
+  const bool bert = m_shape.architecture == Architecture::bert, has_residual = !bert && k < 2 * m_shape.layers;
+  const Dropout<Real> dropout = residual_dropout(k);
+  const auto d_branch = dropout.active() ? rows_of(m_d_branch, 0, m_shape.hidden) : pass.d_residual;
+  Kernels::layer_norm_backward(pass.exec, norm(pass.x, k), pass.d_norm, has_residual, pass.d_residual, dropout,
+                               d_branch, m_sums, pass.d_parameters(m_offsets.norms[k], branch_bias, m_shape.hidden));
+  return d_branch;
+}
+
+template <class Exec, class Real>
+MatrixRef<Exec, Real> Transformer<Exec, Real>::feed_forward_backward(const BackwardPass& pass, int l) {
+  const int H = m_shape.hidden, F = m_shape.feed_forward;
+  const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
+  const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
+  const auto d_branch = norm_backward(pass, 2 * l + 2, offsets.feed_forward_output.bias);
+  pass.dense_input(offsets.feed_forward_output.weight, d_branch, d_inner);
+  Kernels::bias_gelu_backward(pass.exec, inner, d_inner, m_sums, pass.d_bias(offsets.feed_forward_input.bias, F));
+  pass.dense_weight(offsets.feed_forward_output.weight, d_branch, inner);
+  pass.dense_weight(offsets.feed_forward_input.weight, d_inner, rows_of(m_norm_output, 2 * l + 1, H));
+  return d_inner;
+}
+
+template <class Exec, class Real>
+MatrixRef<Exec, Real> Transformer<Exec, Real>::attention_backward(const BackwardPass& pass, int l) {
+  const int H = m_shape.hidden;
+  const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
+  const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H), context = rows_of(m_context, l, H);
+  const auto d_branch = norm_backward(pass, 2 * l + 1, offsets.attention_output.bias);
+  const auto d_context = pass.d_norm;  // no longer needed
+  pass.dense_input(offsets.attention_output.weight, d_branch, d_context);
+  pass.dense_weight(offsets.attention_output.weight, d_branch, context);
+  m_attention.backward(pass.exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
+                       m_attention_scratch, d_qkv);
+  Kernels::add_bias_backward(pass.exec, d_qkv, m_sums, pass.d_bias(offsets.qkv.bias, 3 * H));
+  pass.dense_weight(offsets.qkv.weight, d_qkv, rows_of(m_norm_output, 2 * l, H));
+  return d_qkv;
 }
 
 template <class Exec, class Real>
@@ -417,109 +495,37 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
                                        const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
   if (!add) set_zero(exec, m_summed, g);
-  const int P = m_predictions, T = m_attention.sequence, H = m_shape.hidden, F = m_shape.feed_forward,
-            V = m_shape.vocabulary;
+  const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
-  const auto weight = [&](std::size_t offset, int out, int in) { return matrix_at<Exec>(x, offset, out, in); };
-  const auto d_weight = [&](std::size_t offset, int out, int in) { return matrix_at<Exec>(g, offset, out, in); };
-  const auto d_bias = [&](std::size_t offset, int out) { return vector_at<Exec>(g, offset, out); };
-  const auto d_norm_of = [&](ParameterOffsets::WeightAndBias norm, std::size_t branch_bias, int branch_channels) {
-    return LayerNormGradient<Exec, Real>{d_bias(norm.weight, H), d_bias(norm.bias, H),
-                                         d_bias(branch_bias, branch_channels)};
+  BackwardPass pass{exec, m_product, x, g, add, rows_of(m_d_norm, 0, H), rows_of(m_d_residual, 0, H)};
+  head_backward(pass, tokens, scale);
+
+  // From the gradient at the output of a half's first dense layer to d_norm at its input. BERT adds the gradient of the
+  // residual.
+  const auto first_dense_backward = [&](std::size_t weight, const RealMatrix& d_output) {
+    pass.dense_input(weight, d_output, bert ? pass.d_residual : pass.d_norm, bert);
+    if (bert) std::swap(pass.d_norm, pass.d_residual);
   };
-  const VectorRef<Exec, Real> sums = m_sums;
-  const Dropout<Real> no_dropout;
-
-  auto d_norm = rows_of(m_d_norm, 0, H);          // at n_k
-  auto d_residual = rows_of(m_d_residual, 0, H);  // at z_k
-  const bool drops = residual_dropout(0).active();
-  const auto d_branch = [&] { return drops ? rows_of(m_d_branch, 0, H) : d_residual; };  // at half_k(n_{k−1})
-
-  // The head. forward left P times the gradient of the mean loss in the place of the logits.
-  const int outputs = m_shape.outputs();
-  const bool classes = m_shape.classes > 0;
-  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, outputs);
-  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
-  const std::size_t output = m_offsets.output.weight;
-  Kernels::dense_backward_input(exec, m_product, d_logits, weight(output, outputs, H), false, d_head, scale / P);
-  Kernels::dense_backward_weight(exec, m_product, d_logits, head_output, add, d_weight(output, outputs, H), scale / P);
-  if (bert || classes)
-    Kernels::add_bias_backward(exec, d_logits, sums, d_bias(m_offsets.output.bias, outputs), scale / P);
-  if (classes) {
-    classify_backward(exec, x, add, g);
-  } else if (bert) {
-    const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
-    const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
-    const auto d_gelu = matrix_at<Exec>(m_d_head_gelu, 0, P, H);
-    Kernels::layer_norm_backward(exec, head_norm(x), d_head, false, d_gelu, no_dropout, d_gelu, sums,
-                                 d_norm_of(m_offsets.head_norm, 0, 0));
-    Kernels::bias_gelu_backward(exec, head_input, d_gelu, sums, d_bias(dense.bias, H));
-    Kernels::dense_backward_weight(exec, m_product, d_gelu, predicted, add, d_weight(dense.weight, H, H));
-    Kernels::dense_backward_input(exec, m_product, d_gelu, weight(dense.weight, H, H), false, d_head);
-  }
-  if (classes && m_shape.mean_pooling)
-    Kernels::mean_rows_backward(exec, d_head, d_norm);
-  else
-    Kernels::gather_rows_backward(exec, tokens.predicted, d_head, d_norm);
-
-  // From d_norm to d_residual and d_branch. In BERT the residual is n_k and its gradient is in d_norm already; in GPT
-  // it is z_k, and its gradient waits in d_residual, but for the last k, which no residual follows.
-  const auto norm_backward = [&](int k, std::size_t branch_bias) {
-    const bool has_residual = !bert && k < 2 * m_shape.layers;
-    Kernels::layer_norm_backward(exec, norm(x, k), d_norm, has_residual, d_residual, residual_dropout(k), d_branch(),
-                                 sums, d_norm_of(m_offsets.norms[k], branch_bias, H));
-  };
-  // From the gradient at the output of a half's first dense layer to d_norm at its input, which in BERT includes the
-  // residual's.
-  const auto first_dense_backward = [&](const RealMatrix& d_output, std::size_t offset) {
-    const auto first = weight(offset, d_output.extent_int(1), H);
-    Kernels::dense_backward_input(exec, m_product, d_output, first, bert, bert ? d_residual : d_norm);
-    if (bert) std::swap(d_norm, d_residual);
-  };
-
   for (int l = m_shape.layers - 1; l >= 0; --l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
-
-    const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
-    const auto feed_forward_input = rows_of(m_norm_output, 2 * l + 1, H);
-    norm_backward(2 * l + 2, offsets.feed_forward_output.bias);
-    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.feed_forward_output.weight, H, F), false,
-                                  d_inner);
-    Kernels::bias_gelu_backward(exec, inner, d_inner, sums, d_bias(offsets.feed_forward_input.bias, F));
-    Kernels::dense_backward_weight(exec, m_product, d_branch(), inner, add,
-                                   d_weight(offsets.feed_forward_output.weight, H, F));
-    Kernels::dense_backward_weight(exec, m_product, d_inner, feed_forward_input, add,
-                                   d_weight(offsets.feed_forward_input.weight, F, H));
+    const auto d_inner = feed_forward_backward(pass, l);
     if (final_from) final_from(offsets.feed_forward_input.weight);
-    first_dense_backward(d_inner, offsets.feed_forward_input.weight);
-
-    const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H);
-    const auto context = rows_of(m_context, l, H), attention_input = rows_of(m_norm_output, 2 * l, H);
-    norm_backward(2 * l + 1, offsets.attention_output.bias);
-    const auto d_context = d_norm;  // whose values have been used
-    Kernels::dense_backward_input(exec, m_product, d_branch(), weight(offsets.attention_output.weight, H, H), false,
-                                  d_context);
-    Kernels::dense_backward_weight(exec, m_product, d_branch(), context, add,
-                                   d_weight(offsets.attention_output.weight, H, H));
-    m_attention.backward(exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
-                         m_attention_scratch, d_qkv);
-    Kernels::add_bias_backward(exec, d_qkv, sums, d_bias(offsets.qkv.bias, 3 * H));
-    Kernels::dense_backward_weight(exec, m_product, d_qkv, attention_input, add,
-                                   d_weight(offsets.qkv.weight, 3 * H, H));
-    // In front of it stand GPT's normalisation, whose gradient comes next, and the embeddings, whose comes last: the head
-    // multiplies by them and the first layer reads them.
+    first_dense_backward(offsets.feed_forward_input.weight, d_inner);
+    const auto d_qkv = attention_backward(pass, l);
+    // Not yet final: the norm before it in GPT, and the embeddings, whose gradient comes last because the first layer
+    // and the head both read them.
     if (final_from) final_from(offsets.qkv.weight);
-    first_dense_backward(d_qkv, offsets.qkv.weight);
+    first_dense_backward(offsets.qkv.weight, d_qkv);
   }
 
-  // Embeddings. BERT drops after the normalisation and adds a type, whose gradient is a sum of rows like a bias's; GPT
-  // drops before.
-  if (bert) Kernels::drop_out(exec, embedding_dropout(), d_norm);
-  Kernels::layer_norm_backward(exec, norm(x, 0), d_norm, !bert, d_residual, no_dropout, d_residual, sums,
-                               d_norm_of(m_offsets.norms[0], m_offsets.type, bert ? H : 0));
-  if (!bert) Kernels::drop_out(exec, embedding_dropout(), d_residual);
-  Kernels::embed_backward(exec, T, tokens.input, d_residual, m_links, d_weight(m_offsets.word, V, H),
-                          d_weight(m_offsets.position, m_shape.positions, H));
+  // BERT drops after the norm and adds a type, whose gradient is a sum of rows, like that of a bias. GPT drops before.
+  if (bert) Kernels::drop_out(exec, residual_dropout(0), pass.d_norm);
+  Kernels::layer_norm_backward(exec, norm(x, 0), pass.d_norm, !bert, pass.d_residual, Dropout<Real>(), pass.d_residual,
+                               m_sums, pass.d_parameters(m_offsets.norms[0], m_offsets.type, bert ? H : 0));
+  if (!bert) Kernels::drop_out(exec, residual_dropout(0), pass.d_residual);
+  Kernels::embed_backward(exec, m_attention.sequence, tokens.input, pass.d_residual, m_links,
+                          matrix_at<Exec>(g, m_offsets.word, m_shape.vocabulary, H),
+                          matrix_at<Exec>(g, m_offsets.position, m_shape.positions, H));
 }
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                  \

@@ -6,11 +6,11 @@
 /// Both are the same chain of 2 L halves of layers, attention and feed-forward in turn:
 ///   z_0 = embeddings, n_0 = LayerNorm_0(z_0),
 ///   z_k = r_{k−1} + dropout(half_k(n_{k−1})), n_k = LayerNorm_k(z_k) for k = 1 … 2 L,
-/// with the residual r_k = n_k in BERT (post-LN) and r_k = z_k in GPT (pre-LN); the head reads n_{2 L}.
+/// with the residual r_k = n_k in BERT (post-LN) and r_k = z_k in GPT (pre-LN). The head reads n_{2 L}.
 ///
-/// The head is that of a language model, or for `Shape::classes` > 0 that of BERT's fine-tuning (Devlin et al. 2019,
-/// section 4.1; transformers' BertForSequenceClassification): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂ with n one row
-/// of n_{2 L} for each sample, or with `Shape::mean_pooling` the mean of its T rows.
+/// The head is a language model's. With `Shape::classes` > 0 it is BERT's classifier (Devlin et al. 2019, section 4.1;
+/// BertForSequenceClassification in transformers): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂, where n is one row of
+/// n_{2 L} for each sample, or the mean of its T rows with `Shape::mean_pooling`.
 
 #include <cstdint>
 #include <vector>
@@ -26,7 +26,7 @@
 
 namespace onebit::nn {
 
-/// The extents of a model.
+/// A model's architecture and extents.
 struct Shape {
   Architecture architecture;
   int layers;                       ///< L
@@ -35,34 +35,33 @@ struct Shape {
   int feed_forward;                 ///< F
   int vocabulary;                   ///< V
   int positions;                    ///< longest sequence
-  bool next_sentence_head = false;  ///< BERT's pooler and next-sentence head are among the parameters
-  int classes = 0;                  ///< of the classification head, which a model has in place of all others; 0: none
-  bool mean_pooling = false;        ///< for classes: the head reads the mean of a sample's rows, not one of them
-  double initializer_range = 0.02;  ///< standard deviation of the initial weights but the embeddings
+  bool next_sentence_head = false;  ///< the parameters include BERT's pooler and next-sentence head
+  int classes = 0;                  ///< of the classifier, which replaces all other heads; 0: none
+  bool mean_pooling = false;        ///< the classifier reads the mean of a sample's rows, not one of them
+  double initializer_range = 0.02;  ///< standard deviation of initial weights, except for embeddings
 
   int outputs() const { return classes > 0 ? classes : vocabulary; }  ///< logits of a prediction
 };
 
-/// Names, shapes and places of the parameters. Weights are (out, in), as PyTorch stores them.
+/// Names, shapes and offsets of the parameters. Weights are (out, in), as in PyTorch.
 TensorTable tensor_table(const Shape& shape);
 
-/// Weights from N(0, `Shape::initializer_range`), where GPT's projections into the residual stream are scaled by
-/// 1/√(2 L); embeddings from N(0, 0.02); biases 0; LayerNorm 1 and 0. Element i depends on nothing but the seed, i and
-/// the deviation.
+/// Weights from N(0, `Shape::initializer_range`), but in GPT the projections into the residual stream are scaled by
+/// 1/√(2 L); embeddings from N(0, 0.02); biases 0; LayerNorm 1 and 0. Element i depends only on the seed, i and the
+/// deviation.
 /// \param x (parameters)
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
 
-/// What a batch asks: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is to be
-/// predicted.
+/// A batch: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is predicted.
 template <class Exec>
 struct Tokens {
   Vector<Exec, int> input;      ///< (B*T)
-  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different; for classes P = B, row p of sample p
+  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different; for classes P = B, entry p in sample p
   Vector<Exec, int> target;     ///< (P)
 };
 
-/// Where the parameters of each part begin in the flat buffer.
+/// First elements of the tensors in the flat buffer.
 struct ParameterOffsets {
   struct WeightAndBias {
     std::size_t weight = 0, bias = 0;
@@ -75,9 +74,9 @@ struct ParameterOffsets {
   std::size_t word = 0, position = 0, type = 0;
   std::vector<WeightAndBias> norms;     ///< (2 L + 1), in the order of the chain
   std::vector<Layer> layers;            ///< (L)
-  WeightAndBias head_dense, head_norm;  ///< the second of BERT's language model only
-  WeightAndBias output;                 ///< the weight is `word` but for classes; GPT's language model has no bias
-  std::vector<std::size_t> multiplied;  ///< weights of dense layers: first a product writes their gradient
+  WeightAndBias head_dense, head_norm;  ///< head_norm for BERT's language model only
+  WeightAndBias output;                 ///< weight = `word` except for classes; no bias in GPT's language model
+  std::vector<std::size_t> multiplied;  ///< weights of dense layers, whose gradient a product writes first
 
   explicit ParameterOffsets(const Shape& shape);
 };
@@ -87,36 +86,36 @@ struct Range {
   std::size_t begin, end;
 };
 
-/// A model at work on batches of one size. All memory of a step is allocated here, once.
+/// A model for batches of one size. It allocates all memory of a step, once.
 /// Instantiated for float and double on every backend.
 template <class Exec, class Real>
 class Transformer {
 public:
   /// \param batch       B, samples of a step
   /// \param sequence    T
-  /// \param predictions P, predicted rows of a step, of all samples together; B for classes
+  /// \param predictions P, predicted rows of a step, over all samples; B for classes
   /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
   ///                    before each residual
-  /// \param product     multiplies by the weights
+  /// \param product     for the dense layers
   Transformer(const Exec& exec, const Shape& shape, int batch, int sequence, int predictions, Real dropout,
               linalg::MatrixProduct<Exec, Real> product = linalg::MatrixProduct<Exec, Real>());
 
-  /// Mean cross entropy (natural logarithm) over the P predictions, without dropout: for evaluation.
+  /// Mean cross entropy (natural logarithm) over the P predictions, without dropout.
   double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
-  /// Share of the predictions of the last `loss`, called with the same tokens, whose target has the greatest logit.
+  /// Fraction of the predictions of the last `loss`, of the same tokens, whose target has the greatest logit.
   double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
 
-  /// The same with dropout, and what `backward` needs.
+  /// The loss with dropout; keeps what `backward` needs.
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
                  const DropoutKey& key);
 
-  /// g ← scale · gradient of the loss of the last `forward`, which was called with the same x and tokens, or += that.
-  /// Once for each `forward`: it uses up the activations.
-  /// \param final_from told which end of g is final: the layers from the last to the first, each in two halves
+  /// g ← scale · gradient of the last `forward`, which had the same x and tokens; g += it if `add`. To be called once
+  /// for each `forward`, because it overwrites the activations.
+  /// \param final_from is called with b when elements from b on are final: twice for each layer, the last layer first
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale, bool add,
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
-  /// (P, V), for classes (P, classes), of the last `loss`; `forward` leaves their gradient in their place.
+  /// (P, V), or (P, classes), of the last `loss`; after `forward` their gradient.
   Vector<Exec, Real> logits() const { return m_logits; }
 
 private:
@@ -124,18 +123,21 @@ private:
   using RealMatrix = MatrixRef<Exec, Real>;
   using Buffer = Vector<Exec, Real>;
 
-  // The head of classes, from n_{2 L} to the logits, and back to the gradients of all but the last dense layer.
-  void classify(const Exec& exec, const Vector<Exec, const Real>& x, const RealMatrix& predicted);
-  void classify_backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Vector<Exec, Real>& g);
+  struct BackwardPass;
+
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
              const DropoutKey& key, CrossEntropyOutput output);
+  void head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale);
+  RealMatrix norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias);
+  // Each returns the gradient at the output of the first dense layer of its half.
+  RealMatrix feed_forward_backward(const BackwardPass& pass, int l);
+  RealMatrix attention_backward(const BackwardPass& pass, int l);
   LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
   LayerNorm<Exec, Real> head_norm(const Vector<Exec, const Real>& x) const;
-  Dropout<Real> embedding_dropout() const;
+  Dropout<Real> residual_dropout(int k) const;  ///< of half k; of the embeddings for k = 0
   Dropout<Real> attention_dropout(int layer) const;
-  Dropout<Real> residual_dropout(int k) const;
   Dropout<Real> classifier_dropout() const;
-  RealMatrix rows_of(const Buffer& buffer, int slice, int columns) const;
+  RealMatrix rows_of(const Buffer& buffer, int number, int columns) const;
   VectorRef<Exec, Real> attention_log_sums(int layer) const;
 
   Shape m_shape;
@@ -156,23 +158,23 @@ private:
   Buffer m_attention_log_sums;                ///< (L, B*A*T)
   Buffer m_context;                           ///< (L, N, H)
   Buffer m_feed_forward;                      ///< (L, N, F), before GELU
-  Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; not for GPT's language model, as the next
-  Buffer m_head_input;                        ///< (P, H), before the head's GELU; for classes behind its tanh
-  Buffer m_head_gelu;                         ///< (P, H); BERT's language model only, as the next line
-  Buffer m_head_mean, m_head_reciprocal_std;  ///< (P)
-  Buffer m_head_output;                       ///< (P, H), what the last dense layer multiplies
-  Buffer m_logits;                            ///< (P, V), for classes (P, classes); or their gradient
+  Buffer m_predicted;                         ///< (P, H), rows of n_{2 L}; not for GPT's language model
+  Buffer m_head_input;                        ///< (P, H), before GELU or after tanh; not for GPT's language model
+  Buffer m_head_gelu;                         ///< (P, H); BERT's language model only
+  Buffer m_head_mean, m_head_reciprocal_std;  ///< (P); BERT's language model only
+  Buffer m_head_output;                       ///< (P, H), input of the last dense layer
+  Buffer m_logits;                            ///< (P, outputs), or their gradient
 
   // Scratch.
-  Buffer m_attention_scratch;      ///< scores and their gradients, of some queries
-  Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output; its gradient; that of qkv
+  Buffer m_attention_scratch;      ///< scores of some queries, and their gradients
+  Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output, its gradient, or that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout
-  Buffer m_d_head, m_d_head_gelu;  ///< (P, H); the second BERT's language model only
-  Buffer m_sums;                   ///< sums over blocks of rows
-  Buffer m_losses;                 ///< (P); or which predictions are right
+  Buffer m_d_head, m_d_head_gelu;  ///< (P, H); m_d_head_gelu for BERT's language model only
+  Buffer m_sums;                   ///< partial sums of blocks of rows
+  Buffer m_losses;                 ///< (P), or whether each prediction is right
   Vector<Exec, int> m_links;       ///< (2 N)
-  Vector<Exec, Range> m_summed;    ///< what of g sums are added to, and no product writes; at most piece_length each
+  Vector<Exec, Range> m_summed;    ///< ranges of g that no product writes, of at most piece_length elements
   OrderedSum<Exec> m_loss_sum;
 };
 

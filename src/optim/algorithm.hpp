@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithm.hpp
 /// The interface of a training algorithm, which turns the ranks' gradients into an update of the parameters.
-/// docs/algorithms.md says what each algorithm computes.
+/// docs/reference/algorithms.md says what each algorithm computes.
 
 #include <limits>
 #include <memory>
@@ -69,7 +69,7 @@ public:
                          const StepContext& context, PhaseTimes& times) = 0;
 
   /// Saves or restores all that `step` depends on beside its arguments, so that a restart changes no bit. Not
-  /// collective. docs/checkpoint.md lists the names. \throws InputError for state that does not fit
+  /// collective. docs/guide/checkpoint.md lists the names. \throws InputError for state that does not fit
   virtual void state(Archive<Exec>& archive) = 0;
 };
 

@@ -25,7 +25,7 @@ const std::map<std::string, Form> forms = {{"mpi_allreduce", Form::ring},
                                            {"pairwise_compressed", Form::pairwise_compressed},
                                            {"hierarchical_compressed", Form::hierarchical_compressed}};
 
-/// Cells of a line of a CSV file; a quoted one may hold commas and doubled quotes.
+/// Cells of a line of a CSV file. A quoted cell may contain commas and doubled quotes.
 std::vector<std::string> cells(const std::string& line) {
   std::vector<std::string> all(1);
   bool quoted = false;
@@ -96,7 +96,7 @@ private:
   std::vector<std::string> m_names, m_cells;
 };
 
-/// Line rate in bytes/s that a row names: a column of its own, or the laboratory's words ("… (measured 190.6)").
+/// Line rate in bytes/s: from its own column, or from the laboratory's text "… (measured 190.6)"; 0 for none.
 double link_of(const Table& table) {
   if (table.has("link_bit_per_s")) return table.number("link_bit_per_s", 1) / 8;
   static const std::regex measured(R"(\(measured ([0-9.]+)\))");
@@ -112,11 +112,11 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// What the time of one row is made of at given numbers.
+/// The terms of one row's time, for given parameters.
 struct Terms {
-  double bytes = 0;     ///< seconds at the whole line rate (inside: at the whole channel)
-  double messages = 0;  ///< of α
-  double work = 0;      ///< seconds of the rank's own work, as `machine` has it
+  double bytes = 0;     ///< seconds at the full line rate (inside: at the full bandwidth of a channel)
+  double messages = 0;  ///< number of α
+  double work = 0;      ///< seconds of the rank's own work
   double known = 0;     ///< seconds that are not fitted
 };
 
@@ -130,9 +130,9 @@ Terms terms(const Measurement& row, Form form, const Machine& machine, bool insi
       sum.work += before;
       continue;
     }
-    // Of work and the messages beneath it the longer counts.
-    if (stage.beneath && bound->seconds(machine) <= before) continue;
-    if (stage.beneath) sum.work -= before;
+    // The longer of the work and the messages that overlap it counts.
+    if (stage.overlaps && bound->seconds(machine) <= before) continue;
+    if (stage.overlaps) sum.work -= before;
     sum.bytes += (inside ? bound->inside_bytes : bound->bytes) / line;
     sum.messages += inside ? bound->inside_messages : bound->messages;
     sum.known += bound->overheads * machine.overhead;
@@ -154,7 +154,7 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
   for (const Measurement& row : rows) links.insert(std::lround(std::log(row.link + 1) * 20));  // equal within 5 %
   fit.work_fitted = links.size() > 1 && rows.size() > 2;
 
-  // The parts' own times give the ratios between kinds of work.
+  // The measured times of each kind of work give the ratios between them.
   for (const Measurement& row : rows) {
     const double slow = slowdown(row.ranks, shared_cores), count = static_cast<double>(rows.size());
     const double own = fit.form == Form::hierarchical_compressed ? row.cluster().ranks_per_host : 1;
@@ -162,8 +162,8 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
     fit.average += row.average / (row.parameters / own * slow) / count;
     fit.decompress += row.decompress / (row.parameters * slow) / count;
   }
-  const bool has_parts = fit.compress + fit.average + fit.decompress > 0;
-  if (is_compressed(fit.form) && !has_parts) {
+  const bool has_times = fit.compress + fit.average + fit.decompress > 0;
+  if (is_compressed(fit.form) && !has_times) {
     fit.compress = machine.compress;
     fit.average = machine.average;
     fit.decompress = machine.decompress;
@@ -173,7 +173,7 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
   const bool is_shared = std::any_of(rows.begin(), rows.end(),
                                      [&](const Measurement& row) { return slowdown(row.ranks, shared_cores) > 1; });
 
-  // Which bound of a stage is the longest depends on what is fitted, so the linear fit is made anew a few times.
+  // The longest bound of a stage depends on the fitted parameters, so the linear fit is iterated.
   for (int iteration = 0; iteration < 6; ++iteration) {
     std::vector<std::vector<double>> matrix;
     std::vector<double> right;
@@ -194,7 +194,7 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
     fit.wait = x.size() > 3 ? x[3] : 0;
     if (fit.work_fitted)
       for (double* const cost : {&fit.reduce, &fit.compress, &fit.average, &fit.decompress})
-        *cost *= std::max(x[2], 1e-12);  // not 0, from which no later iteration would come back
+        *cost *= std::max(x[2], 1e-12);  // a later iteration could not leave 0
   }
   std::vector<double> errors;
   for (const Measurement& row : rows) {
@@ -220,9 +220,7 @@ std::vector<Measurement> read_measurements(const std::string& path, double link)
   while (table.next()) {
     Measurement row;
     row.collective = table.text("collective");
-    if (forms.count(row.collective) == 0)
-      throw InputError(table.where(), "'" + excerpt(row.collective) + "' is no collective that the model knows",
-                       "leave out its rows");
+    form_of_collective(row.collective, table.where());
     row.parameters = table.number("parameters", 1);
     row.ranks = static_cast<int>(table.number("ranks", 1));
     row.hosts = static_cast<int>(table.number("hosts", 1));
@@ -235,7 +233,7 @@ std::vector<Measurement> read_measurements(const std::string& path, double link)
                        std::to_string(row.ranks) + " ranks on " + std::to_string(row.hosts) +
                            " hosts: the model knows hosts with as many ranks each",
                        "measure with as many ranks on each host");
-    if (row.ranks == 1 || row.seconds == 0) continue;  // no communication, nothing to learn
+    if (row.ranks == 1 || row.seconds == 0) continue;  // no communication
     if (row.hosts > 1) {
       row.link = link_of(table);
       if (row.link == 0) row.link = link;
@@ -248,10 +246,10 @@ std::vector<Measurement> read_measurements(const std::string& path, double link)
   return rows;
 }
 
-Form form_of_collective(const std::string& collective) {
+Form form_of_collective(const std::string& collective, const std::string& where) {
   const auto found = forms.find(collective);
   if (found == forms.end())
-    throw InputError("measurements", "'" + excerpt(collective) + "' is no collective that the model knows",
+    throw InputError(where, "'" + excerpt(collective) + "' is no collective that the model knows",
                      "leave out its rows");
   return found->second;
 }

@@ -1,5 +1,5 @@
 /// \file model.cpp
-/// See model.hpp. Each function below is one textbook algorithm as bounds.
+/// See model.hpp. Each function that makes stages is one textbook algorithm.
 
 #include "scale/model.hpp"
 
@@ -18,8 +18,8 @@ constexpr const char* form_names[form_count] = {
 int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
 int ceil_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n - 1); }
 
-/// `laps` times around the ring (1: reduce-scatter or all-gather, 2: both) with messages of `bytes`. `sharing` such rings
-/// share each link. A message waits for the one before it in its chunk's chain, which crosses each host's link once a lap.
+/// `laps` times around the ring (1: reduce-scatter or all-gather, 2: both) with messages of `bytes`. `sharing` rings
+/// share each link. The messages of a chunk form a chain, which crosses each host's link once a lap.
 Stage ring(Part part, const Cluster& cluster, double laps, double bytes, double sharing = 1) {
   const double n = cluster.ranks(), rounds = laps * (n - 1);
   const double crossings = cluster.hosts > 1 ? rounds * cluster.hosts / n : 0, others = rounds - crossings;
@@ -31,7 +31,7 @@ Stage ring(Part part, const Cluster& cluster, double laps, double bytes, double 
   return stage;
 }
 
-/// Each rank sends `bytes` to each other one, all posted at once.
+/// Each rank sends `bytes` to each other rank, all posted at once.
 Stage direct(Part part, const Cluster& cluster, double bytes, double sharing = 1) {
   const double n = cluster.ranks(), r = cluster.ranks_per_host;
   Stage stage{part, {}};
@@ -47,8 +47,8 @@ Stage direct(Part part, const Cluster& cluster, double bytes, double sharing = 1
   return stage;
 }
 
-/// A round in which each rank sends `bytes` to another. \param crossing ranks of a host whose partner is on another one,
-/// and whose messages queue at the link
+/// A round in which each rank sends `bytes` to another. \param crossing ranks of a host with a partner on another host;
+/// their messages queue at the link
 Stage round_of(Part part, double crossing, double bytes) {
   Stage stage{part, {}};
   if (crossing == 0)
@@ -58,14 +58,14 @@ Stage round_of(Part part, double crossing, double bytes) {
   stage.link_bytes = crossing * bytes;
   return stage;
 }
-/// Each rank exchanges with the one whose number differs in one bit. The ranks of a host count as a power of two.
+/// Each rank exchanges with the rank whose number differs in one bit, as if hosts had a power of two of ranks.
 Stage exchange(const Cluster& cluster, int distance, double bytes) {
   return round_of(Part::allreduce, distance < cluster.ranks_per_host ? 0 : cluster.ranks_per_host, bytes);
 }
 
-/// Exchanges with the rank at distance 1, 2, 4, …: of the whole vector of `bytes` (recursive doubling), or of a half, a
-/// quarter, … and back, the longest between the nearest ranks. Where n is no power of two, the ranks above one hand their
-/// vectors to a neighbour before, and get the result after.
+/// Exchanges with the ranks at distance 1, 2, 4, …: of the whole vector of `bytes` (recursive doubling), or of a half,
+/// a quarter, … and back, the longest between the nearest ranks. If n is not a power of two, the ranks beyond one send
+/// their vectors to a neighbour first and get the result last.
 std::vector<Stage> exchanges(const Cluster& cluster, double bytes, bool halves) {
   std::vector<Stage> rounds;
   const int n = cluster.ranks(), steps = floor_log2(n);
@@ -77,8 +77,8 @@ std::vector<Stage> exchanges(const Cluster& cluster, double bytes, bool halves) 
   return rounds;
 }
 
-/// Each rank sends some of its blocks to the rank that is 1, 2, 4, … further: all-gather or all-to-all of blocks of
-/// `bytes` in ⌈log2 n⌉ rounds (Bruck et al. 1997).
+/// Each rank sends some of its blocks to the rank at distance 1, 2, 4, …: all-gather or all-to-all of blocks of `bytes`
+/// in ⌈log2 n⌉ rounds (Bruck et al. 1997).
 std::vector<Stage> bruck(Part part, const Cluster& cluster, double bytes) {
   std::vector<Stage> rounds;
   const int n = cluster.ranks();
@@ -137,7 +137,7 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
         spread = faster(spread.front(), bruck(Part::all_to_all, cluster, message));
         gather = faster(ring(Part::all_gather, cluster, 1, message), bruck(Part::all_gather, cluster, message));
       }
-      spread.front().beneath = gather.front().beneath = form == Form::pairwise_compressed;
+      spread.front().overlaps = gather.front().overlaps = form == Form::pairwise_compressed;
       std::vector<Stage> all = {work(Part::compress, d, &Machine::compress)};
       all = joined(joined(all, spread), {work(Part::average, d, &Machine::average)});
       return joined(joined(all, gather), {work(Part::decompress, d, &Machine::decompress)});
@@ -146,7 +146,7 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
       const double shard = d / per_host, message = message_bytes(shard / hosts);
       Stage spread = direct(Part::all_to_all, between, message, per_host);
       Stage gather = direct(Part::all_gather, between, message, per_host);
-      spread.beneath = gather.beneath = true;
+      spread.overlaps = gather.overlaps = true;
       return {ring(Part::reduce_scatter, host, 1, bytes / per_host),
               reduced(Part::reduce_scatter, d * (per_host - 1) / per_host),
               work(Part::compress, shard, &Machine::compress),
@@ -164,7 +164,7 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
 
 int bruck_blocks(Part part, int ranks, int distance) {
   if (part == Part::all_gather) return std::min(distance, ranks - distance);
-  // Those whose number has the bit `distance`.
+  // The blocks whose number has the bit `distance`.
   return ranks / (2 * distance) * distance + std::max(0, ranks % (2 * distance) - distance);
 }
 
@@ -213,7 +213,7 @@ std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine
   double before = 0;
   for (const Stage& stage : stages) {
     const double all = stage.seconds(machine);
-    seconds[static_cast<int>(stage.part)] += stage.beneath ? std::max(0.0, all - before) : all;
+    seconds[static_cast<int>(stage.part)] += stage.overlaps ? std::max(0.0, all - before) : all;
     before = all;
   }
   return seconds;

@@ -1,11 +1,11 @@
 #pragma once
 /// \file model.hpp
-/// What averages over ranks cost in time: the α-β-γ model, as closed forms (docs/prediction.md).
+/// The time of averages over ranks in the α-β-γ model, as closed forms (docs/reference/prediction.md).
 ///
-/// A message costs latency α, the time of its bytes at a bandwidth β, and an overhead o of its sender's processor; work on
-/// elements costs γ each. A host's link has a bandwidth in each direction that all ranks of the host share; inside a host
-/// each rank has a channel of its own. Ranks are numbered host by host. Hockney 1994; Thakur, Rabenseifner and Gropp,
-/// "Optimization of Collective Communication Operations in MPICH", 2005.
+/// A message costs latency α, the time of its bytes at bandwidth β, and an overhead o of its sender's processor. Work
+/// costs γ for each element. A host's link has a bandwidth in each direction, which all ranks of the host share. Inside
+/// a host each rank has a channel of its own. Ranks are numbered host by host. Hockney 1994; Thakur, Rabenseifner and
+/// Gropp, "Optimization of Collective Communication Operations in MPICH", 2005.
 
 #include <limits>
 #include <string>
@@ -18,8 +18,8 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 /// Times in seconds, bandwidths in bytes per second.
 struct Machine {
   double latency = 0;                  ///< α between hosts
-  double bandwidth = infinity;         ///< β of a host's link, each direction, as far as messages reach it
-  double burst = 0;                    ///< bytes that an idle link passes at once, in one call (token bucket)
+  double bandwidth = infinity;         ///< β of a host's link that messages reach, each direction
+  double burst = 0;                    ///< bytes of a call that an idle link passes at once (token bucket)
   double overhead = 0;                 ///< o of each message
   double inside_latency = 0;           ///< α inside a host
   double inside_bandwidth = infinity;  ///< of a rank's channel inside its host, each direction
@@ -29,7 +29,7 @@ struct Machine {
   double decompress = 0;               ///< γ of decompressing an element
 };
 
-/// One of the costs of work.
+/// One of the costs γ.
 using Cost = double Machine::*;
 
 /// Hosts with the same number of ranks each.
@@ -40,30 +40,29 @@ struct Cluster {
 
 /// Ways to average a vector over all ranks.
 enum class Form {
-  ring,                 ///< reduce-scatter and all-gather around a ring, the ranks in order
-  tree,                 ///< recursive doubling with the whole vector
-  rabenseifner,         ///< recursive halving, then recursive doubling
-  pairwise,             ///< each rank sends every other its chunk, then its sum to every other
-  hierarchical,         ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
-  compressed,           ///< one bit an element: all-to-all, all-gather; each as an MPI library would choose it
-  pairwise_compressed,  ///< one bit an element, all messages direct, in parts beneath compression and average
-  hierarchical_compressed  ///< dense reduce-scatter inside hosts; pairwise_compressed between hosts; its messages shared inside
+  ring,                    ///< reduce-scatter and all-gather around a ring, the ranks in order
+  tree,                    ///< recursive doubling with the whole vector
+  rabenseifner,            ///< recursive halving, then recursive doubling
+  pairwise,                ///< each rank sends every other rank its chunk, and the sums of its own chunk back
+  hierarchical,            ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+  compressed,              ///< one bit an element: all-to-all and all-gather, as an MPI library would choose them
+  pairwise_compressed,     ///< one bit an element, all messages direct, overlapped with compression and average
+  hierarchical_compressed  ///< dense reduce-scatter inside hosts, pairwise_compressed between, all-gather inside
 };
 inline constexpr int form_count = 8;
 
-/// Word of `predict.collectives`.
+/// The name of a form in `predict.collectives`.
 const char* name(Form form);
-/// The form of such a word.
 Form form_of(const std::string& name);
 /// Whether a form sends one bit an element.
 inline bool is_compressed(Form form) { return form >= Form::compressed; }
 
-/// Parts of a call, in the order in which they take place.
+/// Parts of a call, in order.
 enum class Part { allreduce, reduce_scatter, compress, all_to_all, average, all_gather, decompress };
 inline constexpr int part_count = 7;
 
-/// One thing that a stage cannot be shorter than: a chain of messages that wait for each other, or what one link, one
-/// channel or one processor has to do.
+/// A lower bound of a stage's time: a chain of messages that wait for each other, or what one link, one channel or one
+/// processor has to do.
 struct Bound {
   double messages = 0;  ///< of α between hosts
   double bytes = 0;     ///< through one host's link
@@ -74,35 +73,35 @@ struct Bound {
   double seconds(const Machine& machine) const;
 };
 
-/// A part of a call: messages, which take as long as the longest of the bounds, or work.
+/// One step of a call: messages, which take as long as the longest of the bounds, or work.
 struct Stage {
   Part part;
   std::vector<Bound> bounds;
   double link_bytes = 0;     ///< that leave a host
-  bool logarithmic = false;  ///< a round of Bruck's
-  bool beneath = false;      ///< begins with the stage before it, which is work: the longer of the two counts
-  double elements = 0;       ///< worked on, each costing `cost`
+  bool logarithmic = false;  ///< a round of Bruck's algorithm
+  bool overlaps = false;     ///< begins with the stage before it, which is work: the longer of the two counts
+  double elements = 0;       ///< of work, each at `cost`
   Cost cost = nullptr;
 
-  /// The bound that holds on `machine`; nullptr for a stage without messages.
+  /// The longest bound; nullptr for a stage without messages.
   const Bound* longest(const Machine& machine) const;
   double seconds(const Machine& machine) const;
 };
 
-/// The stages of one call. \param machine what a library's choice between algorithms depends on
-/// \param bytes_per_element of the dense forms, and of the dense part of hierarchical_compressed
+/// The stages of one call. \param machine decides between algorithms as an MPI library would
+/// \param bytes_per_element of the dense forms, and of the dense stages of hierarchical_compressed
 std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
                           const Machine& machine);
 
-/// Seconds of each part, indexed by Part. Of messages beneath work it is what is left to wait for.
+/// Seconds of each part, indexed by Part. For overlapped messages, what is left to wait for.
 std::vector<double> part_seconds(const std::vector<Stage>& stages, const Machine& machine);
 /// Their sum.
 double total_seconds(const std::vector<Stage>& stages, const Machine& machine);
 
-/// Blocks of a message of Bruck's all-gather or all-to-all in the round at `distance`.
+/// Blocks in a message of Bruck's all-gather or all-to-all, in the round with `distance`.
 int bruck_blocks(Part part, int ranks, int distance);
 
-/// Bytes of a compressed message of so many elements: sign words and a scale.
+/// Bytes of a compressed message: sign words and a scale.
 double message_bytes(double elements);
 
 }  // namespace onebit::scale

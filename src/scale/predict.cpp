@@ -21,9 +21,9 @@ namespace {
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr double gbit = 1e9 / 8;  // bytes
 
-/// Bytes of memory that a rank's work moves for each element: what it reads and writes.
+/// Bytes of memory that a rank's work reads and writes for each element.
 constexpr double reduce_traffic = 12;     // two terms, a sum
-constexpr double compress_traffic = 12;   // the vector, what the residual is made of, and its new value
+constexpr double compress_traffic = 12;   // the vector, c of the last and of this call
 constexpr double average_traffic = 8;     // a sum's old and new value, for each element received
 constexpr double decompress_traffic = 4;  // the value
 
@@ -45,9 +45,9 @@ Machine machine_of(const config::Input& input) {
 
 bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-/// Where `positive` changes from false to true as x rises, between `low` and `high`: the last such place. `low` where it
-/// is true everywhere above, infinite where it is false at `high`. On a logarithmic scale.
-double last_rise(double low, double high, const std::function<bool(double)>& positive) {
+/// The largest x in [low, high] at which `positive` changes from false to true, searched on a logarithmic scale: `low`
+/// if it is true everywhere, infinite if it is false at `high`.
+double last_change(double low, double high, const std::function<bool(double)>& positive) {
   if (!positive(high)) return infinity;
   constexpr double step = 1.1;
   double above = high;
@@ -143,7 +143,7 @@ Step Model::step(const Candidate& candidate, const Cluster& cluster, double para
   const auto& in = m_input.predict;
   const Machine machine = this->machine(candidate, cluster, link);
   const double backward = in.backward_ms * 1e-3;
-  const int buckets = is_compressed(candidate.form) ? 1 : std::max(1, in.overlap_buckets);
+  const int buckets = this->buckets(candidate);
   const std::vector<Stage> bucket =
       stages(candidate.form, cluster, parameters / buckets, in.bytes_per_element, machine);
   Step step;
@@ -157,7 +157,7 @@ Step Model::step(const Candidate& candidate, const Cluster& cluster, double para
     const Bound* const bound = stage.longest(machine);
     if (bound != nullptr) step.messages += buckets * bound->seconds(machine);
   }
-  // Bucket k is ready when k / buckets of the backward pass are over; buckets are averaged one after the other.
+  // Bucket k is final after k / buckets of the backward pass; buckets are averaged one after the other.
   if (!is_compressed(candidate.form) && in.overlap_buckets > 0) {
     const double one = step.call / buckets;
     const double end = std::max(backward + one, backward / buckets + step.call);
@@ -165,6 +165,21 @@ Step Model::step(const Candidate& candidate, const Cluster& cluster, double para
   }
   step.step = (in.forward_ms + in.update_ms) * 1e-3 + backward + step.call - step.hidden;
   return step;
+}
+
+int Model::buckets(const Candidate& candidate) const {
+  return is_compressed(candidate.form) ? 1 : std::max(1, m_input.predict.overlap_buckets);
+}
+
+double Model::simulated(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const {
+  const bool needs_powers = candidate.form == Form::tree || candidate.form == Form::rabenseifner;
+  if (cluster.ranks() > m_input.predict.simulate_up_to) return nothing;
+  if (needs_powers && !(is_power_of_two(cluster.ranks()) && is_power_of_two(cluster.ranks_per_host))) return nothing;
+  const Machine machine = this->machine(candidate, cluster, link);
+  const int buckets = this->buckets(candidate);
+  const Schedule bucket =
+      schedule(candidate.form, cluster, parameters / buckets, m_input.predict.bytes_per_element, machine);
+  return buckets * simulate(bucket, cluster, machine);
 }
 
 const Candidate* Model::best(bool compressed, const Cluster& cluster, double parameters, double link) const {
@@ -188,20 +203,20 @@ double Model::gain(const Cluster& cluster, double parameters, double link) const
 
 double Model::crossover_parameters(const Cluster& cluster, double link) const {
   constexpr double least = 100, most = 1e13;
-  const double found = last_rise(least, most, [&](double d) { return gain(cluster, d, link) > 0; });
+  const double found = last_change(least, most, [&](double d) { return gain(cluster, d, link) > 0; });
   return found <= least ? 0 : found;
 }
 
 double Model::crossover_link(const Cluster& cluster, double parameters) const {
   constexpr double least = 1e2, most = 1e14;  // bytes/s
   const double slowness =
-      last_rise(1 / most, 1 / least, [&](double x) { return gain(cluster, parameters, 1 / x) > 0; });
+      last_change(1 / most, 1 / least, [&](double x) { return gain(cluster, parameters, 1 / x) > 0; });
   return slowness <= 1 / most ? infinity : 1 / slowness;
 }
 
 namespace {
 
-/// What to do on this network, in words.
+/// Whether to compress on this network, in words.
 std::string advice_text(const Model& model, const Cluster& cluster, double parameters, double link,
                         const std::string& network) {
   const Candidate& dense = *model.best(false, cluster, parameters, link);
@@ -225,7 +240,6 @@ std::string advice_text(const Model& model, const Cluster& cluster, double param
             : below == 0      ? "on links of no rate"
                               : "below " + network_text(8 * below / 1e9)) +
            ".";
-  // How all-to-all and all-gather over all ranks compare with the other ways.
   const auto call = [&](Form form) {
     for (const Candidate& candidate : model.candidates())
       if (candidate.form == form) return model.step(candidate, cluster, parameters, link).call;
@@ -243,118 +257,110 @@ std::string advice_text(const Model& model, const Cluster& cluster, double param
   return words + "\n";
 }
 
+/// The files and the table of a prediction.
+class Report {
+public:
+  /// \throws InputError if the files cannot be written
+  Report(const config::Input& input, const Model& model) : m_input(input), m_model(model) {
+    std::error_code error;
+    std::filesystem::create_directories(input.run.output, error);
+    try {
+      m_steps = std::make_unique<report::CsvFile>(
+          input.run.output + "/predict.csv",
+          std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
+                                   "parameters",       "collective",     "form",         "numbers",
+                                   "link_bytes",       "forward_s",      "backward_s",   "allreduce_s",
+                                   "reduce_scatter_s", "compress_s",     "all_to_all_s", "average_s",
+                                   "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
+                                   "simulated_s",      "hidden_s",       "update_s",     "step_s",
+                                   "samples_per_s",    "speedup"});
+      m_crossovers = std::make_unique<report::CsvFile>(
+          input.run.output + "/crossover.csv",
+          std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters", "dense", "dense_step_s",
+                                   "compressed", "compressed_step_s", "speedup", "pays_above_parameters",
+                                   "pays_below_bit_per_s"});
+      if (!model.fits().empty()) write_fits(model.fits(), input.run.output + "/fit.csv");
+    } catch (const std::exception&) {
+      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
+                       "name a directory that you may write, with free space");
+    }
+  }
+
+  void print_header() const {
+    const auto& in = m_input.predict;
+    if (!m_model.fits().empty()) print_fits(m_model.fits());
+    std::printf(
+        "# %s parameters, %d bytes an element in dense averages, %d ranks on a host; forward, backward, update: "
+        "%g, %g, %g ms\n",
+        count_text(in.parameters).c_str(), in.bytes_per_element, in.ranks_per_host, in.forward_ms, in.backward_ms,
+        in.update_ms);
+    std::printf("#%13s %6s %5s  %-24s %-8s %12s %12s %12s %12s %12s %8s\n", "network", "ranks", "hosts", "collective",
+                "numbers", "call ms", "messages ms", "simulated ms", "step ms", "samples/s", "speed-up");
+  }
+
+  /// All candidates on one network.
+  void add(double gbit_per_s, int ranks) {
+    const double d = m_input.predict.parameters, link = gbit_per_s * gbit;
+    const std::string network = network_text(gbit_per_s);
+    const Cluster cluster = m_model.cluster(ranks);
+    const Candidate* const dense = m_model.best(false, cluster, d, link);
+    const Candidate* const compressed = m_model.best(true, cluster, d, link);
+    const double dense_step = dense != nullptr ? m_model.step(*dense, cluster, d, link).step : nothing;
+    for (const Candidate& candidate : m_model.candidates()) add_step(candidate, cluster, network, link, dense_step);
+    if (dense == nullptr || compressed == nullptr) return;
+    const double compressed_step = m_model.step(*compressed, cluster, d, link).step;
+    m_crossovers->row({network, 8 * link, ranks, cluster.hosts, d, dense->collective, dense_step,
+                       compressed->collective, compressed_step, dense_step / compressed_step,
+                       m_model.crossover_parameters(cluster, link), 8 * m_model.crossover_link(cluster, d)});
+    if (ranks == m_input.predict.ranks.back()) m_advice += advice_text(m_model, cluster, d, link, network);
+  }
+
+  void finish() {
+    m_steps->finish();
+    m_crossovers->finish();
+    if (!m_advice.empty()) std::printf("\n%s\n", m_advice.c_str());
+    std::printf("# results are in %s\n", m_input.run.output.c_str());
+  }
+
+private:
+  void add_step(const Candidate& candidate, const Cluster& cluster, const std::string& network, double link,
+                double dense_step) {
+    const auto& in = m_input.predict;
+    const Step step = m_model.step(candidate, cluster, in.parameters, link);
+    const double simulated = m_model.simulated(candidate, cluster, in.parameters, link);
+    const double throughput = static_cast<double>(cluster.ranks()) * in.samples_per_rank / step.step;
+    const char* const numbers = candidate.fit != nullptr ? "measured" : "input";
+    std::vector<report::Cell> cells = {
+        network, 8 * link, cluster.ranks(), cluster.hosts, in.parameters, candidate.collective, name(candidate.form),
+        numbers};
+    for (const double value : {step.link_bytes, in.forward_ms * 1e-3, in.backward_ms * 1e-3}) cells.push_back(value);
+    cells.insert(cells.end(), step.parts.begin(), step.parts.end());
+    for (const double value : {step.call, step.messages, simulated, step.hidden, in.update_ms * 1e-3, step.step,
+                               throughput, dense_step / step.step})
+      cells.push_back(value);
+    m_steps->row(cells);
+    std::printf("%14s %6d %5d  %-24s %-8s %12.3f %12.3f %12s %12.3f %12.1f %7sx\n", network.c_str(), cluster.ranks(),
+                cluster.hosts, candidate.collective.c_str(), numbers, 1e3 * step.call, 1e3 * step.messages,
+                std::isnan(simulated) ? "" : text("%.3f", 1e3 * simulated).c_str(), 1e3 * step.step, throughput,
+                std::isnan(dense_step) ? "" : text("%.2f", dense_step / step.step).c_str());
+  }
+
+  const config::Input& m_input;
+  const Model& m_model;
+  std::unique_ptr<report::CsvFile> m_steps, m_crossovers;
+  std::string m_advice;
+};
+
 }  // namespace
 
 void predict(const config::Input& input) {
   config::check_prediction(input);
-  const auto& in = input.predict;
   const Model model(input);
-  const double d = in.parameters;
-
-  std::unique_ptr<report::CsvFile> file, crossovers;
-  std::error_code error;
-  std::filesystem::create_directories(input.run.output, error);
-  try {
-    file = std::make_unique<report::CsvFile>(
-        input.run.output + "/predict.csv",
-        std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
-                                 "parameters",       "collective",     "form",         "numbers",
-                                 "link_bytes",       "forward_s",      "backward_s",   "allreduce_s",
-                                 "reduce_scatter_s", "compress_s",     "all_to_all_s", "average_s",
-                                 "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
-                                 "simulated_s",      "hidden_s",       "update_s",     "step_s",
-                                 "samples_per_s",    "speedup"});
-    crossovers = std::make_unique<report::CsvFile>(
-        input.run.output + "/crossover.csv",
-        std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters", "dense", "dense_step_s",
-                                 "compressed", "compressed_step_s", "speedup", "pays_above_parameters",
-                                 "pays_below_bit_per_s"});
-    if (!model.fits().empty()) write_fits(model.fits(), input.run.output + "/fit.csv");
-  } catch (const std::exception&) {
-    throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
-                     "name a directory that you may write, with free space");
-  }
-  if (!model.fits().empty()) print_fits(model.fits());
-
-  const auto has = [&](bool compressed) {
-    return std::any_of(model.candidates().begin(), model.candidates().end(),
-                       [&](const Candidate& candidate) { return is_compressed(candidate.form) == compressed; });
-  };
-  const bool comparable = has(false) && has(true);
-  std::printf(
-      "# %s parameters, %d bytes an element in dense averages, %d ranks on a host; forward, backward, update: "
-      "%g, %g, %g ms\n",
-      count_text(d).c_str(), in.bytes_per_element, in.ranks_per_host, in.forward_ms, in.backward_ms, in.update_ms);
-  std::printf("#%13s %6s %5s  %-24s %-8s %12s %12s %12s %12s %12s %8s\n", "network", "ranks", "hosts", "collective",
-              "numbers", "call ms", "messages ms", "simulated ms", "step ms", "samples/s", "speed-up");
-  std::string advice;
-  for (const double gbit_per_s : in.bandwidths_gbit_per_s) {
-    const double link = gbit_per_s * gbit;
-    const std::string network = network_text(gbit_per_s);
-    for (const std::int64_t ranks : in.ranks) {
-      const int n = static_cast<int>(ranks);
-      const Cluster cluster = model.cluster(n);
-      const Candidate* const dense = model.best(false, cluster, d, link);
-      const double dense_step = dense != nullptr ? model.step(*dense, cluster, d, link).step : nothing;
-      for (const Candidate& candidate : model.candidates()) {
-        const Step step = model.step(candidate, cluster, d, link);
-        const bool needs_power = candidate.form == Form::tree || candidate.form == Form::rabenseifner;
-        double simulated = nothing;
-        if (n <= in.simulate_up_to &&
-            (!needs_power || (is_power_of_two(n) && is_power_of_two(cluster.ranks_per_host)))) {
-          const Machine machine = model.machine(candidate, cluster, link);
-          const int buckets = is_compressed(candidate.form) ? 1 : std::max(1, in.overlap_buckets);
-          simulated = buckets * simulate(schedule(candidate.form, cluster, d / buckets, in.bytes_per_element, machine),
-                                         cluster, machine);
-        }
-        const double throughput = static_cast<double>(ranks) * in.samples_per_rank / step.step;
-        const char* const numbers = candidate.fit != nullptr ? "measured" : "input";
-        const auto part = [&](Part one) { return step.parts[static_cast<int>(one)]; };
-        file->row({network,
-                   8 * link,
-                   n,
-                   cluster.hosts,
-                   d,
-                   candidate.collective,
-                   name(candidate.form),
-                   numbers,
-                   step.link_bytes,
-                   in.forward_ms * 1e-3,
-                   in.backward_ms * 1e-3,
-                   part(Part::allreduce),
-                   part(Part::reduce_scatter),
-                   part(Part::compress),
-                   part(Part::all_to_all),
-                   part(Part::average),
-                   part(Part::all_gather),
-                   part(Part::decompress),
-                   step.call,
-                   step.messages,
-                   simulated,
-                   step.hidden,
-                   in.update_ms * 1e-3,
-                   step.step,
-                   throughput,
-                   dense_step / step.step});
-        std::printf("%14s %6d %5d  %-24s %-8s %12.3f %12.3f %12s %12.3f %12.1f %7sx\n", network.c_str(), n,
-                    cluster.hosts, candidate.collective.c_str(), numbers, 1e3 * step.call, 1e3 * step.messages,
-                    std::isnan(simulated) ? "" : text("%.3f", 1e3 * simulated).c_str(), 1e3 * step.step, throughput,
-                    dense != nullptr ? text("%.2f", dense_step / step.step).c_str() : "");
-      }
-      if (!comparable) continue;
-      const Candidate* const compressed = model.best(true, cluster, d, link);
-      const double compressed_step = model.step(*compressed, cluster, d, link).step;
-      const double above = model.crossover_parameters(cluster, link), below = model.crossover_link(cluster, d);
-      crossovers->row({network, 8 * link, n, cluster.hosts, d, dense->collective, dense_step, compressed->collective,
-                       compressed_step, dense_step / compressed_step, above, 8 * below});
-      if (ranks != in.ranks.back()) continue;
-      advice += advice_text(model, cluster, d, link, network);
-    }
-  }
-  file->finish();
-  crossovers->finish();
-  if (!advice.empty()) std::printf("\n%s\n", advice.c_str());
-  std::printf("# results are in %s\n", input.run.output.c_str());
+  Report results(input, model);
+  results.print_header();
+  for (const double gbit_per_s : input.predict.bandwidths_gbit_per_s)
+    for (const std::int64_t ranks : input.predict.ranks) results.add(gbit_per_s, static_cast<int>(ranks));
+  results.finish();
 }
 
 }  // namespace onebit::scale

@@ -1,7 +1,7 @@
 #pragma once
 /// \file predict.hpp
-/// `onebit predict`: phase times, step time, throughput and speed-up of dense and compressed averages for networks and
-/// rank counts that one does not have, and where compression begins to pay (docs/prediction.md).
+/// `onebit predict`: times, throughput and speed-up of dense and compressed averages for networks and rank counts that
+/// one does not have, and where compression begins to pay (docs/reference/prediction.md).
 
 #include <string>
 #include <vector>
@@ -12,24 +12,24 @@
 
 namespace onebit::scale {
 
-/// One way to average, with the numbers that hold for it.
+/// One way to average, with its parameters of the model.
 struct Candidate {
   std::string collective;
   Form form;
-  const Fit* fit = nullptr;  ///< nullptr: the input's numbers
+  const Fit* fit = nullptr;  ///< nullptr: the input's parameters
 };
 
 /// A predicted step. Times in seconds.
 struct Step {
-  std::vector<double> parts;  ///< of the average, by Part; work included
+  std::vector<double> parts;  ///< of the average, by Part
   double call = 0;            ///< the average: the sum of its parts
-  double messages = 0;        ///< of it, what is not the rank's own work
-  double hidden = 0;          ///< of it, what goes on during the backward pass
+  double messages = 0;        ///< of the average, without the rank's own work
+  double hidden = 0;          ///< of the average, during the backward pass
   double link_bytes = 0;      ///< that leave a host
-  double step = 0;            ///< forward and backward pass, what of the average is not hidden, update
+  double step = 0;            ///< forward and backward pass, average without `hidden`, update
 };
 
-/// What the input says, made ready for predictions.
+/// Predictions for the section `predict` of the input.
 class Model {
 public:
   /// Reads and fits the measurements. \throws InputError
@@ -44,20 +44,25 @@ public:
   Machine machine(const Candidate& candidate, const Cluster& cluster, double link) const;
 
   Step step(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
-  /// The shortest step of all dense, or of all compressed, candidates; nullptr where there are none.
+  /// Seconds of the messages of `step`, simulated; NaN beyond `predict.simulate_up_to` ranks, and for a form that has no
+  /// schedule on this cluster.
+  double simulated(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
+  /// The candidate with the shortest step, of the dense or of the compressed ones; nullptr if there are none.
   const Candidate* best(bool compressed, const Cluster& cluster, double parameters, double link) const;
 
-  /// Compression pays above so many parameters: 0 for any number, infinite for none.
+  /// Number of parameters above which compression pays: 0 if it always does, infinite if never.
   double crossover_parameters(const Cluster& cluster, double link) const;
-  /// Compression pays on links below so many bytes/s: infinite for any, 0 for none.
+  /// Line rate in bytes/s below which compression pays: infinite if it always does, 0 if never.
   double crossover_link(const Cluster& cluster, double parameters) const;
 
 private:
-  /// By how many seconds the best compressed step is shorter than the best dense one.
+  /// Buckets of a candidate's average.
+  int buckets(const Candidate& candidate) const;
+  /// Seconds by which the best compressed step is shorter than the best dense one.
   double gain(const Cluster& cluster, double parameters, double link) const;
 
   const config::Input& m_input;
-  Machine m_machine;  ///< the input's numbers; its bandwidth is the network's
+  Machine m_machine;  ///< the input's parameters without the bandwidth
   std::vector<Fit> m_fits;
   std::vector<Candidate> m_candidates;
 };

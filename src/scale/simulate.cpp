@@ -11,12 +11,12 @@
 namespace onebit::scale {
 namespace {
 
-/// Appends rounds to a schedule. Collectives within groups of ranks take place at the same time.
+/// Appends rounds to a schedule. All groups of ranks communicate at the same time.
 class Rounds {
 public:
   explicit Rounds(Schedule& schedule) : m_schedule(schedule) {}
 
-  /// Each member of each group sends `bytes` to the next one, `rounds` times.
+  /// Each member of a group sends `bytes` to the next one, `rounds` times.
   void ring(const std::vector<std::vector<int>>& groups, int rounds, double bytes) {
     for (int round = 0; round < rounds; ++round) shift(groups, 1, bytes);
   }
@@ -31,7 +31,7 @@ public:
         for (int i = 0; i < n; ++i) m_schedule.back().push_back({group[i], group[(i + distance) % n], bytes});
   }
 
-  /// Each member sends `bytes` to the one at `distance` behind it, or, with `mutual`, exchanges them.
+  /// Each member sends `bytes` to the one at `distance`; with `mutual`, pairs of members exchange them.
   void shift(const std::vector<std::vector<int>>& groups, int distance, double bytes, bool mutual = false) {
     const int n = static_cast<int>(groups.front().size());
     if (n < 2) return;
@@ -43,6 +43,20 @@ public:
 
 private:
   Schedule& m_schedule;
+};
+
+enum Direction { out, in };
+
+/// A message reaches the queue out or the queue in, or has been sent or received.
+enum Kind { posted, arriving, sent, received };
+struct Event {
+  double time;
+  int round, message;
+  Kind kind;
+  /// The greatest is the earliest; of those at one time, the first in the schedule.
+  bool operator<(const Event& other) const {
+    return std::tie(time, round, message, kind) > std::tie(other.time, other.round, other.message, other.kind);
+  }
 };
 
 }  // namespace
@@ -84,7 +98,7 @@ Schedule schedule(Form form, const Cluster& cluster, double parameters, double b
       rounds.ring(inside, per_host - 1, bytes / per_host);
       break;
     case Form::compressed: {
-      // The same choices as the closed form's.
+      // The same algorithms as in the closed form.
       const double message = message_bytes(parameters / n);
       const std::vector<Stage> chosen = stages(form, cluster, parameters, bytes_per_element, machine);
       const auto logarithmic = [&](Part part) {
@@ -113,8 +127,7 @@ Schedule schedule(Form form, const Cluster& cluster, double parameters, double b
 
 double simulate(const Schedule& schedule, const Cluster& cluster, const Machine& machine) {
   const int n = cluster.ranks(), rounds = static_cast<int>(schedule.size());
-  enum Direction { out, in };
-  // What a rank has to do in each round, and how far it is.
+  // For each round and rank, the messages that it sends and the number that it has yet to send or receive.
   std::vector<std::vector<std::vector<int>>> posts(rounds, std::vector<std::vector<int>>(n));
   std::vector<std::vector<int>> open(rounds, std::vector<int>(n));
   for (int round = 0; round < rounds; ++round)
@@ -124,27 +137,14 @@ double simulate(const Schedule& schedule, const Cluster& cluster, const Machine&
       ++open[round][message.from];
       ++open[round][message.to];
     }
-  std::vector<int> current(n, -1);
-  std::vector<double> processor(n), ready(n);
+  std::vector<int> current(n, -1);  // the last round that a rank has begun
+  // The times from which processors and queues are free.
+  std::vector<double> processor(n);
   std::vector<std::array<double, 2>> link(cluster.hosts, {0, 0}), channel(n, {0, 0});
 
-  // A message reaches the queue out, the queue in, or has been received.
-  enum Kind { posted, arriving, sent, received };
-  struct Event {
-    double time;
-    int round, message;
-    Kind kind;
-    /// The earliest is the greatest; of those at one moment, the first in the schedule.
-    bool operator<(const Event& other) const {
-      return std::tie(time, round, message, kind) > std::tie(other.time, other.round, other.message, other.kind);
-    }
-  };
   std::priority_queue<Event> events;
   double end = 0;
-  const auto crosses = [&](const Message& message) {
-    return message.from / cluster.ranks_per_host != message.to / cluster.ranks_per_host;
-  };
-  // Posts what the rank sends in its next rounds, as far as nothing is open before. Messages of one moment are taken in
+  // Posts the messages of the rank's next rounds, until a round has open messages. Messages posted at one time come in
   // the order of the schedule, so ranks of a host take turns at its link.
   const auto advance = [&](int rank, double now) {
     while (current[rank] + 1 < rounds && (current[rank] < 0 || open[current[rank]][rank] == 0)) {
@@ -160,7 +160,7 @@ double simulate(const Schedule& schedule, const Cluster& cluster, const Machine&
     events.pop();
     end = std::max(end, event.time);
     const Message& message = schedule[event.round][event.message];
-    const bool far = crosses(message);
+    const bool far = message.from / cluster.ranks_per_host != message.to / cluster.ranks_per_host;
     const double latency = far ? machine.latency : machine.inside_latency;
     const double duration = message.bytes / (far ? machine.bandwidth : machine.inside_bandwidth);
     const auto queue = [&](int rank, Direction direction) -> double& {

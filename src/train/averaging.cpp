@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <limits>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "base/timer.hpp"
 #include "comm/hierarchical.hpp"
 #include "optim/compression.hpp"
+#include "train/agreement.hpp"
 
 namespace onebit::train {
 namespace {
@@ -23,31 +23,27 @@ std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input
   const TransportKind kind = input.comm.transport;
   const comm::Exchange exchange{
       input.comm.exchange == ExchangeKind::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
-  // What is wrong is wrong on every rank, and found by some of them after they communicated.
+  const bool hierarchical = collective == Collective::hierarchical;
   std::unique_ptr<comm::Transport<Exec>> transport;
-  std::exception_ptr error;
-  try {
-    transport = collective == Collective::hierarchical
-                    ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.hosts(), exchange)
-                    : comm::make_transport<Exec>(kind, communicator, std::numeric_limits<int>::max(), exchange);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  communicator.collectively([&] {
-    located(input.where(collective == Collective::hierarchical ? "comm.collective" : "comm.transport"), [&] {
-      if (error) std::rethrow_exception(error);
+  Deferred deferred;  // a fault is the same on every rank, but some ranks find it only after they have communicated
+  deferred([&] {
+    located(input.where(hierarchical ? "comm.collective" : "comm.transport"), [&] {
+      transport = hierarchical
+                      ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.hosts(), exchange)
+                      : comm::make_transport<Exec>(kind, communicator, std::numeric_limits<int>::max(), exchange);
     });
   });
+  deferred.rethrow(communicator);
   return transport;
 }
 
-/// Whether all hosts have the same number of ranks, more than one, and there is more than one host.
+/// Whether there are several hosts, all with the same number of ranks, and several ranks on each.
 bool has_hierarchy(const Communicator& communicator) {
   const auto ranks = comm::ranks_by_host(communicator.hosts());
   return ranks.size() > 1 && ranks.begin()->second.size() > 1 && comm::all_hosts_are_alike(ranks);
 }
 
-/// Seconds of an average on the slowest rank: the median of a few, after one that is not counted.
+/// Seconds that an average takes on the slowest rank: the median of three, after one to warm up.
 template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
@@ -110,7 +106,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
     least = seconds;
     best = std::move(candidate);
   }
-  best.transport = make_transport<Exec>(input, communicator, best.collective);  // which has counted no trial
+  best.transport = make_transport<Exec>(input, communicator, best.collective);  // counts no trial
   best.reason = "an average of " + std::to_string(tensors.size()) + " parameters took: " + measured;
   return best;
 }
@@ -121,7 +117,7 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
                                                                        std::size_t length) {
   using Overlapped = comm::OverlappedAverage<Exec>;
   const std::size_t bucket = input.comm.bucket_bytes;
-  // Buckets go through host memory, which NCCL has nothing to do with.
+  // Buckets go through host memory, and NCCL takes device memory alone.
   const bool possible = communicator.size() > 1 && any_thread_may_call() && input.comm.transport != TransportKind::nccl;
   if (!possible || bucket == 0 || !Overlapped::worthwhile(length, bucket)) return nullptr;
   auto transport = make_transport<Kokkos::Serial>(input, communicator, input.comm.collective);

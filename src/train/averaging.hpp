@@ -1,6 +1,6 @@
 #pragma once
 /// \file averaging.hpp
-/// How the ranks of a run average: as section `comm` of the input says, or as measured at the start.
+/// How the ranks of a run average: as section `comm` of the input says, or as is fastest here.
 
 #include <memory>
 #include <string>
@@ -13,29 +13,29 @@
 
 namespace onebit::train {
 
-/// How a run averages over its ranks.
+/// The choice, and what carries it out.
 template <class Exec>
 struct Averaging {
   std::unique_ptr<comm::Transport<Exec>> transport;
-  Collective collective;      ///< not automatic
-  CompressorKind compressor;  ///< `none` where dense averages are asked for or were measured to be faster
-  std::string reason;         ///< why that one, in words
+  Collective collective;      ///< not `automatic`
+  CompressorKind compressor;  ///< `none` if the input asks for dense averages, or if they were measured to be faster
+  std::string reason;         ///< a sentence that follows "because"
 
   /// "flat", "hierarchical", and without compression "dense" or "dense hierarchical".
   std::string name() const;
 };
 
-/// Makes what `comm.collective` names. For `auto`, averages vectors of the model's length in each way that is possible
-/// here, with the input's algorithm, its compressor and none, and takes the one whose slowest rank is fastest. Collective.
-/// \throws InputError, on all ranks, where the way that is asked for is impossible here
+/// Makes the transport for `comm.collective`. For `auto`, measures each collective that is possible here, with a vector
+/// of the model's length, with the run's compressor and without, and takes the one whose slowest rank is fastest.
+/// Collective. \throws AgreedError if the collective or the transport that the input names is impossible here
 template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
                                const TensorTable& tensors);
 
-/// Makes the average of gradients in buckets of `comm.bucket_bytes`, or nothing where there would be nothing to overlap
-/// with, the MPI library takes calls by one thread alone, or NCCL is to average. Collective.
-/// \param input        with `comm.collective` as `make_averaging` found it
-/// \param communicator that nothing else uses
+/// Makes the average of gradients in buckets of `comm.bucket_bytes` during the backward pass. Null if there is nothing
+/// to overlap (one rank, one bucket, buckets off), if only one thread may call MPI, or if NCCL averages. Collective.
+/// \param input        with the collective that `make_averaging` chose
+/// \param communicator nothing else may use it
 /// \param length       d
 template <class Exec>
 std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,

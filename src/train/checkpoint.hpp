@@ -1,20 +1,16 @@
 #pragma once
 /// \file checkpoint.hpp
 /// Checkpoints: all that a run is between two steps, in one sealed HDF5 file that all ranks write together.
-/// docs/checkpoint.md describes the file and what a restart keeps.
+/// docs/guide/checkpoint.md describes the file and what a restart keeps.
 
-#include <cstddef>
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
-#include "io/sealed_writer.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
 #include "config/input.hpp"
+#include "io/sealed_writer.hpp"
 #include "optim/algorithm.hpp"
 #include "train/checkpoint_line.hpp"
 #include "train/results.hpp"
@@ -24,81 +20,70 @@ namespace onebit::train {
 /// A run between two steps. The references outlive it.
 template <class Exec>
 struct Run {
-  const config::Input& input;  ///< with what `auto` came to
+  const config::Input& input;  ///< with the choices that were made for `auto`
   const TensorTable& tensors;
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
-  long step = 0;                          ///< the last one that is complete
-  optim::StepState last = {};             ///< what it said
-  comm::Traffic traffic = {};             ///< of this process so far
-  std::uint64_t traffic_within_host = 0;  ///< bytes of it, not in `traffic`
-  std::string label = {};                 ///< of its checkpoints' seals, on rank 0 (train/checkpoint_line.hpp)
+  long step = 0;               ///< the last complete one
+  optim::StepState last = {};  ///< of the last step that was not skipped
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.
+/// \param label of its seal, on rank 0 (train/checkpoint_line.hpp)
 /// \throws AgreedError
 template <class Exec>
-void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run);
+void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run,
+                      const std::string& label = "");
 
-/// The checkpoints of one run (section `checkpoint` of the input). Members are collective and throw AgreedError.
+/// The checkpoints of one run (section `checkpoint` of the input). Members are collective, unless they say otherwise,
+/// and throw AgreedError.
 class Checkpoints {
 public:
-  /// Finds, and verifies, the checkpoint from which `checkpoint.restart` asks to go on; says on rank 0 which that is.
-  /// Refuses one whose input differs from `input` in what is computed. Chooses the directory to write into, and makes it
-  /// if `checkpoint.every` is not 0.
+  /// Finds and verifies the checkpoint that `checkpoint.restart` asks for; rank 0 prints which one. Refuses a
+  /// checkpoint whose input differs from `input` in what is computed. Chooses the directory to write into, and makes it
+  /// unless `checkpoint.every` is 0.
   Checkpoints(const config::Input& input, const Communicator& communicator);
 
-  /// Whether this run goes on from a checkpoint.
+  /// Whether this run restarts from a checkpoint. Not collective.
   bool restarts() const { return !m_restart.empty(); }
-  /// Which line of checkpoints the run writes: the label of their seals, on rank 0.
-  std::string label() const { return m_lines.line().label(); }
-  /// Makes the input average as the checkpoint's run did, which is how `comm.collective: auto` goes on.
+  /// Makes the input average as the checkpoint's run did: with `comm.collective: auto`, the restarted run does the same.
   void average_as_before(config::Input& input) const {
     input.comm.collective = m_saved.comm.collective;
     input.compression.compressor = m_saved.compression.compressor;
   }
-  /// Restores what the checkpoint holds. Vectors that differ from rank to rank keep their mean over ranks where the
-  /// number of ranks is another one (docs/checkpoint.md).
+  /// Restores the state of the run. Vectors that differ from rank to rank become their mean over ranks if the number of
+  /// ranks has changed (docs/guide/checkpoint.md).
   template <class Exec>
   void restore(const Exec& exec, Run<Exec>& run) const;
 
-  /// Whether a checkpoint is due after step `step`.
+  /// The line of checkpoints that the run writes: the label of their seals, on rank 0. Not collective.
+  std::string label() const { return m_lines.line().label(); }
+  /// Whether a checkpoint is due after step `step`. Not collective.
   bool due(long step) const { return m_every > 0 && step % m_every == 0; }
-  /// Begins to write one when the one before is complete. `run` may go on at once. When the file is complete, the oldest
-  /// of this run's line that are more than `checkpoint.keep` are removed. \returns its path
+  /// Completes the earlier checkpoint and begins a new one; the run may go on at once. When the new file is complete,
+  /// the oldest checkpoints of this run's line are removed, all but `checkpoint.keep`. \returns its path
   template <class Exec>
   std::string begin(const Exec& exec, Run<Exec>& run);
-  /// Whether this rank's part of what is to be written before `advance` is. Not collective; false where there is nothing.
+  /// Whether `advance` would not wait for this rank; false if no checkpoint is under way. Not collective.
   bool is_ready() const { return m_writer.is_ready(); }
-  /// Goes on with the checkpoint that is under way: at once where all ranks are ready.
+  /// Continues the checkpoint that is under way; waits for no disk if all ranks are ready.
   void advance(Results& results);
-  /// Waits until none is under way. The second form is for a run that failed, on all ranks, and counts nothing.
+  /// Waits until no checkpoint is under way.
   void complete(Results& results);
-  void complete();
 
 private:
   void find_restart(const config::Input& input);
-  void waited(double seconds, Results& results) const;
+  void count_time(double waited, Results& results) const;
 
   const Communicator& m_communicator;
   LineDirectory m_lines;  ///< on rank 0
   long m_every;
-  std::string m_restart;  ///< file to go on from; empty to begin at step 1
-  config::Input m_saved;  ///< its input
+  std::string m_restart;  ///< the file to restart from; empty to begin at step 1
+  config::Input m_saved;  ///< the input of the checkpoint's run
   Stopwatch m_since_begin;
   SealedWriter m_writer;
 };
-
-/// x ← parameters of a checkpoint, tensor by tensor. Components, the first parts of the tensors' names, that one of the
-/// two models lacks keep their values in x, or are left out: the head of another task. In the others all tensors must
-/// be there and have the same shape, but for the rows of the position embeddings: there as many are taken as both have.
-/// Not collective.
-/// \returns what was taken and what not, in words
-/// \throws InputError
-template <class Exec>
-std::string read_parameters(const Exec& exec, const std::string& path, const TensorTable& tensors,
-                            const Vector<Exec, float>& x);
 
 /// Verifies a checkpoint and says in a few lines what it holds. Not collective. \throws InputError for a damaged one
 std::string describe_checkpoint(const std::string& path);

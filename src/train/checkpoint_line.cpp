@@ -5,7 +5,6 @@
 
 #include <unistd.h>
 
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <random>
@@ -19,29 +18,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number between `before` and `behind` in a name; −1 for another name.
-long number_in(const std::string& name, const std::string& before, const std::string& behind) {
-  if (name.size() <= before.size() + behind.size() || name.rfind(before, 0) != 0) return -1;
-  const std::string digits = name.substr(before.size(), name.size() - before.size() - behind.size());
-  if (name.substr(before.size() + digits.size()) != behind || digits.size() > 18) return -1;
-  for (const char digit : digits)
-    if (std::isdigit(static_cast<unsigned char>(digit)) == 0) return -1;
-  return std::stol(digits);
-}
-
 std::string name_of(long step) {
   char name[32];
   std::snprintf(name, sizeof name, "step_%08ld.h5", step);
   return name;
 }
 
-/// The step in the name of a checkpoint with `behind` at its end; −1 for what no run calls a file.
-long step_in(const std::string& name, const std::string& behind) {
-  const long step = number_in(name, "step_", ".h5" + behind);
-  return step >= 0 && name == name_of(step) + behind ? step : -1;
+/// The step in the name of a checkpoint that ends with `suffix`; −1 for any other name.
+long step_in(const std::string& name, const std::string& suffix) {
+  long step = -1;
+  std::sscanf(name.c_str(), "step_%18ld", &step);
+  return step >= 0 && name == name_of(step) + suffix ? step : -1;
 }
 
-/// Calls work(path, name) for what is in a directory, if it is there.
+/// N of "line_N"; 1, the number of the first line, for any other name.
+long line_in(const std::string& name) {
+  long number = 1;
+  std::sscanf(name.c_str(), "line_%18ld", &number);
+  return number > 1 && name == "line_" + std::to_string(number) ? number : 1;
+}
+
+/// Calls work(path, name) for each entry of a directory; for none if it is missing.
 template <class Work>
 void for_each_entry(const fs::path& directory, const Work& work) {
   std::error_code error;
@@ -52,9 +49,8 @@ void for_each_entry(const fs::path& directory, const Work& work) {
 fs::path newest_line(const fs::path& root) {
   long newest = 1;
   for_each_entry(root, [&](const fs::path& path, const std::string& name) {
-    const long number = number_in(name, "line_", "");
     std::error_code error;
-    if (number > newest && name == "line_" + std::to_string(number) && fs::is_directory(path, error)) newest = number;
+    if (line_in(name) > newest && fs::is_directory(path, error)) newest = line_in(name);
   });
   return newest == 1 ? root : root / ("line_" + std::to_string(newest));
 }
@@ -75,7 +71,7 @@ std::string random_id() {
   return text;
 }
 
-/// Whether a file is a whole checkpoint, or may be one.
+/// Whether a file is a whole checkpoint; true also if reading it fails, since it may be one.
 bool is_whole(const std::string& path) {
   try {
     verify_seal(path);
@@ -123,10 +119,10 @@ LineDirectory::LineDirectory(const fs::path& root, std::size_t keep)
 
 void LineDirectory::begin() {
   m_line = {random_id(), "", 0};
-  take_new_directory_if(!checkpoints_in(m_newest).empty());
+  choose_directory(!checkpoints_in(m_newest).empty());
 }
 
-void LineDirectory::go_on(const std::string& path, long step, bool is_auto) {
+void LineDirectory::restart_from(const std::string& path, long step, bool is_auto) {
   const Line before = Line::of(path);
   const auto checkpoints = checkpoints_in(m_newest);
   std::error_code error;
@@ -135,16 +131,15 @@ void LineDirectory::go_on(const std::string& path, long step, bool is_auto) {
     m_line = before;
   else
     m_line = {random_id(), before.id.empty() ? "unknown" : before.id, step};
-  take_new_directory_if(!is_newest && !checkpoints.empty());
-  // Later ones, which `auto` passed over, are damaged: they are not among those that are kept.
+  choose_directory(!is_newest && !checkpoints.empty());
+  // Later ones are damaged, because `auto` passed over them: they do not count for `keep`.
   if (is_newest)
     for (const auto& [other, file] : checkpoints)
       if (other <= step && Line::of(file).id == m_line.id) m_own.emplace(other, file);
 }
 
-/// The directory is the newest line's, or, if that is taken, one that `open` makes.
-void LineDirectory::take_new_directory_if(bool is_taken) {
-  m_directory = is_taken ? fs::path() : m_newest;
+void LineDirectory::choose_directory(bool newest_is_taken) {
+  m_directory = newest_is_taken ? fs::path() : m_newest;
   m_is_open = false;
 }
 
@@ -155,8 +150,8 @@ bool LineDirectory::open() {
     remove_halves(m_directory);
   } else {
     const auto theirs = checkpoints_in(m_newest);
-    long number = m_newest == m_root ? 1 : number_in(m_newest.filename().string(), "line_", "");
-    do {  // the next one where another run has just made it
+    long number = m_newest == m_root ? 1 : line_in(m_newest.filename().string());
+    do {  // the next number if another run has just made this one
       m_directory = m_root / ("line_" + std::to_string(++number));
     } while (!fs::create_directory(m_directory, error) && (!error || error == std::errc::file_exists));
     if (!error && !theirs.empty())
@@ -174,7 +169,7 @@ std::string LineDirectory::path(long step) {
   std::error_code error;
   if (!fs::exists(place, error) || Line::of(place).id == m_line.id || !is_whole(place)) return place.string();
   m_newest = m_directory;
-  take_new_directory_if(true);
+  choose_directory(true);
   return path(step);
 }
 

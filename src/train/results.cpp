@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <limits>
 #include <sstream>
 #include <type_traits>
 
 namespace onebit::train {
 namespace {
 
-constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+using report::Cell;
+
 constexpr std::array<const char*, 2> phase_name = {"dense", "compressed"};
 
 /// What dense fp32 training hands over in one step: a ring allreduce of the gradient.
@@ -21,33 +21,78 @@ double dense_bytes(std::size_t parameters, int ranks) {
   return 2.0 * (ranks - 1) / ranks * 4.0 * static_cast<double>(parameters);
 }
 
+/// The row of steps.csv. \param bytes that this rank handed over in the step
+Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
+  const optim::StepState& state = record.state;
+  Columns columns = {{"step", record.step},
+                     {"phase", phase_name[state.compressed]},
+                     {"loss", record.loss},
+                     {"validation_loss", record.validation_loss},
+                     {"validation_accuracy", record.validation_accuracy},
+                     {"lr", record.lr},
+                     {"gradient_l2", record.gradient_norm},
+                     {"variance_l1", state.variance_l1},
+                     {"variance_ratio", state.variance_ratio},
+                     {"worker_residual_l2", state.worker_residual_l2},
+                     {"server_residual_l2", state.server_residual_l2},
+                     {"skipped", int{record.skipped}},
+                     {"bytes_sent", bytes},
+                     {"step_s", record.seconds}};
+  for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
+    columns.emplace_back(std::string(phase_names[phase]) + "_s", record.times[static_cast<Phase>(phase)]);
+  columns.emplace_back("allreduce_hidden_s", record.hidden_allreduce);
+  return columns;
+}
+
+/// A row of profile.csv: seconds over the steps of a phase.
+struct Measure {
+  const char* name;
+  double (*seconds)(const PhaseSums&);
+};
+
+/// The rows of the paper's Table 1, the parts of its "step", and two sums.
+constexpr Measure measures[] = {
+    {"forward", [](const PhaseSums& s) { return s.times[Phase::forward]; }},
+    {"backward_allreduce", [](const PhaseSums& s) { return s.times[Phase::allreduce]; }},
+    {"backward_allreduce_hidden", [](const PhaseSums& s) { return s.hidden_allreduce; }},
+    {"backward_everything_else", [](const PhaseSums& s) { return s.times[Phase::backward]; }},
+    {"step",
+     [](const PhaseSums& s) {
+       return s.times[Phase::compress] + s.times[Phase::all_to_all] + s.times[Phase::average] +
+              s.times[Phase::all_gather] + s.times[Phase::update];
+     }},
+    {"step_compress", [](const PhaseSums& s) { return s.times[Phase::compress]; }},
+    {"step_all_to_all", [](const PhaseSums& s) { return s.times[Phase::all_to_all]; }},
+    {"step_average", [](const PhaseSums& s) { return s.times[Phase::average]; }},
+    {"step_all_gather", [](const PhaseSums& s) { return s.times[Phase::all_gather]; }},
+    {"step_update", [](const PhaseSums& s) { return s.times[Phase::update]; }},
+    {"total", [](const PhaseSums& s) { return s.seconds; }},
+    {"communication",
+     [](const PhaseSums& s) {
+       return s.times[Phase::allreduce] + s.times[Phase::all_to_all] + s.times[Phase::all_gather];
+     }},
+};
+
 }  // namespace
 
 Results::Results(const Communicator& communicator, const std::string& directory)
-    : m_communicator(communicator),
-      m_directory(directory),
-      m_final_validation_loss(nothing),
-      m_final_validation_accuracy(nothing) {
+    : m_communicator(communicator), m_directory(directory) {
   if (communicator.rank() > 0) return;
-  std::vector<std::string> columns = {
-      "step",        "phase",       "loss",           "validation_loss",    "validation_accuracy", "lr",
-      "gradient_l2", "variance_l1", "variance_ratio", "worker_residual_l2", "server_residual_l2",  "skipped",
-      "bytes_sent",  "step_s"};
-  for (const char* name : phase_names) columns.push_back(std::string(name) + "_s");
-  columns.emplace_back("allreduce_hidden_s");
-  m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", columns);
+  std::vector<std::string> names;
+  for (const auto& [name, cell] : step_columns({}, 0)) names.push_back(name);
+  m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", names);
 }
 
 void Results::add(const StepRecord& record) {
-  // The first step allocates and warms caches; it counts only where it is the only one.
-  if (m_count == 1) m_tokens = m_seconds = 0;
+  if (m_count == 1) m_tokens = m_seconds = 0;  // see tokens_per_second
   ++m_count;
   m_skipped += record.skipped;
   m_tokens += record.tokens;
   m_seconds += record.seconds;
+  const std::uint64_t bytes = record.traffic.total() - m_last.traffic.total();
   PhaseSums& sums = m_sums[record.state.compressed];
-  sums.bytes += record.bytes;
   ++sums.steps;
+  sums.bytes += bytes;
   sums.seconds += record.seconds;
   sums.hidden_allreduce += record.hidden_allreduce;
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
@@ -56,39 +101,17 @@ void Results::add(const StepRecord& record) {
   if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
   m_last = record;
   if (!m_steps) return;
-
-  const optim::StepState& state = record.state;
-  std::vector<report::Cell> cells = {record.step,
-                                     phase_name[state.compressed],
-                                     record.loss,
-                                     record.validation_loss,
-                                     record.validation_accuracy,
-                                     record.lr,
-                                     record.gradient_norm,
-                                     state.variance_l1,
-                                     state.variance_ratio,
-                                     state.worker_residual_l2,
-                                     state.server_residual_l2,
-                                     int{record.skipped},
-                                     record.bytes,
-                                     record.seconds};
-  for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
-    cells.emplace_back(record.times[static_cast<Phase>(phase)]);
-  cells.emplace_back(record.hidden_allreduce);
+  std::vector<Cell> cells;
+  for (const auto& [name, cell] : step_columns(record, bytes)) cells.push_back(cell);
   m_steps->row(cells);
 }
 
-double Results::tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
+void Results::state(optim::NumberArchive& archive) {
+  comm::Traffic traffic = m_earlier_traffic;
+  traffic += m_last.traffic;
+  std::uint64_t within_host = m_earlier_within_host + m_last.traffic_within_host;
 
-void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic, std::uint64_t within_host) {
-  comm::Traffic all = m_earlier_traffic;
-  all.allreduce += traffic.allreduce;
-  all.all_to_all += traffic.all_to_all;
-  all.all_gather += traffic.all_gather;
-  std::uint64_t all_within_host = m_earlier_within_host + within_host;
-
-  // Saving goes through all numbers once, to collect them; restoring a second time, to take them.
-  std::vector<double> numbers;
+  // Visits all numbers: once to collect them, and once more to restore them.
   const auto each = [&](const auto& visit) {
     for (PhaseSums& sums : m_sums) {
       visit(sums.steps);
@@ -101,10 +124,10 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
         sums.times.set(static_cast<Phase>(phase), seconds);
       }
     }
-    visit(all.allreduce);
-    visit(all.all_to_all);
-    visit(all.all_gather);
-    visit(all_within_host);
+    visit(traffic.allreduce);
+    visit(traffic.all_to_all);
+    visit(traffic.all_gather);
+    visit(within_host);
     visit(m_last.loss);
     visit(m_last.state.frozen_at);
     visit(m_final_validation_loss);
@@ -118,6 +141,7 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
     visit(m_checkpoint_seconds);
     visit(m_checkpoint_writing_seconds);
   };
+  std::vector<double> numbers;
   each([&](const auto& value) { numbers.push_back(static_cast<double>(value)); });
   const std::size_t count = numbers.size();
   archive.numbers("results/sums", numbers, true);
@@ -135,14 +159,14 @@ void Results::state(optim::NumberArchive& archive, const comm::Traffic& traffic,
       value = read;
     }
   });
-  m_earlier_traffic = all;
-  m_earlier_within_host = all_within_host;
+  m_earlier_traffic = traffic;
+  m_earlier_within_host = within_host;
   ++m_restarts;
 }
 
 double Results::reduction(long steps, std::uint64_t bytes, std::size_t parameters) const {
   const double dense = dense_bytes(parameters, m_communicator.size());
-  return bytes > 0 ? static_cast<double>(steps) * dense / static_cast<double>(bytes) : nothing;
+  return bytes > 0 ? static_cast<double>(steps) * dense / static_cast<double>(bytes) : optim::no_value;
 }
 
 std::string Results::compression_summary(std::size_t parameters) const {
@@ -155,95 +179,69 @@ std::string Results::compression_summary(std::size_t parameters) const {
   return text.str();
 }
 
-void Results::finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-                     const comm::Traffic& traffic, std::uint64_t within_host) {
-  const Region region("OneBit::train::results");
-  const double dense = dense_bytes(parameters, m_communicator.size());
+Columns Results::columns(std::size_t parameters) const {
   const std::uint64_t bytes = m_sums[0].bytes + m_sums[1].bytes;
   const double reduced = reduction(m_count, bytes, parameters);
-  write_profile();
+  comm::Traffic traffic = m_earlier_traffic;
+  traffic += m_last.traffic;
+  return {{"tokens_per_s", tokens_per_second()},
+          {"final_loss", m_last.loss},
+          {"final_validation_loss", m_final_validation_loss},
+          {"final_validation_accuracy", m_final_validation_accuracy},
+          {"variance_frozen_at_step", m_last.state.frozen_at > 0 ? Cell(m_last.state.frozen_at) : Cell()},
+          {"skipped_steps", m_skipped},
+          {"bytes_sent", bytes},
+          {"bytes_sent_dense_phase", m_sums[0].bytes},
+          {"bytes_sent_compressed_phase", m_sums[1].bytes},
+          {"bytes_sent_allreduce", traffic.allreduce},
+          {"bytes_sent_all_to_all", traffic.all_to_all},
+          {"bytes_sent_all_gather", traffic.all_gather},
+          {"bytes_dense_fp32", static_cast<double>(m_count) * dense_bytes(parameters, m_communicator.size())},
+          {"reduction", reduced},
+          {"reduction_vs_16bit", reduced / 2},
+          {"reduction_compressed_phase", reduction(m_sums[1].steps, m_sums[1].bytes, parameters)},
+          {"training_s", m_sums[0].seconds + m_sums[1].seconds},
+          {"bytes_within_host", m_earlier_within_host + m_last.traffic_within_host},
+          {"restarts", m_restarts},
+          {"checkpoints", m_checkpoints},
+          {"checkpoint_s", m_checkpoint_seconds},
+          {"checkpoint_writing_s", m_checkpoint_writing_seconds}};
+}
+
+void Results::finish(const Columns& run_columns) {
+  const Region region("OneBit::train::results");
+  const std::vector<std::vector<Cell>> rows = profile_rows();
   m_communicator.collectively([&] {
     if (!m_steps) return;
-    m_steps->close();
-    RunColumns columns = leading;
-    const auto add = [&](const char* name, report::Cell value) { columns.emplace_back(name, std::move(value)); };
-    add("tokens_per_s", tokens_per_second());
-    add("final_loss", m_last.loss);
-    add("final_validation_loss", m_final_validation_loss);
-    add("final_validation_accuracy", m_final_validation_accuracy);
-    add("variance_frozen_at_step", m_last.state.frozen_at > 0 ? report::Cell(m_last.state.frozen_at) : report::Cell());
-    add("skipped_steps", m_skipped);
-    add("bytes_sent", bytes);
-    add("bytes_sent_dense_phase", m_sums[0].bytes);
-    add("bytes_sent_compressed_phase", m_sums[1].bytes);
-    add("bytes_sent_allreduce", m_earlier_traffic.allreduce + traffic.allreduce);
-    add("bytes_sent_all_to_all", m_earlier_traffic.all_to_all + traffic.all_to_all);
-    add("bytes_sent_all_gather", m_earlier_traffic.all_gather + traffic.all_gather);
-    add("bytes_dense_fp32", static_cast<double>(m_count) * dense);
-    add("reduction", reduced);
-    add("reduction_vs_16bit", reduced / 2);
-    add("reduction_compressed_phase", reduction(m_sums[1].steps, m_sums[1].bytes, parameters));
-    add("training_s", m_sums[0].seconds + m_sums[1].seconds);
-    add("bytes_within_host", m_earlier_within_host + within_host);
-    add("restarts", m_restarts);
-    add("checkpoints", m_checkpoints);
-    add("checkpoint_s", m_checkpoint_seconds);
-    add("checkpoint_writing_s", m_checkpoint_writing_seconds);
-    columns.insert(columns.end(), trailing.begin(), trailing.end());
+    report::CsvFile profile(m_directory + "/profile.csv",
+                            {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
+    for (const auto& row : rows) profile.row(row);
     std::vector<std::string> names;
-    std::vector<report::Cell> values;
-    for (const auto& [name, value] : columns) {
+    std::vector<Cell> cells;
+    for (const auto& [name, cell] : run_columns) {
       names.push_back(name);
-      values.push_back(value);
+      cells.push_back(cell);
     }
     report::CsvFile run(m_directory + "/run.csv", names);
-    run.row(values);
-    // All are complete before one takes the place of an earlier run's.
-    run.close();
-    m_profile->finish();
-    m_steps->finish();
-    run.finish();
+    run.row(cells);
+    // All files are complete before one takes the place of an earlier run's.
+    for (report::CsvFile* const file : {&profile, m_steps.get(), &run}) file->close();
+    for (report::CsvFile* const file : {&profile, m_steps.get(), &run}) file->finish();
   });
 }
 
-// The rows of the paper's Table 1, then the parts of "step"; each the mean over the steps of a phase, as the least,
-// mean and greatest over ranks.
-void Results::write_profile() {
-  struct Measure {
-    const char* name;
-    double (*seconds)(const PhaseSums&);
-  };
-  static constexpr Measure measures[] = {
-      {"forward", [](const PhaseSums& s) { return s.times[Phase::forward]; }},
-      {"backward_allreduce", [](const PhaseSums& s) { return s.times[Phase::allreduce]; }},
-      {"backward_allreduce_hidden", [](const PhaseSums& s) { return s.hidden_allreduce; }},
-      {"backward_everything_else", [](const PhaseSums& s) { return s.times[Phase::backward]; }},
-      {"step",
-       [](const PhaseSums& s) {
-         return s.times[Phase::compress] + s.times[Phase::all_to_all] + s.times[Phase::average] +
-                s.times[Phase::all_gather] + s.times[Phase::update];
-       }},
-      {"step_compress", [](const PhaseSums& s) { return s.times[Phase::compress]; }},
-      {"step_all_to_all", [](const PhaseSums& s) { return s.times[Phase::all_to_all]; }},
-      {"step_average", [](const PhaseSums& s) { return s.times[Phase::average]; }},
-      {"step_all_gather", [](const PhaseSums& s) { return s.times[Phase::all_gather]; }},
-      {"step_update", [](const PhaseSums& s) { return s.times[Phase::update]; }},
-      {"total", [](const PhaseSums& s) { return s.seconds; }},
-      {"communication",
-       [](const PhaseSums& s) {
-         return s.times[Phase::allreduce] + s.times[Phase::all_to_all] + s.times[Phase::all_gather];
-       }},
-  };
+/// Collective: each measure is the mean over the steps of a phase; a row has its least, mean and greatest over ranks.
+std::vector<std::vector<Cell>> Results::profile_rows() const {
   constexpr int count = static_cast<int>(std::size(measures));
   const int ranks = m_communicator.size();
-  std::vector<std::vector<report::Cell>> rows;
+  std::vector<std::vector<Cell>> rows;
   for (const int compressed : {0, 1}) {
     const PhaseSums& sums = m_sums[compressed];
     if (sums.steps == 0) continue;
-    std::vector<double> mine(count);
-    for (int i = 0; i < count; ++i) mine[i] = measures[i].seconds(sums) / static_cast<double>(sums.steps);
+    std::vector<double> mine;
+    for (const Measure& measure : measures) mine.push_back(measure.seconds(sums) / static_cast<double>(sums.steps));
     const std::vector<double> all = m_communicator.gather(mine.data(), count);
-    double mean_total = 0, mean_communication = 0;
+    double total = 0;  // of all ranks
     for (int i = 0; i < count; ++i) {
       double least = all[i], greatest = all[i], sum = 0;
       for (int rank = 0; rank < ranks; ++rank) {
@@ -252,21 +250,12 @@ void Results::write_profile() {
         sum += all[rank * count + i];
       }
       const std::string name = measures[i].name;
-      if (name == "total") mean_total = sum;
-      if (name == "communication") mean_communication = sum;
-      rows.push_back(
-          {phase_name[compressed], name, sums.steps, least, sum / ranks, greatest,
-           mean_total > 0 && name == "communication" ? report::Cell(mean_communication / mean_total) : report::Cell()});
+      if (name == "total") total = sum;
+      rows.push_back({phase_name[compressed], name, sums.steps, least, sum / ranks, greatest,
+                      name == "communication" && total > 0 ? Cell(sum / total) : Cell()});
     }
   }
-  m_communicator.collectively([&] {
-    if (m_communicator.rank() > 0) return;
-    m_profile = std::make_unique<report::CsvFile>(
-        m_directory + "/profile.csv",
-        std::vector<std::string>{"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
-    for (const auto& row : rows) m_profile->row(row);
-    m_profile->close();
-  });
+  return rows;
 }
 
 }  // namespace onebit::train

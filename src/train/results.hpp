@@ -1,7 +1,7 @@
 #pragma once
 /// \file results.hpp
-/// The CSV files of a training run: steps.csv while it runs, profile.csv and run.csv at its end. docs/output.md
-/// describes every column.
+/// The sums over a training run, and its CSV files: steps.csv while it runs, profile.csv and run.csv at its end.
+/// docs/reference/output.md describes every column.
 
 #include <array>
 #include <memory>
@@ -17,75 +17,79 @@
 
 namespace onebit::train {
 
-/// One row of steps.csv. NaN is an empty cell.
+/// What steps.csv says about one step. NaN is an empty cell.
 struct StepRecord {
   long step;
-  double loss;                 ///< mean over ranks
-  double validation_loss;      ///< NaN where this step did not validate
-  double validation_accuracy;  ///< the same, and for workloads without right answers
-  double lr;
-  double gradient_norm;  ///< √((1/n) Σ ‖g_i‖²)
-  double tokens;         ///< of this step over all ranks
-  bool skipped;          ///< a non-finite gradient was left out
-  optim::StepState state;
-  std::uint64_t bytes;  ///< that this rank handed over in this step
-  double seconds;       ///< of the whole step, without validation
+  double loss;                                   ///< mean over ranks
+  double validation_loss = optim::no_value;      ///< only in steps that validate
+  double validation_accuracy = optim::no_value;  ///< the same, for workloads with right answers
+  double lr;                                     ///< γ_t
+  double gradient_norm;                          ///< √((1/n) Σ ‖g_i‖²)
+  double tokens;                                 ///< of this step over all ranks
+  bool skipped;                                  ///< because the loss or a gradient was not finite
+  optim::StepState state;                        ///< after this step
+  comm::Traffic traffic;                         ///< that this process has handed over so far
+  std::uint64_t traffic_within_host;             ///< bytes so far, not in `traffic`
+  double seconds;                                ///< of the whole step, without validation
   PhaseTimes times;
-  double hidden_allreduce;  ///< seconds of the dense average that passed beside the backward pass
+  double hidden_allreduce;  ///< seconds of the dense average during the backward pass
 };
 
-/// Name and value of a column of run.csv.
-using RunColumns = std::vector<std::pair<std::string, report::Cell>>;
+/// The columns of one row: names and values.
+using Columns = std::vector<std::pair<std::string, report::Cell>>;
 
-/// Collects a run's numbers on every rank; rank 0 writes.
+/// Sums over the steps of the dense, or of the compressed, phase.
+struct PhaseSums {
+  long steps = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0, hidden_allreduce = 0;
+  PhaseTimes times;
+};
+
+/// Collects a run's numbers on every rank; rank 0 writes them.
 class Results {
 public:
   Results(const Communicator& communicator, const std::string& directory);
 
+  /// Adds a step, and its row to steps.csv. \throws std::runtime_error on rank 0
   void add(const StepRecord& record);
-  /// Writes profile.csv and run.csv and gives all files their names. Collective; rank 0's errors are agreed on.
-  /// \param leading  columns that say what was run
-  /// \param trailing columns of results that only the caller knows
-  void finish(const RunColumns& leading, const RunColumns& trailing, std::size_t parameters,
-              const comm::Traffic& traffic, std::uint64_t within_host);
-
-  /// Counts a checkpoint: its number before it is written, so that it holds itself; the time that the run waited for it, and the
-  /// time from its step until it was complete, afterwards.
+  /// Counts a checkpoint. Called before it is written, so that the checkpoint counts itself.
   void count_checkpoint() { ++m_checkpoints; }
-  void add_checkpoint_wait(double seconds) { m_checkpoint_seconds += seconds; }
-  void add_checkpoint_writing(double seconds) { m_checkpoint_writing_seconds += seconds; }
+  /// Adds seconds that the steps waited for a checkpoint, and that passed from its step until it was complete.
+  void add_checkpoint_time(double waited, double writing) {
+    m_checkpoint_seconds += waited;
+    m_checkpoint_writing_seconds += writing;
+  }
 
-  /// Saves or restores the sums over all steps so far. \param traffic, within_host of this process, so far
-  void state(optim::NumberArchive& archive, const comm::Traffic& traffic, std::uint64_t within_host);
-  /// steps.csv as it is, on rank 0; the others have none. \throws std::runtime_error
+  /// Saves or restores the sums over all steps so far.
+  void state(optim::NumberArchive& archive);
+  /// steps.csv so far on rank 0; empty on the others. \throws std::runtime_error
   std::string steps_text() const { return m_steps ? m_steps->text() : ""; }
-  /// Goes on behind the rows of a checkpoint, on rank 0. \returns false when they have other columns
+  /// On rank 0, continues after the rows of a checkpoint. \returns false if they have other columns
   bool go_on_from(const std::string& steps_text) { return !m_steps || m_steps->go_on_from(steps_text); }
 
-  /// Steps that were compressed, and how much less that sent than dense averages, as a line says it.
+  /// Tokens per second. The first step is not counted if there are others, because it allocates and warms up caches.
+  double tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
+  /// One line: how many steps were compressed, and how many times fewer bytes were sent than in dense averages.
   std::string compression_summary(std::size_t parameters) const;
 
-  /// Tokens per second of the steps so far; the first one, which warms up, is left out once there are others.
-  double tokens_per_second() const;
+  /// The columns of run.csv that are results.
+  Columns columns(std::size_t parameters) const;
+  /// Writes profile.csv and run.csv, and gives all files their names. Collective. \throws AgreedError
+  /// \param run_columns all columns of run.csv
+  void finish(const Columns& run_columns);
 
 private:
-  /// Sums over the steps of the dense, or of the compressed, phase.
-  struct PhaseSums {
-    long steps = 0;
-    std::uint64_t bytes = 0;
-    double seconds = 0, hidden_allreduce = 0;
-    PhaseTimes times;
-  };
-  void write_profile();
-  /// Bytes of a dense fp32 average in each of so many steps over those that were sent; NaN where none were.
+  std::vector<std::vector<report::Cell>> profile_rows() const;
+  /// Bytes of a dense fp32 average in each of `steps` steps, over the `bytes` that were sent; NaN if none were.
   double reduction(long steps, std::uint64_t bytes, std::size_t parameters) const;
 
   const Communicator& m_communicator;
   std::string m_directory;
-  std::unique_ptr<report::CsvFile> m_steps, m_profile;  ///< on rank 0
-  std::array<PhaseSums, 2> m_sums;                      ///< [compressed]
+  std::unique_ptr<report::CsvFile> m_steps;  ///< on rank 0
+  std::array<PhaseSums, 2> m_sums;           ///< [compressed]
   StepRecord m_last{};
-  double m_final_validation_loss, m_final_validation_accuracy;
+  double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
   comm::Traffic m_earlier_traffic;  ///< before the restart

@@ -1,13 +1,13 @@
 #pragma once
 /// \file stop_signal.hpp
-/// Signals with which a batch system announces that it will take the nodes away.
+/// Signals by which a batch system announces that it will end the job.
 
 #include <atomic>
 #include <csignal>
 
 namespace onebit::train {
 
-/// While one lives, SIGTERM and SIGUSR1 are noted and end nothing; the step loop asks, so that all ranks can agree.
+/// While one lives, SIGTERM and SIGUSR1 only set a flag. The step loop reads it, so that all ranks can agree to stop.
 class StopSignal {
 public:
   StopSignal() {
@@ -26,18 +26,17 @@ public:
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// Whether this process has received one of them while one lived. Any thread may ask.
+  /// Whether this process has received one of them. Any thread may ask.
   static bool received() { return flag() != 0; }
 
 private:
-  /// Lock-free, so that a handler may write it; atomic, because any thread may be the one that is interrupted.
+  /// Lock-free, so that a handler may write it; atomic, because the signal may interrupt any thread.
   static std::atomic<int>& flag() {
     static std::atomic<int> of_process{0};
     return of_process;
   }
 
-  struct sigaction m_terminate {
-  }, m_user{};
+  struct sigaction m_terminate, m_user;  ///< earlier actions
 };
 
 }  // namespace onebit::train

@@ -1,6 +1,6 @@
 #pragma once
 /// \file trainer.hpp
-/// The training run: the step loop, validation and results, whatever the algorithm and the workload are.
+/// A training run, for any algorithm and workload.
 
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
@@ -9,13 +9,12 @@
 
 namespace onebit::train {
 
-/// Trains as `input` says and writes input.resolved.yaml, steps.csv, profile.csv, run.csv and, where asked for, the
-/// final state into `run.output`; writes checkpoints and goes on from one as section `checkpoint` says. Collective.
-/// `config::check` must have accepted the input.
-/// Rank 0 prints progress to standard output.
-/// \returns `success`, or `stopped` where SIGTERM or SIGUSR1 reached a rank: all ranks have then agreed on it, and a
-///          checkpoint is written
-/// \throws AgreedError (every rank) or Error (one rank; the caller must abort the others)
+/// Trains as `input` says; `config::check` must have accepted it. Writes input.resolved.yaml, steps.csv, profile.csv
+/// and run.csv into `run.output`, the final state if `run.dump_parameters` names a file, and checkpoints as section
+/// `checkpoint` says. Rank 0 prints progress to standard output. Collective.
+/// \returns `success`; or `stopped` if SIGTERM or SIGUSR1 reached a rank: all ranks have then agreed to stop, and have
+///          written a checkpoint
+/// \throws AgreedError (every rank) or another exception (one rank; the caller must abort the others)
 template <class Exec>
 ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator);
 

@@ -1,31 +1,75 @@
 #pragma once
 /// \file synthetic.hpp
-/// No model at all: a gradient that is the same in every step, so that a step costs nothing but the time that
-/// `workload.compute_time_ms` says, and its exchange and update, which are real. For experiments on networks, with models
-/// whose computation does not fit onto the machine.
+/// No model: the gradient is the same in every step. So a step costs `workload.compute_time_ms`, and its real exchange
+/// and update. For experiments on networks with models that are too large to compute on the machine.
 
+#include "base/parallel.hpp"
+#include "base/random.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {
 
-/// Rank i's gradient is standard normal noise of (seed, i). The tensors have the proportions of a transformer's: an
-/// embedding, then 24 layers; they become final from the last to the first. The loss is 0.
+/// The gradient of rank i is standard normal noise drawn by (seed, i). The tensors have the proportions of a
+/// transformer's, an embedding and 24 layers, and become final from the last to the first. The loss is 0.
 template <class Exec>
 class Synthetic : public Workload<Exec> {
 public:
-  Synthetic(const Exec& exec, const config::Input& input, Share share);
+  Synthetic(const Exec& exec, const config::Input& input, Share share) : m_batch(input.train.batch) {
+    const std::size_t parameters = input.workload.parameters;
+    check_memory(input, {"workload.parameters"}, static_cast<double>(parameters), sizeof(float) * parameters, share);
+    m_tensors = make_tensors(parameters);
+    m_gradient = make_uninitialized<Exec, float>("OneBit::workload::synthetic", parameters);
+    draw(exec, static_cast<std::uint64_t>(input.run.seed), static_cast<std::uint64_t>(share.rank));
+  }
 
   const TensorTable& tensors() const override { return m_tensors; }
-  void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
-  double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress& final_from) override;
-  LossSum validation_loss(const Exec&, const Vector<Exec, float>&) override { return {}; }
+  void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
+
+  double gradient(const Exec& exec, const Vector<Exec, float>&, long, const Vector<Exec, float>& g, PhaseTimes& times,
+                  const GradientProgress& final_from) override {
+    const Region region("OneBit::workload::synthetic");
+    const Stopwatch watch;
+    const auto& tensors = m_tensors.tensors();
+    for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor) {
+      const auto range = std::make_pair(tensor->offset, tensor->offset + tensor->size());
+      Kokkos::deep_copy(exec, Kokkos::subview(g, range), Kokkos::subview(m_gradient, range));
+      if (final_from) final_from(tensor->offset);
+    }
+    fence(exec, "OneBit::workload::synthetic");
+    times.add(Phase::backward, watch.seconds());
+    return 0;
+  }
+
   double tokens_per_step() const override { return m_batch; }
 
   /// Makes the gradient. Public only because a device lambda may not stand in a private member function.
-  void draw(const Exec& exec, std::uint64_t seed, std::uint64_t rank);
+  void draw(const Exec& exec, std::uint64_t seed, std::uint64_t rank) {
+    const std::uint64_t key = stream_key(seed, Stream::synthetic);
+    const auto gradient = m_gradient;
+    for_each(
+        exec, "OneBit::workload::synthetic_draw", gradient.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+          const Philox4 words = philox(key, i, rank);
+          gradient(i) = normal(words.word[0], words.word[1]);
+        });
+    fence(exec, "OneBit::workload::synthetic_draw");
+  }
 
 private:
+  /// BERT-Large's proportions: a layer has 12.6 of 336 million parameters, a third of them in the attention.
+  static TensorTable make_tensors(std::size_t parameters) {
+    constexpr std::size_t layers = 24;
+    const std::size_t layer = parameters * 3 / 80, bias = layer / 1000, attention = layer / 3;
+    TensorTable tensors;
+    tensors.add("embedding.weight", {parameters - layers * layer}, true);
+    for (std::size_t k = 0; layer > 0 && k < layers; ++k) {
+      const std::string name = "layer." + std::to_string(k);
+      if (attention > 0) tensors.add(name + ".attention.weight", {attention}, true);
+      tensors.add(name + ".feed_forward.weight", {layer - attention - bias}, true);
+      if (bias > 0) tensors.add(name + ".bias", {bias}, false);
+    }
+    return tensors;
+  }
+
   TensorTable m_tensors;
   int m_batch;
   Vector<Exec, float> m_gradient;  ///< (d)

@@ -50,9 +50,9 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
 
 bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
 
-/// What the workload draws from.
-/// \param validates samples that all ranks together validate with
-/// \param shape     given its classes
+/// Makes the source of batches.
+/// \param validates number of validation samples over all ranks
+/// \param shape     gets the number of classes
 std::unique_ptr<data::Samples> make_samples(const config::Input& input, const data::Corpus& corpus,
                                             std::int64_t validates, nn::Shape& shape) {
   const auto seed = static_cast<std::uint64_t>(input.run.seed);
@@ -66,7 +66,7 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
                                                            corpus.tokenizer(), summary, sequence, seed);
     if (static_cast<std::int64_t>(samples->validation_size()) < validates)
       throw InputError(input.where("train.validation_batch"),
-                       "validations take " + std::to_string(validates) +
+                       "a validation takes " + std::to_string(validates) +
                            " samples, in whole batches of all ranks, and " + input.data.labelled_validation + " has " +
                            std::to_string(samples->validation_size()),
                        "lower train.validation_batch");
@@ -75,7 +75,7 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   });
 }
 
-/// P of nn::Transformer, for this rank's batch.
+/// P of nn::Transformer: the predictions of one batch on this rank.
 int predictions(const config::Input& input, int batch) {
   if (classifies(input)) return batch;
   return located(input.where("train.batch"),
@@ -84,8 +84,8 @@ int predictions(const config::Input& input, int batch) {
 
 int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
 
-/// The parameters of a model whose largest buffers fit into memory together with what nn::Transformer keeps of a batch
-/// of B samples for the backward pass. In double: the products of an input's numbers overflow integers.
+/// The tensors of the model. Refuses a model that does not fit into memory with what nn::Transformer keeps of a batch
+/// of B samples for the backward pass. In double, because products of the input's numbers overflow integers.
 TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
   const double N = batch * T;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file transformer.hpp
-/// The training workloads: masked (BERT) or causal (GPT) language modelling on a text corpus, and classification of
-/// labelled texts with the tokeniser of such a corpus.
+/// The transformer's workloads: masked (BERT) or causal (GPT) language modelling on a text corpus, and classification
+/// of labelled texts with the corpus's tokeniser.
 
 #include "data/corpus.hpp"
 #include "data/samples.hpp"
@@ -10,12 +10,12 @@
 
 namespace onebit::workload {
 
-/// The products with weights, of `model.precision`. \throws InputError where they are missing
+/// Products with weights, of `model.precision`. \throws InputError if this build or machine has none of that precision
 template <class Exec>
 linalg::MatrixProduct<Exec, float> make_product(const config::Input& input);
 
-/// Sample s of step t is the same whichever rank draws it: rank r takes the samples [r B/n, (r+1) B/n) of the global
-/// batch of B, in `accumulation` rounds.
+/// Rank r of n takes samples [r B/n, (r+1) B/n) of the global batch of B, in `train.accumulation` rounds. Sample s of
+/// step t is the same on any rank.
 template <class Exec>
 class Transformer : public Workload<Exec> {
 public:
@@ -40,7 +40,7 @@ private:
   int m_batch;              ///< samples of one round on this rank
   int m_validation_rounds;  ///< of m_batch samples on this rank
   data::Corpus m_corpus;
-  nn::Shape m_shape;  ///< `classes` once the samples are made
+  nn::Shape m_shape;  ///< its `classes` come from `m_samples`
   std::unique_ptr<data::Samples> m_samples;
   TensorTable m_tensors;
   nn::Transformer<Exec, float> m_model;

@@ -1,5 +1,5 @@
 /// \file workload.cpp
-/// The table of workloads.
+/// See workload.hpp.
 
 #include "workload/workload.hpp"
 
@@ -7,12 +7,11 @@
 
 #include "base/error.hpp"
 #include "base/memory.hpp"
-#include "workload/faulty.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
 #include "workload/synthetic.hpp"
-#include "workload/timed.hpp"
 #include "workload/transformer.hpp"
+#include "workload/wrapped.hpp"
 
 namespace onebit::workload {
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file workload.hpp
-/// What gives a loss and a gradient. A workload knows its own rank's share of the samples, and no optimiser.
+/// A workload computes a loss and its gradient for one rank's samples. It knows no optimiser.
 
 #include <cstdint>
 #include <limits>
@@ -15,27 +15,27 @@
 
 namespace onebit::workload {
 
-/// This rank among all: which samples of the global batch are its own, and what memory.
+/// This rank's share of the batch and of the memory.
 struct Share {
   int rank = 0;
   int ranks = 1;
   double memory = std::numeric_limits<double>::infinity();  ///< bytes that this rank may take
 };
 
-/// Refuses a model that cannot fit: parameters, gradient, momentum and variance in float, and `more` bytes.
-/// \param keys of the input that its size comes from, the likeliest to be at fault first
+/// Refuses a model that does not fit into memory: parameters, gradient, momentum, variance in float, and `more` bytes.
+/// \param keys of the input that determine the size, the likeliest fault first
 /// \throws InputError
 void check_memory(const config::Input& input, const std::vector<std::string>& keys, double parameters, double more,
                   Share share);
 
-/// A loss summed over some samples, so that ranks can add theirs up.
+/// A loss summed over samples, so that ranks can add up theirs.
 struct LossSum {
   double sum = 0;
   double samples = 0;
-  double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of the share of a sample's predictions that are right
+  double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of each sample's fraction of right predictions
 };
 
-/// A loss, its gradient and its parameters; see the top of the file.
+/// See the top of the file.
 template <class Exec>
 class Workload {
 public:
@@ -46,21 +46,20 @@ public:
   /// x ← initial parameters, the same on every rank. \param x (d)
   virtual void initialize(const Exec& exec, const Vector<Exec, float>& x) = 0;
   /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d)
-  /// \param final_from told which end of g is final, at the same elements on every rank
-  /// \returns that mean loss
+  /// \param final_from unless empty, may be told from which element on g is final; the same elements on every rank
+  /// \returns the mean loss
   virtual double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                           PhaseTimes& times, const GradientProgress& final_from) = 0;
-  /// Loss of this rank's share of the fixed validation samples; no samples where a workload has none.
-  virtual LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) = 0;
+  /// Loss of this rank's validation samples, which are the same in each call; no samples if the workload has none.
+  virtual LossSum validation_loss(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/) { return {}; }
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.
   virtual double tokens_per_step() const = 0;
   /// Steps so far whose computation took longer than `workload.compute_time_ms`.
   virtual long compute_overruns() const { return 0; }
 };
 
-/// Makes the workload that `workload.kind` names, timed where `workload.compute_time_ms` says so, failing
-/// where section `faults` does. Not collective: reads
-/// files on each rank.
+/// Makes the workload that `workload.kind` names: Timed if `workload.compute_time_ms` is set, and Faulty if section
+/// `faults` names this rank. Not collective: each rank reads the files.
 /// \throws InputError for files that are missing or do not fit
 template <class Exec>
 std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file nesterov_sgd.hpp
-/// The algorithm of docs/extending.md: stochastic gradient descent with Nesterov's momentum (after Sutskever et al., ICML
-/// 2013), which is averaged compressed.
+/// The algorithm of docs/develop/extending.md: stochastic gradient descent with Nesterov's momentum (after Sutskever et
+/// al., ICML 2013), which is averaged compressed.
 
 #include "base/parallel.hpp"
 #include "optim/compression.hpp"

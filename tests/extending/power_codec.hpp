@@ -1,7 +1,7 @@
 #pragma once
 /// \file power_codec.hpp
-/// The compressor of docs/extending.md: powers of two (after Horváth et al., *Natural Compression*, 2019), rounded to the
-/// nearest, as error feedback carries what is lost.
+/// The compressor of docs/develop/extending.md: powers of two (after Horváth et al., *Natural Compression*, 2019),
+/// rounded to the nearest, as error feedback carries what is lost.
 
 #include "compress/codecs.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file rosenbrock.hpp
-/// The workload of docs/extending.md: Rosenbrock's valley (1960), the classical function that is not convex.
+/// The workload of docs/develop/extending.md: Rosenbrock's valley (1960), the classical function that is not convex.
 
 #include "base/parallel.hpp"
 #include "workload/workload.hpp"

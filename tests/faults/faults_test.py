@@ -23,14 +23,12 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
-from bad_input_test import Skip, mounted, skips
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+from support import MPIEXEC, PROGRAM, Skip, mounted, overrides, read_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-               "OMPI_MCA_mpi_yield_when_idle": "1"}
+ENVIRONMENT = {**support.ENVIRONMENT, "OMP_PROC_BIND": "false", "OMPI_MCA_mpi_yield_when_idle": "1"}
 LIMIT_S = 120
 WORKERS = 3  # most of the time ranks wait for each other
 WATCHDOG_S = 4
@@ -51,10 +49,7 @@ class Faults(unittest.TestCase):
 
     def one(self, keys, program=PROGRAM, command=("train",)):
         """Command line of a rank."""
-        words = [program, *command, str(self.directory / "input.yaml")]
-        for key, value in {"run.output": self.out, **keys}.items():
-            words += ["--set", f"{key}={value}"]
-        return words
+        return [program, *command, str(self.directory / "input.yaml"), *overrides({"run.output": self.out, **keys})]
 
     def start(self, *ranks):
         """Starts (number of ranks, their command line)s together."""
@@ -152,7 +147,8 @@ class Faults(unittest.TestCase):
     def test_killed_rank(self):
         run = self.started({})
         os.kill(self.process_of(2), signal.SIGKILL)
-        self.assert_failed(run, 137, r"error: rank 2 \(process \d+ on \S+\), step \d+, OneBit::\S+: the process is gone",
+        self.assert_failed(run, 137,
+                           r"error: rank 2 \(process \d+ on \S+\), step \d+, OneBit::\S+: the process is gone",
                            "dmesg, sacct", "checkpoint.restart=auto")
         self.assert_results_are_whole()
 
@@ -163,7 +159,8 @@ class Faults(unittest.TestCase):
         err = self.assert_failed(run, 1, f"watchdog: no rank has gone on for {WATCHDOG_S} s", "ps, dmesg",
                                  "checkpoint.restart=auto")
         silent, waiting = re.search("(?s)  silent:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
-        self.assertRegex(silent, r"^    rank 0 \(process \d+ on \S+\), step \d+, OneBit\S*: not heard of since 20\S+Z\n$")
+        self.assertRegex(silent,
+                         r"^    rank 0 \(process \d+ on \S+\), step \d+, OneBit\S*: not heard of since 20\S+Z\n$")
         self.assertEqual(re.findall(r"rank (\d+) \(", waiting), ["1", "2"])
         self.assert_results_are_whole()
 
@@ -207,7 +204,8 @@ class Faults(unittest.TestCase):
     def test_replica_out_of_sync(self):
         keys = {**KEYS, "faults.kind": "desync", "faults.rank": 1, "faults.step": 18, "run.check_replicas_every": 4}
         self.assert_failed(self.start((3, self.one(keys))), 1,
-                           r"error: step 20: the parameters of rank\(s\) 1 differ from rank 0's", "remedy: check memory")
+                           r"error: step 20: the parameters of rank\(s\) 1 differ from rank 0's",
+                           "remedy: check memory")
         self.assertEqual(self.assert_results_are_whole(), [8, 16])
 
     # --- disks --------------------------------------------------------------------------------------------------------
@@ -270,8 +268,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(self.hash_of_run(), undisturbed)
 
     def hash_of_run(self):
-        with open(self.out / "run.csv") as file:
-            return next(csv.DictReader(file))["parameters_hash"]
+        return read_csv(self.out / "run.csv")[0]["parameters_hash"]
 
     # --- ranks that do not belong together ----------------------------------------------------------------------------
 
@@ -281,7 +278,8 @@ class Faults(unittest.TestCase):
 
     def test_other_input_on_a_rank(self):
         self.assert_refused(self.one(KEYS), self.one({**KEYS, "optimizer.lr": 0.5}),
-                            "error: rank 1: --set optimizer.lr=0.5: optimizer.lr is 0.5, and 0.001 on rank 0", "same --set")
+                            "error: rank 1: --set optimizer.lr=0.5: optimizer.lr is 0.5, and 0.001 on rank 0",
+                            "same --set")
 
     def test_other_command_on_a_rank(self):
         self.assert_refused(self.one(KEYS), self.one(KEYS, command=("bench", "collective")),

@@ -13,6 +13,7 @@
 #include "io/seal.hpp"
 #include "fuzz.hpp"
 #include "optim/archive.hpp"
+#include "train/initial_parameters.hpp"
 
 namespace {
 

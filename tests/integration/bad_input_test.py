@@ -26,7 +26,9 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from support import Skip, mounted
 
 LIMIT_S = 60  # for one case; a sanitizer build needs most of it
 WORKERS = 4  # most of a case is waiting for MPI to start
@@ -36,10 +38,7 @@ FORBIDDEN = ("Segmentation", "terminate called", "MPI_ABORT", "Signal:", "Assert
 EARLIER = ("steps.csv", "run.csv", "profile.csv", "input.resolved.yaml")
 
 ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    **support.ENVIRONMENT, "OMP_PROC_BIND": "false", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     # Open MPI and its plugins do not free everything before they are unloaded.
     "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1",
 }
@@ -84,7 +83,8 @@ case("two_documents", "train:\n  steps: 5\n---\ntrain:\n  steps: 6\n", "input.ya
      "more than one YAML document")
 case("stray_brace", "train: {steps: 5}}\noptimizer: {lr: 0.1}\n", "input.yaml:1:18")
 case("stray_bracket", "train:\n  steps: 5\n]\noptimizer:\n  lr: 0.1\n", "input.yaml:3:1")
-case("stray_comma", "# A comma at the start\n, of a sentence: yaml-cpp alone never returns\n", "input.yaml:2:1", ranks=2)
+case("stray_comma", "# A comma at the start\n, of a sentence: yaml-cpp alone never returns\n", "input.yaml:2:1",
+     ranks=2)
 case("tab", "train:\n\tsteps: 5\n", "input.yaml:2:", "spaces only", ranks=3)
 case("unclosed_quote", "run:\n  output: \"out\ntrain:\n  steps: 5\n\n", "input.yaml:4:", "this is not YAML")
 case("unclosed_single_quote", "run:\n  output: 'out\n# a comment\n", "input.yaml:3:", "this is not YAML")
@@ -280,13 +280,15 @@ case("labelled_no_tab", LABELLED, "input.yaml:2:30", "train.tsv:2", "no tab", ra
 case("labelled_empty_text", LABELLED, "train.tsv:1", "the text is empty", prepare=labelled("a\t\nb\ttwo\n"))
 case("labelled_unknown_label", LABELLED, "held_out.tsv:2", "has the label 'c'",
      prepare=labelled("a\tone\nb\ttwo\n", "a\tone\nc\ttwo\n"))
-case("labelled_binary", LABELLED, "train.tsv:", prepare=labelled(bytes((i * i * 167 + 13 * i) % 256 for i in range(4096))))
+case("labelled_binary", LABELLED, "train.tsv:",
+     prepare=labelled(bytes((i * i * 167 + 13 * i) % 256 for i in range(4096))))
 case("labelled_too_many_classes", LABELLED, "train.tsv:1001", "one class more than 1000",
      prepare=labelled("".join(f"{i}\ttext\n" for i in range(5000))))
 case("labelled_too_few_to_validate", LABELLED.replace("validation_batch: 2", "validation_batch: 3"), "input.yaml:4:29",
      "held_out.tsv has 2", prepare=labelled("a\tone\nb\ttwo\n"))
-case("labelled_letters_that_the_corpus_lacks", LABELLED.replace("labelled: train", "tokenizer: characters, labelled: train"),
-     "train.tsv:1", "cannot write this text", prepare=labelled("a\tzebra\nb\ttwo\n"), ranks=2)
+case("labelled_letters_that_the_corpus_lacks",
+     LABELLED.replace("labelled: train", "tokenizer: characters, labelled: train"), "train.tsv:1",
+     "cannot write this text", prepare=labelled("a\tzebra\nb\ttwo\n"), ranks=2)
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
 case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),
@@ -379,14 +381,14 @@ for share in (0.02, 0.3, 0.6, 0.95, -1):
     replay(f"truncated_{share}", truncated(share), "truncated", ranks=2 if share == 0.6 else 1)
 replay("other_name", gradients("other_name"), "no dataset 'gradients'")
 replay("group", gradients("group"), "no dataset 'gradients'")
-replay("scalar", gradients("scalar"), "has not the shape (steps, ranks, parameters)")
-replay("two_dimensions", gradients("two_dimensions"), "has not the shape (steps, ranks, parameters)", ranks=2)
-replay("no_parameters", gradients("no_parameters"), "has not the shape (steps, ranks, parameters)")
+replay("scalar", gradients("scalar"), "does not have the shape (steps, ranks, parameters)")
+replay("two_dimensions", gradients("two_dimensions"), "does not have the shape (steps, ranks, parameters)", ranks=2)
+replay("no_parameters", gradients("no_parameters"), "does not have the shape (steps, ranks, parameters)")
 replay("integers", gradients("integers", 2), "'gradients' does not hold floating-point numbers", ranks=2)
 case("replay_huge", REPLAY, "input.yaml:4:3", "10000000000000 parameters takes at least", prepare=gradients("huge"))
 replay("rank_count", gradients(ranks=2), "is for 2 ranks, but 3 run", "run with 2 ranks", ranks=3)
 replay("few_steps", gradients(steps=3), "holds 3 steps, but train.steps is 4", "lower train.steps")
-replay("initial_length", gradients("initial_length"), "'initial' has not the shape")
+replay("initial_length", gradients("initial_length"), "'initial' does not have the shape")
 replay("initial_integers", gradients("initial_integers"), "'initial' does not hold floating-point numbers")
 for variant in ("table_sum", "table_negative", "table_lengths"):
     replay(variant, gradients(variant), "the tensor table does not add up")
@@ -444,8 +446,9 @@ case("full_disk_for_parameters", QUADRATIC, "out/x.h5", "could not be written", 
      completes=True, arguments=("--set", "quadratic.dimension=200000", "--set", "run.dump_parameters=x.h5"))
 case("full_disk_for_checkpoint", QUADRATIC, "step_00000001.h5", "could not be written", "free space", status=1, ranks=2,
      tmpfs="256k", arguments=("--set", "quadratic.dimension=200000", "--set", "checkpoint.every=1"))
-case("checkpoints_are_a_file", QUADRATIC + "checkpoint:\n  every: 1\n", "input.yaml (checkpoint.directory has its default)",
-     "out/checkpoints' cannot be written", ranks=2, prepare=lambda d: (d / "out/checkpoints").write_text("mine"))
+case("checkpoints_are_a_file", QUADRATIC + "checkpoint:\n  every: 1\n",
+     "input.yaml (checkpoint.directory has its default)", "out/checkpoints' cannot be written", ranks=2,
+     prepare=lambda d: (d / "out/checkpoints").write_text("mine"))
 case("full_standard_output", QUADRATIC, "standard output: writing failed", status=1, stdout="/dev/full",
      command=("validate", "input.yaml"))
 
@@ -483,10 +486,6 @@ for variant in ("complete", "gradients", "double", "checksums"):
 # --- running them -----------------------------------------------------------------------------------------------------
 
 
-class Skip(Exception):
-    """Why a case cannot be tried here."""
-
-
 def needs_less_memory_than(size):
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >= 2 * size:
         raise Skip(f"this machine has {2 * size >> 30} GiB of memory or more, where the model fits")
@@ -506,21 +505,6 @@ def needs_no_cuda():
 def needs_openmp():
     if "openmp" not in BACKENDS:
         raise Skip("this build has no OpenMP")
-
-
-@contextlib.contextmanager
-def mounted(path, size):
-    """A small file system at `path`, where that is allowed."""
-    if os.geteuid() != 0:
-        raise Skip("only root may mount a small file system")
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True,
-                           text=True)
-    if mount.returncode != 0:
-        raise Skip("no small file system can be mounted: " + mount.stderr.strip())
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def contents(directory):
@@ -619,7 +603,8 @@ def main():
     begin = time.monotonic()
     try:
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as workers:
-            for case, future in [(case, workers.submit(try_case, case, scratch / case.name / "at")) for case in selected]:
+            for case, future in [(case, workers.submit(try_case, case, scratch / case.name / "at"))
+                                 for case in selected]:
                 try:
                     wrong = future.result()
                     failed += bool(wrong)

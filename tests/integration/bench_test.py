@@ -1,28 +1,24 @@
 #!/usr/bin/env python3
 """Runs `onebit bench collective`, here and, where namespaces may be made, in the network laboratory.
 
-Usage: bench_test.py PROGRAM MPIEXEC NETLAB [unittest arguments]
+Usage: bench_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from lib import laboratory, provenance
+from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT, read_csv
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-import results  # noqa: E402
-
-PROGRAM, MPIEXEC, NETLAB = (os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])) if len(sys.argv) > 3 else [""] * 3
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+NETLAB, EXPERIMENTS = ROOT / "scripts/netlab.py", ROOT / "scripts/experiments"
 COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_compressed",
                "pairwise_compressed", "hierarchical_compressed"]
 INPUT = "bench: {smallest: 100, largest: 10000, factor: 10, warmup: 1, repetitions: 3}\n"
@@ -68,35 +64,29 @@ NO_NAMESPACES = no_namespaces()
 
 class Bench(unittest.TestCase):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text(INPUT)
         self.command = [PROGRAM, "bench", "collective", "input.yaml", "--set", "run.output=out",
                         "--set", f"bench.collectives=[{', '.join(COLLECTIVES)}]"]
 
     def run_it(self, launcher, arguments=(), expected=0):
-        done = subprocess.run([*launcher, *self.command, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        if expected != 0:
-            return done.stderr
-        with open(self.directory / "out" / "collective.csv") as file:
-            return list(csv.DictReader(file))
+        done = support.run(self, [*launcher, *self.command, *arguments], expected, cwd=self.directory)
+        return done.stderr if expected else read_csv(self.directory / "out/collective.csv")
 
     def check(self, rows, ranks, hosts):
         self.assertEqual(len(rows), 3 * len(COLLECTIVES))
         for row in rows:
             d = int(row["parameters"])
             self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
-            self.assertEqual(row["git"], results.program_version(PROGRAM, "collective.csv"))
+            self.assertEqual(row["git"], provenance.program_version(PROGRAM))
             # All times are of the slowest rank, over the repetitions; an average is done when that rank is.
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "p99", "max")]
             self.assertEqual(times, sorted(times))
             self.assertLessEqual(times[0], float(row["mean_s"]))
             self.assertLessEqual(float(row["mean_s"]), times[-1])
             for rate, size in (("algbw_B_per_s", "logical_bytes"), ("busbw_wire_B_per_s", "wire_bytes")):
-                self.assertAlmostEqual(float(row[rate]) * times[1], float(row[size]), delta=1e-6 * float(row[size]) + 1e-6)
+                self.assertAlmostEqual(float(row[rate]) * times[1], float(row[size]),
+                                       delta=1e-6 * float(row[size]) + 1e-6)
             # A hierarchical average is that of the hosts, over a shard.
             hierarchical = row["collective"].startswith("hierarchical")
             words, senders = -(-d // 32), ranks
@@ -119,26 +109,23 @@ class Bench(unittest.TestCase):
         self.assertIn("pairwise_compressed", message)
 
     def test_share_of_the_line_rate_is_without_the_burst(self):
-        sys.path.insert(0, str(pathlib.Path(NETLAB).parent))
-        import experiments
         # Two ranks on each of two hosts: two thirds of what a rank sends leave its host.
-        row = {"collective": "pairwise_compressed", "ranks": "4", "hosts": "2", "wire_bytes": "3e5", "burst_bytes": "5e4",
-               "link_bit_per_s": "8e6", "p50_s": "0.6", "mean_s": "0.1"}
-        self.assertAlmostEqual(experiments.bytes_that_leave_a_host(row), 4e5)
-        self.assertAlmostEqual(experiments.burst_share(row), 0.25)
-        self.assertAlmostEqual(experiments.steady_s(row), 0.8)
-        self.assertAlmostEqual(experiments.share_of_line_rate(row), 0.5)  # 4e5 − 2 · 5e4 bytes at 1e6 bytes/s in 0.6 s
-        self.assertEqual(experiments.share_of_line_rate({**row, "burst_bytes": "2e5"}), 0, "nothing but bursts")
-        self.assertAlmostEqual(experiments.bytes_that_leave_a_host({**row, "collective": "hierarchical_allreduce"}), 6e5)
+        row = {"collective": "pairwise_compressed", "ranks": "4", "hosts": "2", "wire_bytes": "3e5",
+               "burst_bytes": "5e4", "link_bit_per_s": "8e6", "p50_s": "0.6", "mean_s": "0.1"}
+        self.assertAlmostEqual(laboratory.bytes_that_leave_a_host(row), 4e5)
+        self.assertAlmostEqual(laboratory.burst_share(row), 0.25)
+        self.assertAlmostEqual(laboratory.steady_s(row), 0.8)
+        self.assertAlmostEqual(laboratory.share_of_line_rate(row), 0.5)  # 4e5 − 2 · 5e4 bytes at 1e6 bytes/s in 0.6 s
+        self.assertEqual(laboratory.share_of_line_rate({**row, "burst_bytes": "2e5"}), 0, "nothing but bursts")
+        self.assertAlmostEqual(laboratory.bytes_that_leave_a_host({**row, "collective": "hierarchical_allreduce"}), 6e5)
 
     def test_results_of_uncommitted_sources_are_refused(self):
         program = self.directory / "onebit"
         program.write_text("#!/bin/sh\necho 'onebit 1.0 (0123abc-dirty)'\n")
         program.chmod(0o700)
-        scripts = pathlib.Path(NETLAB).parent
-        output = scripts.parent.parent / "docs/results/refused.csv"
+        output = ROOT / "docs/results/refused.csv"
         for name in ("figure9", "whole_step", "table1", "figure5", "figure4b", "validation"):
-            done = subprocess.run([sys.executable, scripts / f"{name}.py", "--onebit", program, "--output", output],
+            done = subprocess.run([sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", program, "--output", output],
                                   timeout=60, capture_output=True, text=True)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("0123abc-dirty", done.stderr)
@@ -152,11 +139,9 @@ class Bench(unittest.TestCase):
             "workload: {kind: synthetic, parameters: 1250000}\noptimizer: {algorithm: adam, lr: 0.001}\n"
             "train: {steps: 1, batch: 2}\ncomm: {exchange: pairwise, bucket_bytes: 262144}\n"
             "run: {watchdog_seconds: 3, output: slow}\n")
-        done = subprocess.run([sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train", "train.yaml"],
-                              cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        with open(self.directory / "slow" / "steps.csv") as file:
-            step, = csv.DictReader(file)
+        support.run(self, [sys.executable, NETLAB, "--hosts", "2", "--rate", "5mbit", "--", PROGRAM, "train",
+                           "train.yaml"], cwd=self.directory)
+        step, = read_csv(self.directory / "slow/steps.csv")
         self.assertGreater(float(step["allreduce_s"]), 6, "as long as two watchdogs")
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
@@ -164,8 +149,7 @@ class Bench(unittest.TestCase):
         before = namespaces()
         laboratory = [sys.executable, NETLAB, "--hosts", "3", "--rate", "100mbit", "--links", "links.csv", "--"]
         self.check(self.run_it(laboratory), 3, 3)
-        with open(self.directory / "links.csv") as file:
-            links = list(csv.DictReader(file))
+        links = read_csv(self.directory / "links.csv")
         self.assertEqual(len(links), 3)
         for link in links:
             self.assertAlmostEqual(float(link["measured_bit_per_s"]) / 1e8, 0.95, delta=0.1)
@@ -188,16 +172,13 @@ class Bench(unittest.TestCase):
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_experiments_of_the_paper(self):
-        version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True).stdout.split("(")[1].split(")")[0]
+        version = provenance.program_version(PROGRAM)
 
         def run_script(name, *arguments):
             output = self.directory / f"{name}.csv"
-            done = subprocess.run([sys.executable, pathlib.Path(NETLAB).parent / f"{name}.py", "--onebit", PROGRAM, "--output",
-                                   output, *arguments], cwd=self.directory, env=ENVIRONMENT, timeout=240,
-                                  capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            with open(output) as file:
-                rows = list(csv.DictReader(file))
+            done = support.run(self, [sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", PROGRAM, "--output",
+                                      output, *arguments], cwd=self.directory)
+            rows = read_csv(output)
             for row in rows:
                 self.assertEqual((row["git"], row["runs"]), (version, "1"))
                 self.assertRegex(row["machine"], r"\d+ cores")
@@ -210,7 +191,8 @@ class Bench(unittest.TestCase):
         self.assertEqual([row["stage"] for row in rows], ["adam", "onebit_adam"])
         for row in rows:
             self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
-            parts = [float(row[f"{name}_s"]) for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
+            parts = [float(row[f"{name}_s"])
+                     for name in ("forward", "backward_allreduce", "backward_everything_else", "step")]
             self.assertLessEqual(sum(parts), float(row["total_s"]))
             # What 20000 parameters take of BERT-Large's 172.11 ms.
             self.assertAlmostEqual(float(row["compute_time_ms"]), 172.11 * 20000 / 336e6, delta=1e-6)
@@ -273,9 +255,11 @@ class Bench(unittest.TestCase):
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_killed_experiment_leaves_nothing(self):
         before, word = namespaces(), "workload.parameters=20011"
-        process = subprocess.Popen([sys.executable, pathlib.Path(NETLAB).parent / "figure5.py", "--onebit", PROGRAM, "--hosts",
-                                    "2", "--parameters", "20011", "--dense-steps", "1000000", "--set", "freeze.step=1000000"],
-                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, EXPERIMENTS / "figure5.py", "--onebit", PROGRAM, "--hosts", "2",
+                                    "--parameters", "20011", "--dense-steps", "1000000", "--set",
+                                    "freeze.step=1000000"],
+                                   cwd=self.directory, env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
         self.wait_until(lambda: len(ranks_of(word)) == 2)
         process.kill()
         process.wait()
@@ -289,4 +273,4 @@ class Bench(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    skips.main(sys.argv[4:])
+    skips.main(sys.argv[3:])

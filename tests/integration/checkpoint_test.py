@@ -6,29 +6,26 @@ Usage: checkpoint_test.py PROGRAM MPIEXEC [--kills N] [unittest arguments]
 --kills: at how many random moments a rank is killed with SIGKILL (default 4).
 """
 
-import csv
 import os
 import pathlib
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
 
 KILLS = 4
 if "--kills" in sys.argv:
     at = sys.argv.index("--kills")
     KILLS = int(sys.argv[at + 1])
     del sys.argv[at:at + 2]
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+import support
+from support import ENVIRONMENT, PROGRAM, read_csv
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 LIMIT_S = 120
 
 QUADRATIC = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps": 40, "train.batch": 8,
@@ -55,33 +52,25 @@ def ranks_of(mpirun):
 
 def without_times(path):
     """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
-    with open(path) as file:
-        return [{name: cell for name, cell in row.items()
-                 if not name.endswith("_s") and not name.startswith("peak_") and name not in
-                 ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "optimizer_bytes_per_parameter")}
-                for row in csv.DictReader(file)]
+    return [{name: cell for name, cell in row.items()
+             if not name.endswith("_s") and not name.startswith("peak_") and name not in
+             ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "optimizer_bytes_per_parameter")}
+            for row in read_csv(path)]
 
 
 class Checkpoints(unittest.TestCase):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text("train: {steps: 1}\n")
         (self.directory / "corpus.txt").write_text("the king sang of a river and stones. " * 2000)
 
     def command(self, keys, output, ranks):
         keys = {**keys, "run.output": self.directory / output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(self.directory / "input.yaml")]
-        for key, value in keys.items():
-            command += ["--set", f"{key}={value}"]
-        return command
+        return support.ranks_of(ranks, PROGRAM, "train", str(self.directory / "input.yaml"), *support.overrides(keys))
 
     def train(self, keys, output, ranks=2, threads=1, expected=0):
-        done = subprocess.run(self.command(keys, output, ranks), capture_output=True, text=True, timeout=LIMIT_S,
-                              env={**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)})
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        return done.stdout
+        return support.run(self, self.command(keys, output, ranks), expected, timeout=LIMIT_S,
+                           env={**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}).stdout
 
     def start(self, keys, output, ranks=2):
         return subprocess.Popen(self.command(keys, output, ranks), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -128,8 +117,7 @@ class Checkpoints(unittest.TestCase):
             self.train({**steps, "checkpoint.restart": "auto"}, output)
             self.train(steps, output + "_undisturbed")
             self.assert_same_results(output, output + "_undisturbed")
-            with open(self.directory / output / "run.csv") as file:
-                row = next(csv.DictReader(file))
+            row, = read_csv(self.directory / output / "run.csv")
             self.assertEqual((row["restarts"], row["checkpoints"]), ("1", "1"))
 
     def test_killed_at_random_moments(self):
@@ -179,8 +167,9 @@ class Checkpoints(unittest.TestCase):
         print(f"{kills} kills in {runs} runs, {completed} of which came to their end")
 
     def test_killed_while_a_checkpoint_is_written(self):
-        keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2, "train.validate_every": 0,
-                "checkpoint.every": 4, "checkpoint.restart": "auto", "checkpoint.background": "true"}
+        keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2,
+                "train.validate_every": 0, "checkpoint.every": 4, "checkpoint.restart": "auto",
+                "checkpoint.background": "true"}
         self.train(keys, "undisturbed")
         directory = self.directory / "killed/checkpoints"
         killed = 0

@@ -1,15 +1,25 @@
 #!/usr/bin/env python3
-"""Code that docs/*.md show is code of the repository: a block that begins with ```LANGUAGE FILE is an excerpt of FILE.
+"""The pages agree with the repository: their code, their links and the paths that they name.
 
 Usage: docs_test.py SOURCE_DIRECTORY
+
+- A code block that begins with ```LANGUAGE FILE is an excerpt of FILE.
+- Every relative link leads to a file, and to a heading if it names one.
+- Every path in code quotes and code blocks exists, so the paper map (docs/reference/papers.md) names real files.
+- Sources, scripts and inputs name pages that exist.
 """
 
 import pathlib
 import re
 import sys
 
-# Pages without such blocks would pass unseen.
+# The least number of excerpts of a page, and of paths in the paper map. Pages without any would pass unseen.
 LEAST_BLOCKS = {"extending.md": 8, "library.md": 2}
+LEAST_PATHS = {"papers.md": 40}
+
+FOLDERS = r"src|inputs|scripts|tests|docs|cmake|packaging"
+PATH = re.compile(rf"(?:\./)?((?:{FOLDERS})/[\w./-]*\w|[a-z]+/\w+\.(?:hpp|cpp))")
+PAGE = re.compile(r"docs/(?!results/)[\w/]+\.md")
 
 
 def lines_of(text: str) -> list[str]:
@@ -24,23 +34,87 @@ def is_excerpt(block: str, file: pathlib.Path) -> bool:
     return any(lines_of("\n".join(lines[at:at + len(wanted)])) == wanted for at in range(len(lines)))
 
 
+def place(page: pathlib.Path, text: str, position: int) -> str:
+    return f"{page}:{text.count(chr(10), 0, position) + 1}"
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def block_errors(source, page, text):
+    """Errors of the excerpts of a page, and how many there are."""
+    errors, count = [], 0
+    for match in re.finditer(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S):
+        count += 1
+        file = source / match[1]
+        if not file.is_file():
+            errors.append(f"{place(page, text, match.start())}: there is no {match[1]}")
+        elif not match[2].strip() or not is_excerpt(match[2], file):
+            errors.append(f"{place(page, text, match.start())}: these lines are not in {match[1]}")
+    return errors, count
+
+
+def link_errors(page, text):
+    errors = []
+    for match in re.finditer(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", match[1]):
+            continue
+        path, _, heading = match[1].partition("#")
+        target = page.parent / path if path else page
+        if not target.exists():
+            errors.append(f"{place(page, text, match.start())}: the link {match[1]} leads nowhere")
+        elif heading and heading not in anchors(target):
+            errors.append(f"{place(page, text, match.start())}: {target.name} has no heading #{heading}")
+    return errors
+
+
+def path_errors(source, page, text):
+    """Errors of the paths in code quotes and code blocks, and how many different paths exist."""
+    errors, found = [], set()
+    for match in re.finditer(r"^```.*?^```$|`[^`\n]+`", text, re.M | re.S):
+        for word in re.findall(r"[^\s`'\"(),;=]+", match[0]):
+            path = PATH.fullmatch(word.rstrip(".:"))
+            if not path:
+                continue
+            if (source / path[1]).exists() or (source / "src" / path[1]).exists():
+                found.add(path[1])
+            else:
+                errors.append(f"{place(page, text, match.start())}: there is no {path[1]}")
+    return errors, len(found)
+
+
+def mention_errors(source):
+    """Pages that sources, scripts, tests and inputs name."""
+    errors = []
+    files = [path for folder in FOLDERS.split("|") for path in (source / folder).rglob("*")]
+    for file in [*files, *source.glob("*.md"), source / "CMakeLists.txt"]:
+        if not file.is_file() or file.suffix in {".png", ".h5", ".csv", ".pyc"}:
+            continue
+        text = file.read_text(encoding="utf-8", errors="ignore")
+        errors += [f"{place(file, text, match.start())}: there is no {match[0]}"
+                   for match in PAGE.finditer(text) if not (source / match[0]).is_file()]
+    return errors
+
+
 def main() -> None:
     source = pathlib.Path(sys.argv[1])
-    errors, found = [], {}
-    for page in sorted((source / "docs").rglob("*.md")):
+    errors, blocks, paths = mention_errors(source), {}, {}
+    changelog = source / "CHANGELOG.md"  # names what was, not what is
+    for page in sorted([*(source / "docs").rglob("*.md"), *source.glob("*.md")]):
         text = page.read_text(encoding="utf-8")
-        for match in re.finditer(r"^```\w+ (\S+)\n(.*?)^```$", text, re.M | re.S):
-            place = f"{page}:{text.count(chr(10), 0, match.start()) + 1}"
-            found[page.name] = found.get(page.name, 0) + 1
-            file = source / match[1]
-            if not file.is_file():
-                errors.append(f"{place}: there is no {match[1]}")
-            elif not match[2].strip() or not is_excerpt(match[2], file):
-                errors.append(f"{place}: these lines are not in {match[1]}")
-    errors += [f"{page}: {found.get(page, 0)} of {least} blocks" for page, least in LEAST_BLOCKS.items()
-               if found.get(page, 0) < least]
+        of_blocks, blocks[page.name] = block_errors(source, page, text)
+        of_paths, paths[page.name] = path_errors(source, page, text)
+        errors += of_blocks + (of_paths if page != changelog else [])
+        if page.name != "notes.md":  # a part of another page, where its links count
+            errors += link_errors(page, text)
+    errors += [f"{page}: {counts.get(page, 0)} of {least} {what}"
+               for what, counts, wanted in (("blocks", blocks, LEAST_BLOCKS), ("paths", paths, LEAST_PATHS))
+               for page, least in wanted.items() if counts.get(page, 0) < least]
     print("\n".join(errors))
-    print(f"{sum(found.values())} blocks looked at, {len(errors)} errors")
+    print(f"{sum(blocks.values())} blocks and {sum(paths.values())} paths looked at, {len(errors)} errors")
     sys.exit(bool(errors))
 
 

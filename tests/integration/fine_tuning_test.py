@@ -7,19 +7,16 @@ Also the files that scripts/debian_sections.py makes of package lists.
 Usage: fine_tuning_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-INPUTS = pathlib.Path(__file__).resolve().parent.parent.parent / "inputs"
+INPUTS = support.ROOT / "inputs"
 
 MODEL = {
     "train.batch": 32, "train.validation_batch": 64, "optimizer.lr": 1e-2, "optimizer.beta2": 0.9,
@@ -33,11 +30,7 @@ class Text:
     """Sentences of two kinds that share most of their words."""
 
     def __init__(self):
-        self.state = 1
-
-    def draw(self, n):
-        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (self.state >> 33) % n
+        self.draw = support.Draws()
 
     def sentence(self, kind):
         return f"{('sun', 'moon')[kind]} {('and', 'or', 'but')[self.draw(3)]} {('sea', 'tree', 'river')[self.draw(3)]}"
@@ -46,8 +39,7 @@ class Text:
 class FineTuning(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         text = Text()
         cls.write("corpus.txt", [text.sentence(text.draw(2)) for _ in range(1000)])
         for name, lines in (("train.tsv", 200), ("held_out.tsv", 64)):
@@ -55,27 +47,15 @@ class FineTuning(unittest.TestCase):
         cls.write("input.yaml", ["train: {steps: 60}"])
 
     @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
-
-    @classmethod
     def write(cls, name, lines):
         (cls.directory / name).write_text("".join(line + "\n" for line in lines))
 
     def train(self, name, keys, ranks=2, path=None, expected=0):
         """Runs the program; returns (row of run.csv, rows of steps.csv, what it printed)."""
-        output = self.directory / name
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(path or self.directory / "input.yaml")]
-        for key, value in {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}.items():
-            command += ["--set", f"{key}={value}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        if expected != 0:
-            return None, None, done.stderr
-        with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
-            return next(csv.DictReader(run)), list(csv.DictReader(steps)), done.stdout
+        run, steps, done = support.train(
+            self, {**keys, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}, self.directory / name,
+            path or self.directory / "input.yaml", ranks, expected=expected, timeout=120)
+        return run, steps, done.stderr if expected else done.stdout
 
     def classify(self, name, keys, **options):
         # A large ε: elements without a gradient (keys' biases, the second token type) would run away where the variance
@@ -95,7 +75,7 @@ class FineTuning(unittest.TestCase):
                                                                       "freeze.step": 40})
             self.assertLess(float(first["final_loss"]), 0.95 * float(first_steps[0]["loss"]), "nothing was learned")
 
-            # A longer sequence with its own T_w begins where the first one ended, not at the loss of an untrained model.
+            # A longer sequence with its own T_w begins where the first one ended, not at an untrained model's loss.
             checkpoint = self.directory / f"{architecture}_12/parameters.h5"
             longer, steps, _ = self.train(f"{architecture}_24", {
                 **MODEL, **model, "model.sequence": 24, "train.steps": 30, "optimizer.algorithm": "onebit_adam",
@@ -115,7 +95,8 @@ class FineTuning(unittest.TestCase):
             keys = {**model, "checkpoint.initialize_from": self.directory / f"{architecture}_24/parameters.h5",
                     "train.steps": 100, "freeze.step": 50}
             for algorithm in ("adam", "onebit_adam"):
-                run, steps, said = self.classify(f"{architecture}_{algorithm}", {**keys, "optimizer.algorithm": algorithm})
+                run, steps, said = self.classify(f"{architecture}_{algorithm}",
+                                                 {**keys, "optimizer.algorithm": algorithm})
                 self.assertIn("begin anew: classifier", said)
                 self.assertEqual("left out: head" in said, architecture == "bert")
                 # Half are right by guessing; of three seeds tried the worst had 0.83.
@@ -127,12 +108,13 @@ class FineTuning(unittest.TestCase):
                                  {"compressed" if algorithm == "onebit_adam" else "dense"})
                 self.assertLess(abs(float(steps[0]["loss"]) - 0.693), 0.1)  # ln 2: the head is untrained
             alone, alone_steps, _ = self.classify(f"{architecture}_alone", keys, ranks=1)
-            with open(self.directory / f"{architecture}_adam/steps.csv") as file:
-                for a, b in list(zip(csv.DictReader(file), alone_steps))[:10]:  # roundings grow
-                    self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
+            together_steps = support.read_csv(self.directory / f"{architecture}_adam/steps.csv")
+            for a, b in list(zip(together_steps, alone_steps))[:10]:  # roundings grow
+                self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
 
     def test_restart_of_fine_tuning_has_the_same_bits(self):
-        keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20, "checkpoint.keep": 9}
+        keys = {"optimizer.algorithm": "onebit_adam", "model.dropout": 0.1, "checkpoint.every": 20,
+                "checkpoint.keep": 9}
         whole, _, _ = self.classify("whole", keys)
         again, steps, _ = self.classify("again", {
             **keys, "checkpoint.restart": self.directory / "whole/checkpoints/step_00000020.h5"})
@@ -142,9 +124,12 @@ class FineTuning(unittest.TestCase):
 
     def test_checkpoints_of_other_models_are_refused(self):
         self.classify("model", {"train.steps": 1, "freeze.step": 1})
-        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1, "freeze.step": 1}
-        for change, part in (({"model.hidden": 16}, "but this one's is"), ({"model.layers": 2}, "no tensor 'encoder.1."),
-                             ({"model.architecture": "gpt"}, "embeddings."), ({"data.tokenizer": "bytes"}, "word.weight")):
+        keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1,
+                "freeze.step": 1}
+        for change, part in (({"model.hidden": 16}, "but this one's is"),
+                             ({"model.layers": 2}, "no tensor 'encoder.1."),
+                             ({"model.architecture": "gpt"}, "embeddings."),
+                             ({"data.tokenizer": "bytes"}, "word.weight")):
             _, _, error = self.classify("other", {**keys, **change}, expected=2)
             self.assertIn(part, error)
             self.assertIn("checkpoint.initialize_from", error)
@@ -167,7 +152,8 @@ class FineTuning(unittest.TestCase):
         # Three packages for each source, one of them in another section; sources share a description now and then.
         sections = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text",
                     "video", "web", "contrib/x11", "libs")
-        stanzas = [f"Package: p{i}-{part}\nSource: p{i} (1.0)\nDescription: {('a', 'A')[part % 2]} {section.title()}-tool, {i // (1 + i % 2)} ({part})\n"
+        stanzas = [f"Package: p{i}-{part}\nSource: p{i} (1.0)\n"
+                   f"Description: {('a', 'A')[part % 2]} {section.title()}-tool, {i // (1 + i % 2)} ({part})\n"
                    f"Tag: a::b,\n c::d\nSection: {section if part else 'doc'}\n"
                    for i in range(600) for section in (sections[i % len(sections)],) for part in range(3)]
         self.write("lists", stanzas)
@@ -175,18 +161,21 @@ class FineTuning(unittest.TestCase):
 
         def files(name, directory, expected=0):
             done = subprocess.run([INPUTS.parent / "scripts/debian_sections.py", "--available", self.directory / name,
-                                   "--directory", self.directory / directory], capture_output=True, text=True, check=False)
+                                   "--directory", self.directory / directory], capture_output=True, text=True,
+                                   check=False)
             self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
             return {path.name: path.read_text().splitlines() for path in (self.directory / directory).glob("*")}, done
 
         made, done = files("lists", "sections_once")
         self.assertEqual(files("lists_turned", "sections_again")[0], made)
-        train, held_out = ([line.split("\t") for line in made[f"sections_{name}.tsv"]] for name in ("train", "held_out"))
+        train, held_out = ([line.split("\t") for line in made[f"sections_{name}.tsv"]]
+                           for name in ("train", "held_out"))
         self.assertEqual({label for label, _ in train}, {section.rpartition("/")[2] for section in sections} - {"libs"})
         for lines in (train, held_out):
             self.assertEqual(len({text for _, text in lines}), len(lines))
         for _, text in train + held_out:
-            self.assertRegex(text, r"^ a ([a-z]+|x11|contrib x11) tool \d+ \d$")  # words in lower case, a space before each
+            # words in lower case, a space before each
+            self.assertRegex(text, r"^ a ([a-z]+|x11|contrib x11) tool \d+ \d$")
         held_out_texts = {text for _, text in held_out}
         self.assertGreater(len(held_out), 100)
         self.assertFalse(held_out_texts & ({text for _, text in train} | set(made["sections_text.txt"])))

@@ -58,7 +58,8 @@ def main() -> None:
     parser.add_argument("--only", choices=FUZZERS)
     arguments, options = parser.parse_known_args()
     source, build = arguments.source.resolve(), arguments.build.resolve()
-    subprocess.run(["cmake", "--preset", "fuzz", "-B", build, *options], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--preset", "fuzz", "-B", build, *options], cwd=source, check=True,
+                   stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", build, "--target", "fuzzers"], check=True)
 
     running = {}
@@ -70,7 +71,8 @@ def main() -> None:
         log = build / f"{name}.log"
         with log.open("w", encoding="utf-8") as file:
             running[name] = log, subprocess.Popen(
-                [build / f"tests/fuzz/fuzz_{name}", f"-max_total_time={0 if arguments.cpu_seconds else arguments.seconds}",
+                [build / f"tests/fuzz/fuzz_{name}",
+                 f"-max_total_time={0 if arguments.cpu_seconds else arguments.seconds}",
                  f"-artifact_prefix={build}/{name}-", *COMMON, *own, *folders],
                 env=ENVIRONMENT, stdout=file, stderr=subprocess.STDOUT)
     with concurrent.futures.ThreadPoolExecutor() as pool:

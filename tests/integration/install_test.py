@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs OneBit and links another program with it: the example of docs/library.md, in tests/install.
+"""Installs OneBit and links another program with it: the example of docs/reference/library.md, in tests/install.
 
 Usage: install_test.py BUILD_DIRECTORY MPIEXEC SOURCE_DIRECTORY CXX_COMPILER [unittest arguments]
 """
@@ -15,7 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips  # noqa: E402
 
 BUILD, MPIEXEC, SOURCE, COMPILER = sys.argv[1:5] if len(sys.argv) > 4 else ("", "", "", "")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 # It must be found where the caller says it is, and Kokkos where OneBit was built with it.
 for name in ("CMAKE_PREFIX_PATH", "Kokkos_ROOT", "OneBit_ROOT"):
     ENVIRONMENT.pop(name, None)
@@ -48,8 +49,8 @@ class Install(unittest.TestCase):
         self.command("cmake", "--build", build)
         words = self.command(MPIEXEC, "-n", "2", "--oversubscribe", build / "average").split()
         self.assertEqual(words[0], "average")
-        # The mean of what came from ranks 0 and 1. A call's result is one bit an element; the mean of 1,000 calls is off
-        # by no more than what was still to be added, two residuals, over 1,000.
+        # The mean of what came from ranks 0 and 1. A call's result is one bit an element; the mean of 1,000 calls is
+        # off by no more than what was still to be added, two residuals, over 1,000.
         for value, exact in zip(map(float, words[1:5]), [0.5, 2, -1.5, 0.25]):
             self.assertAlmostEqual(value, exact, delta=0.03)
 

@@ -1,29 +1,24 @@
 #!/usr/bin/env python3
-"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say. Then
-compares the backends with scripts/compare_backends.py.
+"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say.
+Then compares the backends with scripts/compare_backends.py.
 
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from lib import provenance
+from support import PROGRAM
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-import results  # noqa: E402
-
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-COMPARE = str(pathlib.Path(__file__).resolve().parents[2] / "scripts/compare_backends.py")
+ENVIRONMENT = {**support.ENVIRONMENT, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+COMPARE = support.ROOT / "scripts/compare_backends.py"
 INPUT = """train: {batch: 4, steps: 6, validate_every: 0, validation_batch: 4}
 optimizer: {weight_decay: 0.01, bias_correction: true}
 freeze: {step: 3}
@@ -42,32 +37,25 @@ NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forwa
 class Kernels(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(scratch.cleanup)
-        cls.directory = pathlib.Path(scratch.name)
+        cls.directory = support.scratch(cls)
         (cls.directory / "input.yaml").write_text(INPUT)
         (cls.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 300)
 
     def run_it(self, command, backend, *arguments, ranks=1, expected=0):
-        done = subprocess.run([MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, *command, "input.yaml", "--set",
-                               f"run.backend={backend}", "--set", f"run.output={backend}", *arguments],
-                              cwd=self.directory, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        return done.stderr
+        full = [PROGRAM, *command, "input.yaml", "--set", f"run.backend={backend}", "--set", f"run.output={backend}",
+                *arguments]
+        return support.run(self, support.ranks_of(ranks, *full), expected, cwd=self.directory, env=ENVIRONMENT).stderr
 
     def kernels(self, *arguments, **options):
         self.run_it(["bench", "kernels"], *arguments, **options)
         return self.rows(arguments[0], "kernels.csv")
 
     def rows(self, *path):
-        with open(self.directory.joinpath(*path)) as file:
-            return list(csv.DictReader(file))
+        return support.read_csv(self.directory.joinpath(*path))
 
     def compare(self, *arguments, expected=0):
-        done = subprocess.run([sys.executable, COMPARE, *arguments, "--output", "compared"], cwd=self.directory,
-                              timeout=240, capture_output=True, text=True)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-        return done.stderr
+        return support.run(self, [sys.executable, COMPARE, *arguments, "--output", "compared"], expected,
+                           cwd=self.directory).stderr
 
     def check(self, rows, backend, ranks, precision="fp32"):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
@@ -79,7 +67,7 @@ class Kernels(unittest.TestCase):
             value = {name: float(row[name] or "nan") for name in row
                      if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git")}
             self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
-            self.assertEqual((value["wrong"], row["git"]), (0, results.program_version(PROGRAM, "kernels.csv")))
+            self.assertEqual((value["wrong"], row["git"]), (0, provenance.program_version(PROGRAM)))
             self.assertGreaterEqual(value["checked"], ranks)
             self.assertLessEqual(value["min_s"], value["median_s"])
             self.assertLessEqual(value["median_s"], value["max_s"])
@@ -113,7 +101,8 @@ class Kernels(unittest.TestCase):
             self.skipTest("bf16: " + re.search("bf16 cannot be used: (.*)", said)[1])
 
     def test_input_without_a_vocabulary(self):
-        self.assertIn("model.vocabulary", self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
+        self.assertIn("model.vocabulary",
+                      self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
 
     def test_two_backends_and_their_comparison(self):
         measured = {}

@@ -1,39 +1,30 @@
 #!/usr/bin/env python3
-"""Compares what a training run takes with the sums of docs/performance.md.
+"""Compares what a training run takes with the sums of docs/develop/performance.md.
 
 Usage: memory_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else [""] * 2
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 SMALL, LARGE = 1_000_000, 13_000_000
 
 
 class Memory(unittest.TestCase):
     def run_it(self, ranks, *settings):
-        with tempfile.TemporaryDirectory() as scratch:
-            (pathlib.Path(scratch) / "input.yaml").write_text(
-                "train: {steps: 3, batch: 2, validate_every: 0, validation_batch: 1}\nfreeze: {step: 1}\n"
-                "data: {corpus: [corpus.txt]}\n")
-            (pathlib.Path(scratch) / "corpus.txt").write_text("a text to learn, of few characters. " * 1000)
-            done = subprocess.run([MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", "input.yaml", "--set",
-                                   "run.output=out", *(word for text in settings for word in ("--set", text))],
-                                  cwd=scratch, env=ENVIRONMENT, timeout=240, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            with open(pathlib.Path(scratch) / "out" / "run.csv") as file:
-                return next(csv.DictReader(file))
+        scratch = support.scratch(self)
+        (scratch / "input.yaml").write_text(
+            "train: {steps: 3, batch: 2, validate_every: 0, validation_batch: 1}\nfreeze: {step: 1}\n"
+            "data: {corpus: [corpus.txt]}\n")
+        (scratch / "corpus.txt").write_text("a text to learn, of few characters. " * 1000)
+        support.run(self, support.ranks_of(ranks, support.PROGRAM, "train", "input.yaml", *support.overrides(
+            ["run.output=out", *settings])), cwd=scratch)
+        return support.read_csv(scratch / "out/run.csv")[0]
 
     def test_bytes_of_a_parameter(self):
         # Of the optimiser at the end, and of the whole process at its peak: what it takes beside its vectors does not
@@ -46,7 +37,8 @@ class Memory(unittest.TestCase):
             "onebit_adam": (4 + bit + compressed, 8 + bit + compressed, 0),
         }
         for algorithm, (at_end, at_peak, inside_mpi) in expected.items():
-            runs = [self.run_it(n, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}", f"workload.parameters={d}", "comm.bucket_bytes=0")
+            runs = [self.run_it(n, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}",
+                                f"workload.parameters={d}", "comm.bucket_bytes=0")
                     for d in (SMALL, LARGE)]
             self.assertAlmostEqual(float(runs[1]["optimizer_bytes_per_parameter"]), at_end, delta=0.05, msg=algorithm)
             grown = LARGE - SMALL
@@ -65,9 +57,9 @@ class Memory(unittest.TestCase):
                 return ((2 * L + 1) * (2 * N * H + 2 * N) + 4 * L * N * H + L * N * A + L * N * F + P * V + head * P * H
                         + N * max(F, 3 * H) + (2 + dropout) * N * H)
 
-            few, many = (self.run_it(1, "model.preset=small", f"model.architecture={architecture}", f"model.vocabulary={V}",
-                                     f"model.sequence={T}", f"train.batch={batch}", "train.steps=1",
-                                     "optimizer.algorithm=adam") for batch in (2, 14))
+            few, many = (self.run_it(1, "model.preset=small", f"model.architecture={architecture}",
+                                     f"model.vocabulary={V}", f"model.sequence={T}", f"train.batch={batch}",
+                                     "train.steps=1", "optimizer.algorithm=adam") for batch in (2, 14))
             whole = (16 + 1 / 8) * int(many["parameters"]) + 4 * floats(14)
             self.assertAlmostEqual(float(many["peak_view_bytes"]) / whole, 1, delta=0.03)
             grown = float(many["peak_memory_bytes"]) - float(few["peak_memory_bytes"])

@@ -4,43 +4,34 @@
 Usage: predict_test.py PROGRAM SOURCE_DIRECTORY [unittest arguments]
 """
 
-import csv
 import math
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from support import ROOT
 
-PROGRAM, SOURCE = (os.path.abspath(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()) if len(sys.argv) > 2 else ("", "")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 PARTS = ["allreduce_s", "reduce_scatter_s", "compress_s", "all_to_all_s", "average_s", "all_gather_s", "decompress_s"]
 
 
 class Predict(unittest.TestCase):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
 
     def run_it(self, input_file, *settings, expected=0):
-        command = [PROGRAM, "predict", str(input_file), "--set", f"run.output={self.directory / 'out'}"]
-        for setting in settings:
-            command += ["--set", setting]
-        done = subprocess.run(command, env=ENVIRONMENT, cwd=self.directory, timeout=120, capture_output=True, text=True)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        command = [support.PROGRAM, "predict", input_file,
+                   *support.overrides([f"run.output={self.directory / 'out'}", *settings])]
+        done = support.run(self, command, expected, cwd=self.directory, timeout=120)
         return done.stdout + done.stderr
 
     def rows(self, name="predict.csv"):
-        with open(self.directory / "out" / name) as file:
-            return list(csv.DictReader(file))
+        return support.read_csv(self.directory / "out" / name)
 
     def test_rows_of_the_large_scale_input(self):
-        words = self.run_it(SOURCE / "inputs/predict/large_scale.yaml")
+        words = self.run_it(ROOT / "inputs/predict/large_scale.yaml")
         rows = self.rows()
         self.assertEqual(len(rows), 3 * 5 * 8)
         simulated = 0
@@ -63,13 +54,14 @@ class Predict(unittest.TestCase):
         for row in rows:
             same = [r for r in rows if (r["network"], r["ranks"]) == (row["network"], row["ranks"])]
             dense = min(float(r["step_s"]) for r in same if "compressed" not in r["form"])
-            self.assertAlmostEqual(dense / float(row["step_s"]), float(row["speedup"]), delta=1e-6 * float(row["speedup"]))
+            self.assertAlmostEqual(dense / float(row["step_s"]), float(row["speedup"]),
+                                   delta=1e-6 * float(row["speedup"]))
         crossovers = self.rows("crossover.csv")
         self.assertEqual(len(crossovers), 3 * 5)
         self.assertEqual(words.count("On this network compression pays"), 3)
 
     def test_crossovers_hold_in_predictions(self):
-        source = SOURCE / "inputs/predict/large_scale.yaml"
+        source = ROOT / "inputs/predict/large_scale.yaml"
         common = ["predict.ranks=[256]", "predict.simulate_up_to=0", "predict.overlap_buckets=0"]
 
         def gain(parameters, gbit):

@@ -4,7 +4,6 @@
 Usage: report_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
 import html.parser
 import os
 import pathlib
@@ -12,15 +11,15 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from lib.launch import mpirun
+from lib.tables import read_csv, write_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 INPUT = """
 run: {output: %s}
 train: {steps: 60, batch: 8, validate_every: 20}
@@ -29,13 +28,6 @@ freeze: {step: 20}
 workload: {kind: quadratic}
 quadratic: {dimension: 500}
 """
-
-
-def write_csv(path, rows):
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def file_of(target):
@@ -85,9 +77,7 @@ class Page(html.parser.HTMLParser):
 class Report(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory(prefix="onebit-report.")
-        cls.addClassCleanup(cls.scratch.cleanup)
-        cls.real = pathlib.Path(cls.scratch.name) / "real"
+        cls.real = support.scratch(cls) / "real"
         for algorithm, backend, ranks in (("adam", "openmp", 1), ("adam", "openmp", 2), ("adam", "serial", 2),
                                           ("onebit_adam", "openmp", 1), ("onebit_adam", "openmp", 2)):
             cls.train(cls.real / f"{algorithm}_{backend}_{ranks}", ranks,
@@ -97,21 +87,16 @@ class Report(unittest.TestCase):
     def train(cls, directory, ranks, overrides):
         directory.mkdir(parents=True)
         (directory / "input.yaml").write_text(INPUT % directory)
-        words = [word for override in overrides for word in ("--set", override)]
-        subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", MPIEXEC, "-n", str(ranks),
-                        PROGRAM, "train", directory / "input.yaml", *words], check=True, stdout=subprocess.DEVNULL,
+        subprocess.run(mpirun(ranks, support.PROGRAM, "train", directory / "input.yaml", *support.overrides(overrides),
+                              mpiexec=support.MPIEXEC), check=True, stdout=subprocess.DEVNULL,
                        env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="onebit-report.")
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
 
     def report(self, top, *options, expected=0):
         """Makes the page and checks what holds for every page; returns it, and what was printed."""
-        done = subprocess.run([ROOT / "scripts/report.py", top, *options], capture_output=True, text=True, timeout=300,
-                              check=False)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        done = support.run(self, [support.ROOT / "scripts/report.py", top, *options], expected, timeout=300)
         self.assertNotIn("Traceback", done.stderr)
         if expected:
             return None, done.stderr
@@ -119,7 +104,8 @@ class Report(unittest.TestCase):
         page = Page(path.read_text())
         self.assertEqual(page.open, [])
         for tag, attributes in page.elements:
-            self.assertIn(tag, ("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "a", "div", "table",
+            self.assertIn(tag,
+                          ("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "a", "div", "table",
                                 "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"))
             self.assertFalse([name for name in attributes if name.startswith("on")])
             if tag == "img":  # nothing is loaded from elsewhere
@@ -138,8 +124,8 @@ class Report(unittest.TestCase):
 
     def test_real_runs(self):
         page, markdown = self.report(self.real)
-        for heading in ("Overview", "Configuration", "Results", "Loss", "Phases of a step", "Volume", "Backends", "Scaling",
-                        "All runs"):
+        for heading in ("Overview", "Configuration", "Results", "Loss", "Phases of a step", "Volume", "Backends",
+                        "Scaling", "All runs"):
             self.assertIn(heading, page.texts)
             self.assertIn(f"# {heading}", markdown)
         self.assertNotIn("Incomplete", page.texts)
@@ -151,8 +137,7 @@ class Report(unittest.TestCase):
             found = re.fullmatch(r".*/run\.csv: (final_validation_loss|reduction|variance_frozen_at_step)", title)
             if not found or target.startswith("#"):
                 continue
-            with open(self.real / urllib.parse.unquote(target), newline="") as file:
-                value = float(next(csv.DictReader(file))[found[1]])
+            value = float(read_csv(self.real / urllib.parse.unquote(target))[0][found[1]])
             self.assertLessEqual(abs(float(text) - value), 0.006 * max(1, abs(value)), title)
             checked += 1
         self.assertGreater(checked, 20)
@@ -160,7 +145,8 @@ class Report(unittest.TestCase):
         self.assertTrue(any("equal" in row for row in page.rows))
 
     def test_one_run(self):
-        page, _ = self.report(self.real / "onebit_adam_openmp_2", "--output", self.directory / "deep/one.html", "--title", "One")
+        page, _ = self.report(self.real / "onebit_adam_openmp_2", "--output", self.directory / "deep/one.html",
+                              "--title", "One")
         self.assertIn("1 run, 1 of them complete, of 1 configuration in 1 problem", page.text())
         self.assertIn("One", page.texts)
         self.assertNotIn("Scaling", page.texts)
@@ -215,16 +201,17 @@ class Report(unittest.TestCase):
 
     def test_hundreds_of_runs(self):
         """320 runs: 40 configurations, 8 seeds each; more than figures hold."""
-        with open(self.real / "onebit_adam_openmp_2/run.csv", newline="") as file:
-            run = next(csv.DictReader(file))
+        run, = read_csv(self.real / "onebit_adam_openmp_2/run.csv")
         resolved = (self.real / "onebit_adam_openmp_2/input.resolved.yaml").read_text()
         for rate in range(40):
             for seed in range(8):
                 directory = self.directory / f"lr{rate}" / f"seed{seed}"
                 directory.mkdir(parents=True)
-                (directory / "input.resolved.yaml").write_text(re.sub(r"(?m)^( *lr:).*$", rf"\1 {(rate + 1) / 1000}", resolved))
+                (directory / "input.resolved.yaml").write_text(re.sub(r"(?m)^( *lr:).*$", rf"\1 {(rate + 1) / 1000}",
+                                                                      resolved))
                 write_csv(directory / "run.csv", [{**run, "seed": seed, "final_validation_loss": rate + seed / 100}])
-                write_csv(directory / "steps.csv", [{"step": t, "loss": 10 / t, "bytes_sent": 100} for t in range(1, 41)])
+                write_csv(directory / "steps.csv",
+                          [{"step": t, "loss": 10 / t, "bytes_sent": 100} for t in range(1, 41)])
                 shutil.copy(self.real / "onebit_adam_openmp_2/profile.csv", directory)
         page, markdown = self.report(self.directory)
         self.assertIn("320 runs, 320 of them complete, of 40 configurations in 1 problem", page.text())
@@ -242,8 +229,7 @@ class Report(unittest.TestCase):
         directory = self.directory / "a<b>&\"'#?%41 |`_x" / "javascript:alert(1)"
         shutil.copytree(self.real / "onebit_adam_openmp_2", directory)
         shutil.copytree(self.real / "adam_openmp_2", directory.parent / "\udcff\udcfe")  # bytes that are no text
-        with open(directory / "run.csv", newline="") as file:
-            run = next(csv.DictReader(file))
+        run, = read_csv(directory / "run.csv")
         columns = [name for name in run if name not in ("input", "seed")]
         write_csv(directory / "run.csv", [{**run, **{name: evil for name in columns[:14]}, "algorithm": evil,
                                            "input": evil + ".yaml", "slurm_job_id": evil, "tokens_per_s": "1e999",
@@ -262,7 +248,8 @@ class Report(unittest.TestCase):
         big = self.directory / "big"
         big.mkdir()
         (big / "input.resolved.yaml").write_text("x: " + "[" * 100000)
-        write_csv(self.directory / "collective.csv", [{"collective": evil, "logical_bytes": "1e3", "p50_s": "1", "ranks": evil,
+        write_csv(self.directory / "collective.csv",
+                  [{"collective": evil, "logical_bytes": "1e3", "p50_s": "1", "ranks": evil,
                                                        "hosts": "<b>", "wire_bytes": "x"}])
         page, markdown = self.report(self.directory, "--title", evil)
         self.assertIn(evil, page.texts)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Results that docs/results and README print can be traced: commit, machine, number of runs, and the CSV file they come from.
+"""Results in docs/results and README can be traced to a commit, a machine, a number of runs and a CSV file.
 
 Usage: results_test.py SOURCE_DIRECTORY [unittest arguments]
 
@@ -16,11 +16,10 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts"), str(ROOT / "scripts/netlab")]
-import experiments  # noqa: E402
-import quickstart_table  # noqa: E402
-import results  # noqa: E402
-import skips  # noqa: E402
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts")]
+import skips
+from lib import laboratory
+from lib.tables import mean, read_csv
 
 RESULTS = ROOT / "docs/results"
 COUNTS = ("runs", "repetitions", "seed", "run")  # columns that say how many runs there are, or number them
@@ -32,14 +31,14 @@ COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git desc
 
 def rows_of(path, **wanted):
     """Rows of a CSV file under docs/results with these values, of the machine of its first row alone."""
-    rows = results.read_csv(RESULTS / path)
+    rows = read_csv(RESULTS / path)
     rows = [row for row in rows if row.get("machine") == rows[0].get("machine")]
     return [row for row in rows if all(row[column] == str(value) for column, value in wanted.items())]
 
 
 def loss_behind_adam(path):
     """Mean final loss over the seeds of 1-bit Adam, less Adam's."""
-    adam, onebit_adam = (results.mean(float(row["final_validation_loss"]) for row in rows_of(path, run=run))
+    adam, onebit_adam = (mean(float(row["final_validation_loss"]) for row in rows_of(path, run=run))
                          for run in ("adam", "onebit_adam"))
     return onebit_adam - adam
 
@@ -51,11 +50,11 @@ def fastest_average(rate, compressed):
     rows = rows_of("communication/figure9.csv", rate=rate, parameters=25000000, hosts=4)
     least = min(int(row["burst_bytes"]) for row in rows)
     rows = [row for row in rows if int(row["burst_bytes"]) == least]
-    return experiments.fastest(rows, compressed)
+    return laboratory.fastest(rows, compressed)
 
 
 def average_gain(rate):
-    return experiments.steady_s(fastest_average(rate, False)) / experiments.steady_s(fastest_average(rate, True))
+    return laboratory.steady_s(fastest_average(rate, False)) / laboratory.steady_s(fastest_average(rate, True))
 
 
 def bytes_gain():
@@ -76,14 +75,15 @@ def prediction_errors():
     return [abs(float(row["predicted_s"]) / float(row["measured_s"]) - 1) for row in rows_of("prediction.csv")]
 
 
-# Pattern of a sentence of README's table of results, with a group for each number that is computed; the numbers, in order.
+# (pattern of a sentence of README's table of results, with a group for each number; the computed numbers in order)
 CLAIMS = [
     (r"\*{0,2}([+-][\d.]+)\*{0,2} for a character GPT, \*{0,2}([+-][\d.]+)\*{0,2} for a masked BERT",
      lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv")]),
     (r"the compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
      lambda: [bytes_gain(), bytes_gain() / 2]),
-    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, ([\d.]+) at 1 Gbit/s and "
-     r"([\d.]+) at 3 Gbit/s", lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
+    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
+     r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s",
+     lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
     (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
      lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
     (r"a step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
@@ -110,7 +110,8 @@ class Readme(unittest.TestCase):
         for pattern, compute in CLAIMS:
             with self.subTest(pattern):
                 found = re.search(pattern, self.answers)
-                self.assertTrue(found, "README's table has no such sentence; remedy: change CLAIMS in this test with it")
+                self.assertTrue(found,
+                                "README's table has no such sentence; remedy: change CLAIMS in this test with it")
                 computed = [as_printed(value, text) for value, text in zip(compute(), found.groups())]
                 self.assertEqual(list(found.groups()), computed)
 
@@ -125,11 +126,13 @@ class Readme(unittest.TestCase):
         for pattern, _ in CLAIMS:
             rest = re.sub(pattern, "", rest)
         rest = re.sub(r"\]\([^)]*\)", "]", rest)  # links
-        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [], "no computation in CLAIMS for these numbers")
+        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [],
+                         "no computation in CLAIMS for these numbers")
 
     def test_quick_start(self):
-        lines = "\n".join(quickstart_table.table(results.read_csv(RESULTS / "quickstart.csv")))
-        self.assertIn(f"```\n{lines}\n```", self.text)
+        table = subprocess.run([ROOT / "scripts/quickstart_table.py", RESULTS / "quickstart.csv"], check=True,
+                               stdout=subprocess.PIPE, text=True).stdout
+        self.assertIn(f"```\n{table}```", self.text)
 
 
 # --- every CSV file -----------------------------------------------------------
@@ -137,7 +140,7 @@ class Readme(unittest.TestCase):
 
 def provenance_errors(path, is_known):
     """What the rows of a CSV file lack; `is_known(commit)` says whether the repository has a commit."""
-    rows = results.read_csv(path)
+    rows = read_csv(path)
     columns = rows[0].keys() if rows else []
     errors = [f"no column {column}" for column in ("git", "machine") if column not in columns]
     if not any(column in columns for column in COUNTS):
@@ -186,7 +189,7 @@ class Provenance(unittest.TestCase):
 
     def test_transcriptions_name_their_source(self):
         for path in (RESULTS / "paper").glob("*.csv"):
-            self.assertTrue(all(row["source"].strip() for row in results.read_csv(path)), path)
+            self.assertTrue(all(row["source"].strip() for row in read_csv(path)), path)
 
     def test_what_is_wrong_is_seen(self):
         def errors(text):
@@ -202,7 +205,8 @@ class Provenance(unittest.TestCase):
         for bad, said in (("1,0123abc-dirty,a machine,3,\n", "is no commit"), ("1,,a machine,3,\n", "is no commit"),
                           ("1,unknown,a machine,3,\n", "no note"), ("1,0123abc,unknown,3,\n", "no note"),
                           ("1,0123abc,,3,\n", "no machine"),
-                          ("1,0123abc,a machine,,\n", "no number of runs"), ("1,fffffff,a machine,3,\n", "has no commit")):
+                          ("1,0123abc,a machine,,\n", "no number of runs"),
+                          ("1,fffffff,a machine,3,\n", "has no commit")):
             self.assertRegex("\n".join(errors(head + bad)), said)
         self.assertEqual(len(errors("value\n1\n")), 3)
 
@@ -213,11 +217,6 @@ class Pages(unittest.TestCase):
             with self.subTest(path.name):
                 alike = re.findall(r"\(([\d.]+) – \1\)", path.read_text(encoding="utf-8"))
                 self.assertEqual(alike, [], "one run, or runs that agree, and a range")
-
-    def test_range(self):
-        self.assertEqual(results.with_range([3, 1, 2]), "2 (1 – 3)")
-        self.assertEqual(results.with_range([2.5]), "2.5")
-        self.assertEqual(results.with_range([2.00001, 2.00002]), "2")
 
 
 if __name__ == "__main__":

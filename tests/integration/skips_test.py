@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
 
 BUILD, PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]) \
     if len(sys.argv) > 3 else [""] * 3
@@ -39,8 +39,8 @@ class Skips(unittest.TestCase):
     def run_it(self, command, expected=0, **environment):
         """Standard output; self.path then holds what was reported."""
         settings = {**os.environ, "ONEBIT_SKIPS": str(self.path), "ONEBIT_TEST": "a.test", **environment}
-        process = subprocess.Popen(list(map(str, command)), env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, preexec_fn=self.limit)
+        process = subprocess.Popen(list(map(str, command)), env=settings, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, preexec_fn=self.limit)
         said, _ = process.communicate(timeout=100)
         self.assertEqual(process.returncode, expected, said)
         return said
@@ -64,15 +64,17 @@ class Skips(unittest.TestCase):
         self.assertEqual(self.reported(), [(f"a.test: {piece}", "no sparse file of 15 TiB here")])
 
     def test_nothing_is_reported_that_runs_at_another_number_of_ranks(self):
-        said = self.run_it([MPIEXEC, "-n", "1", f"{BUILD}/tests/comm_test", "--gtest_filter=*volume_is_31_times_below_dense"],
+        said = self.run_it([MPIEXEC, "-n", "1", f"{BUILD}/tests/comm_test",
+                            "--gtest_filter=*volume_is_31_times_below_dense"],
                            OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_NUM_THREADS="1")
         self.assertIn("for other numbers of ranks: nothing travels", said)
         self.assertEqual(self.reported(), [])
 
     def test_namespaces(self):
-        self.run_it([sys.executable, TESTS / "integration/bench_test.py", PROGRAM, MPIEXEC,
-                     ROOT / "scripts/netlab/netlab.py", "Bench.test_laboratory"], PATH="/nonexistent")
-        self.assertEqual(self.reported(), [("a.test: Bench.test_laboratory", "no network namespaces here: no iproute2")])
+        self.run_it([sys.executable, TESTS / "integration/bench_test.py", PROGRAM, MPIEXEC, "Bench.test_laboratory"],
+                    PATH="/nonexistent")
+        self.assertEqual(self.reported(),
+                         [("a.test: Bench.test_laboratory", "no network namespaces here: no iproute2")])
 
     def test_bad_input(self):
         self.run_it([sys.executable, "-c", NOT_ROOT, TESTS / "integration/bad_input_test.py", PROGRAM, MPIEXEC, "none",
@@ -80,7 +82,8 @@ class Skips(unittest.TestCase):
         self.assertEqual(self.reported(), [("a.test: full_disk_in_the_run", "only root may mount a small file system")])
 
     def test_faults(self):
-        self.run_it([sys.executable, "-c", NOT_ROOT, TESTS / "faults/faults_test.py", PROGRAM, MPIEXEC, "disk_full_of_rows"])
+        self.run_it([sys.executable, "-c", NOT_ROOT, TESTS / "faults/faults_test.py", PROGRAM, MPIEXEC,
+                     "disk_full_of_rows"])
         self.assertEqual(self.reported(),
                          [("a.test: Faults.test_disk_full_of_rows", "only root may mount a small file system")])
 
@@ -88,7 +91,8 @@ class Skips(unittest.TestCase):
         self.run_it([sys.executable, TESTS / "skips.py", "skip", "", "no clang here"], skips.SKIPPED)
         self.assertEqual(self.reported(), [("a.test", "no clang here")])
 
-    @unittest.skipIf(shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"), f"{skips.ELSEWHERE}Slurm is here")
+    @unittest.skipIf(shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"),
+                     f"{skips.ELSEWHERE}Slurm is here")
     def test_without_slurm(self):
         self.run_it([sys.executable, "-c", NOT_ROOT, TESTS / "integration/slurm_test.py", PROGRAM, MPIEXEC, "Slurm"],
                     skips.SKIPPED, PATH="/nonexistent")
@@ -97,7 +101,8 @@ class Skips(unittest.TestCase):
     def test_every_test_has_its_name(self):
         lists = (pathlib.Path(BUILD) / "tests/CTestTestfile.cmake").read_text()
         for name in re.findall(r"^add_test\(\[=\[(.*?)\]=\]", lists, re.M):
-            self.assertRegex(lists, rf"set_tests_properties\(\[=\[{re.escape(name)}\]=\] .*ONEBIT_TEST={re.escape(name)}[;\"]")
+            self.assertRegex(lists,
+                             rf"set_tests_properties\(\[=\[{re.escape(name)}\]=\] .*ONEBIT_TEST={re.escape(name)}[;\"]")
 
     def test_no_script_has_its_own_way(self):
         for path in TESTS.rglob("*.py"):

@@ -9,7 +9,6 @@ bits of an undisturbed run. Exit status 77 (skipped) where Slurm is missing and 
 """
 
 import atexit
-import csv
 import os
 import pathlib
 import shutil
@@ -21,10 +20,11 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from lib.launch import mpirun
+from support import MPIEXEC, PROGRAM, ROOT, read_csv
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/slurm/local_cluster.sh"
 SWEEP = ROOT / "scripts/onebit-sweep"
 LIMIT_S = 150  # of whatever is waited for
@@ -48,11 +48,6 @@ slurm: {{options: [--time=00:10:00]}}
 """
 
 
-def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def wait_for(what, condition, pause_s=0.2):
     """Waits until `condition()` is true."""
     end = time.monotonic() + LIMIT_S
@@ -74,18 +69,15 @@ class InScratch(unittest.TestCase):
     environment = {name: value for name, value in os.environ.items() if name not in ("OMP_PROC_BIND", "OMP_PLACES")}
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="onebit-sweep.")
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
+        self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text(INPUT)
         self.results = self.directory / "results"
 
     def sweep(self, command, text, *options, expected=0):
         """Calls onebit-sweep on the sweep file of this text; returns what it prints."""
         (self.directory / "sweep.yaml").write_text(text)
-        done = subprocess.run([SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM,
-                               *options], env=self.environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        done = support.run(self, [SWEEP, command, self.directory / "sweep.yaml", "--results", self.results, "--onebit",
+                                  PROGRAM, *options], expected, env=self.environment, timeout=LIMIT_S)
         return done.stdout if expected == 0 else done.stderr
 
     def cell(self, name):
@@ -135,13 +127,14 @@ class Slurm(InScratch):
         long = f"input_algorithm=onebit_adam_steps={LONG_STEPS}_openmp_2x1_seed1"
         self.assertIn("8 in the queue, 0 to run", self.sweep("submit", EIGHT))
 
-        # A job of the partition with precedence takes the cores from the long cell of two ranks in the midst of its steps.
+        # A job of the partition with precedence takes the cores from the long cell of two ranks amid its steps.
         rows = {row["cell"]: row for row in read_csv(self.results / "sweep/jobs.csv")}
         job = f"{rows[long]['job']}_{rows[long]['task']}"
         steps = self.cell(long) / "steps.csv.partial"
         wait_for_steps(self.cell(long))
         self.slurm("scancel", "--signal=STOP", job)  # so that it cannot end before the scheduler has decided
-        urgent = self.slurm("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=true")
+        urgent = self.slurm("sbatch", "--parsable", "--partition=urgent", "--ntasks=2", "--output=/dev/null",
+                            "--wrap=true")
         wait_for("the preemption", lambda: "PreemptTime=None" not in self.slurm("scontrol", "show", "job", job))
         self.slurm("scancel", "--signal=CONT", job)
         wait_for("the requeued job", lambda: self.state(job) == "PENDING")
@@ -177,9 +170,9 @@ class Slurm(InScratch):
         # The same run, undisturbed, and without Slurm.
         arguments = (self.cell(long) / "arguments").read_text().splitlines()
         alone = self.directory / "alone"
-        subprocess.run(["bash", "-c", '. "$0" && exec "$@"', ROOT / "scripts/environment.sh", MPIEXEC, "-n", "2", PROGRAM,
-                        "train", *arguments, "--set", f"run.output={alone}"], cwd=ROOT, stdout=subprocess.DEVNULL,
-                       env={**self.environment, "OMP_NUM_THREADS": "1"}, check=True, timeout=LIMIT_S)
+        subprocess.run(mpirun(2, PROGRAM, "train", *arguments, "--set", f"run.output={alone}", mpiexec=MPIEXEC),
+                       cwd=ROOT, stdout=subprocess.DEVNULL, env={**self.environment, "OMP_NUM_THREADS": "1"},
+                       check=True, timeout=LIMIT_S)
         undisturbed = read_csv(alone / "run.csv")[0]
         self.assertEqual(table[long]["parameters_hash"], undisturbed["parameters_hash"])
         self.assertEqual(table[long]["bytes_sent"], undisturbed["bytes_sent"])
@@ -259,8 +252,8 @@ class Local(InScratch):
     def test_stopped_sweep_goes_on(self):
         text = f"inputs: [input.yaml]\nset: {{train.steps: {LONG_STEPS}}}\nseeds: [1, 2]\n"
         (self.directory / "sweep.yaml").write_text(text)
-        command = [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM, "--local",
-                   "--mpiexec", MPIEXEC]
+        command = [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM,
+                   "--local", "--mpiexec", MPIEXEC]
         first = self.cell("input_openmp_1x1_seed1")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
             wait_for_steps(first)
@@ -278,7 +271,8 @@ class Local(InScratch):
         text = "inputs: [input.yaml]\nranks: [2, 3]\n"  # 3 ranks cannot share a batch of 8
         self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC, expected=1)
         self.sweep("collect", text)
-        self.assertEqual([(row["ranks"], row["state"]) for row in self.table()], [("2", "complete"), ("3", "unfinished")])
+        self.assertEqual([(row["ranks"], row["state"]) for row in self.table()],
+                         [("2", "complete"), ("3", "unfinished")])
         self.assertIn("train.batch", (self.cell("input_openmp_3x1_seed1") / "log").read_text())
 
     def test_slurm_commands(self):
@@ -304,8 +298,10 @@ class Local(InScratch):
                 ("inputs: [input.yaml]\noverrides: {run.seed: [1]}\n", ":2:13", "by the sweep itself"),
                 ("inputs: [input.yaml]\noverrides: {lr: [1]}\n", ":2:13", "not a key of the input"),
                 ("inputs: [input.yaml]\nset: {train.steps: {a: 1}}\n", ":2:20", "neither one line nor a list"),
-                ("inputs: [input.yaml]\nset: {optimizer.lr: 1}\noverrides: {optimizer.lr: [2]}\n", ":3:27", "set and in over"),
-                ("inputs: [input.yaml]\noverrides: [{train.steps: [5]}, {train.steps: [5]}]\n", "", "cells are the same"),
+                ("inputs: [input.yaml]\nset: {optimizer.lr: 1}\noverrides: {optimizer.lr: [2]}\n", ":3:27",
+                 "set and in over"),
+                ("inputs: [input.yaml]\noverrides: [{train.steps: [5]}, {train.steps: [5]}]\n", "",
+                 "cells are the same"),
                 ("inputs: [input.yaml]\noverrides: {optimizer.lrr: [1]}\n", ":2:28", "optimizer.lrr"),
                 ("inputs: [input.yaml]\noverrides: {optimizer.lr: [0.1, -1]}\n", ":2:27", "optimizer.lr"),
                 ("inputs: [input.yaml]\nranks: &a [*a]\n", ":2:", "integer"),

@@ -1,36 +1,28 @@
 #!/usr/bin/env python3
-"""Runs the reduced study through scripts/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost, and checks
-that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is seen. A study of
-runs without a model checks what makes a result another one, grids, tables and what is refused.
+"""Runs the reduced study through scripts/experiments/study.py: fails if Adam ≈ 1-bit Adam ≪ naive compression is lost,
+and checks that the page is made from what is kept, that nothing runs twice, and that a claim that does not hold is
+seen. A study of runs without a model checks what makes a result another one, grids, tables and what is refused.
 
 Usage: study_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
+import skips
+import support
+from support import MPIEXEC, PROGRAM, ROOT
 
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = ("samples", "bytes", "variance", "learning_rate", "final")
 
 
 def invented_text(words=40, length=60000):
     """Words of random letters, each with few followers: much to learn in 300 steps, and little that is left over."""
-    state = 1
-
-    def draw(n):
-        nonlocal state
-        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        return (state >> 33) % n
-
+    draw = support.Draws()
     letters = "aeiouaeioubcdfghklmnprst"
     vocabulary = ["".join(letters[draw(len(letters))] for _ in range(2 + draw(6))) for _ in range(words)]
     text, word = [], 0
@@ -43,18 +35,13 @@ def invented_text(words=40, length=60000):
 class ReducedStudy(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         (cls.directory / "corpus.txt").write_text(invented_text())
         cls.first = cls.study(HERE / "study/reduced.yaml")
 
     @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
-
-    @classmethod
     def study(cls, path, *options):
-        command = [HERE.parent.parent / "scripts/study.py", "--onebit", PROGRAM, "--mpiexec", MPIEXEC, "--check",
+        command = [ROOT / "scripts/experiments/study.py", "--onebit", PROGRAM, "--mpiexec", MPIEXEC, "--check",
                    "--set", f"data.corpus=[{cls.directory / 'corpus.txt'}]", "--machine", "the test's machine",
                    "--results", cls.directory / "results", "--page", cls.directory / "page.md", *options, path]
         return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
@@ -108,10 +95,9 @@ runs:
 """
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.directory = pathlib.Path(scratch.name)
-        self.write("input.yaml", "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
+        self.directory = support.scratch(self)
+        self.write("input.yaml",
+                   "workload: {kind: quadratic}\nquadratic: {dimension: 64}\ntrain: {steps: 4, batch: 4}\n")
         self.write("quadratic.yaml", self.STUDY)
         self.program = self.write("onebit", f'#!/bin/sh\nexec "{PROGRAM}" "$@"\n')
 
@@ -122,8 +108,8 @@ runs:
         return path
 
     def study(self, *options, page="page.md"):
-        command = [HERE.parent.parent / "scripts/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks", "1",
-                   "--results", self.directory / "results", "--page", self.directory / page, *options,
+        command = [ROOT / "scripts/experiments/study.py", "--onebit", self.program, "--mpiexec", MPIEXEC, "--ranks",
+                   "1", "--results", self.directory / "results", "--page", self.directory / page, *options,
                    self.directory / "quadratic.yaml"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         return done.returncode, done.stdout + done.stderr
@@ -134,8 +120,7 @@ runs:
         return said.splitlines()[0]
 
     def rows(self):
-        with open(self.directory / "page/quadratic_runs.csv") as file:
-            return list(csv.DictReader(file))
+        return support.read_csv(self.directory / "page/quadratic_runs.csv")
 
     def test_another_program_runs_again(self):
         self.assertEqual(self.runs_to_do(), "6 of 6 runs to do")
@@ -181,7 +166,7 @@ data: {{corpus: [{corpus}]}}
 
     def test_uncommitted_programs_make_no_results_of_the_project(self):
         self.program.write_text('#!/bin/sh\necho "onebit 0.1.0 (abcdef0-dirty)"\n')
-        page = HERE.parent.parent / "docs/results/never_made.md"
+        page = ROOT / "docs/results/never_made.md"
         status, said = self.study(page=page)
         self.assertEqual(status, 1, said)
         self.assertIn("abcdef0-dirty", said)

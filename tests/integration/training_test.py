@@ -4,18 +4,13 @@
 Usage: training_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import csv
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import skips  # noqa: E402
-
-PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+import skips
+import support
 
 TINY_GPT = {
     "train.steps": 20, "train.batch": 12, "train.validate_every": 0, "train.validation_batch": 12,
@@ -29,39 +24,23 @@ TINY_BERT = {**TINY_GPT, "model.architecture": "bert"}
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.scratch.name)
+        cls.directory = support.scratch(cls)
         # Words of a small grammar, so that there is something to learn.
         words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
-        state, text = 1, []
-        for _ in range(20000):
-            state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-            text.append(words[(state >> 33) % len(words)])
-        (cls.directory / "corpus.txt").write_text("".join(text))
+        draw = support.Draws()
+        (cls.directory / "corpus.txt").write_text("".join(words[draw(len(words))] for _ in range(20000)))
         (cls.directory / "input.yaml").write_text("train: {steps: 1}\n")
         cls.count = 0
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
 
     def train(self, keys, ranks=1, threads=1, expected=0):
         """Runs the program; returns (row of run.csv, rows of steps.csv, standard error)."""
         type(self).count += 1
-        output = self.directory / f"run{self.count}"
-        keys = {**keys, "run.output": output, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
-        command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", PROGRAM, "train", str(self.directory / "input.yaml")]
-        for key, value in keys.items():
-            command += ["--set", f"{key}={value}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
-        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        run, steps, done = support.train(
+            self, {**keys, "data.corpus": f"[{self.directory / 'corpus.txt'}]"}, self.directory / f"run{self.count}",
+            self.directory / "input.yaml", ranks, expected=expected, timeout=120,
+            env={**support.ENVIRONMENT, "OMP_NUM_THREADS": str(threads)})
         self.stdout = done.stdout
-        if expected != 0:
-            return None, None, done.stderr
-        with open(output / "run.csv") as run, open(output / "steps.csv") as steps:
-            return next(csv.DictReader(run)), list(csv.DictReader(steps)), done.stderr
+        return run, steps, done.stderr
 
     def assert_same_losses(self, one, other, relative):
         self.assertEqual(len(one), len(other))
@@ -110,15 +89,16 @@ class Training(unittest.TestCase):
     def test_compressed_volume(self):
         for ranks in (2, 4):
             run, steps, _ = self.train(
-                {**TINY_GPT, "model.hidden": 64, "optimizer.algorithm": "onebit_adam", "compression.group": "vector"}, ranks)
+                {**TINY_GPT, "model.hidden": 64, "optimizer.algorithm": "onebit_adam", "compression.group": "vector"},
+                ranks)
             self.assertGreaterEqual(float(run["reduction_compressed_phase"]), 31)
             parameters = int(run["parameters"])
             for row in steps:
                 compressed = int(row["step"]) > 10
                 self.assertEqual(row["phase"], "compressed" if compressed else "dense")
                 words = -(-(-(-parameters // 32)) // ranks)
-                expected = 2 * (ranks - 1) * 4 * (1 + words) if compressed else 2 * (ranks - 1) * 4 * parameters // ranks
-                self.assertEqual(int(row["bytes_sent"]), expected)
+                sent = (1 + words) * ranks if compressed else parameters
+                self.assertEqual(int(row["bytes_sent"]), 2 * (ranks - 1) * 4 * sent // ranks)
             self.assertEqual(int(run["bytes_sent"]), sum(int(row["bytes_sent"]) for row in steps))
 
     def test_volume_of_further_algorithms(self):
@@ -149,8 +129,8 @@ class Training(unittest.TestCase):
     def test_all_scales_and_groups_learn(self):
         for scale in ("l1", "l2"):
             for group in ("vector", "chunk", "tensor", "4096"):
-                run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "compression.scale": scale,
-                                            "compression.group": group}, 3)
+                run, steps, _ = self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam",
+                                            "compression.scale": scale, "compression.group": group}, 3)
                 self.assertLess(float(steps[-1]["loss"]), float(steps[9]["loss"]), f"{scale} {group}")
 
     def test_automatic_t_w(self):
@@ -232,7 +212,8 @@ class Training(unittest.TestCase):
         for algorithm, key in (("onebit_adam", "freeze.step"), ("zero_one_adam", "zero_one.variance_freeze_step")):
             run, _, _ = self.train({**overflows, "optimizer.algorithm": algorithm, key: 10}, 2)
             self.assertEqual(run["variance_frozen_at_step"], "")
-            self.assertRegex(self.stdout, "warning: the variance was never frozen: it was due at step 10 of 20, and the "
+            self.assertRegex(self.stdout,
+                             "warning: the variance was never frozen: it was due at step 10 of 20, and the "
                                           "steps from there on were skipped")
             self.assertRegex(self.stdout, rf"remedy: .*{key}")
         self.train({**overflows, "optimizer.algorithm": "onebit_adam", "freeze.step": "auto"}, 2)
@@ -318,9 +299,10 @@ class Training(unittest.TestCase):
     def test_quadratic_reaches_its_optimum(self):
         for algorithm in ("adam", "onebit_adam"):
             run, steps, _ = self.train({
-                "workload.kind": "quadratic", "quadratic.dimension": 1000, "quadratic.condition": 10, "train.steps": 400,
-                "train.batch": 4, "optimizer.algorithm": algorithm, "optimizer.lr": 0.02, "schedule.decay": "linear",
-                "freeze.step": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1}, 4)
+                "workload.kind": "quadratic", "quadratic.dimension": 1000, "quadratic.condition": 10,
+                "train.steps": 400, "train.batch": 4, "optimizer.algorithm": algorithm, "optimizer.lr": 0.02,
+                "schedule.decay": "linear", "freeze.step": 100, "quadratic.noise": 0.1, "run.check_replicas_every": 1},
+                4)
             self.assertLess(float(run["final_validation_loss"]), 1e-2 * float(steps[0]["loss"]), algorithm)
 
     def test_collective_that_is_measured_is_the_one_that_runs(self):

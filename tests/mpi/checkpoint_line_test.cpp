@@ -236,7 +236,7 @@ TEST_F(CheckpointLine, a_file_that_came_meanwhile_is_not_overwritten) {
   train::Results results(world, output);
   train::Run<Exec> run{input, tensors, x, idle, results, 10};
   checkpoints.begin(Exec(), run);
-  checkpoints.complete();
+  checkpoints.complete(results);
   EXPECT_TRUE(files().at(name_of(10)) == theirs);
   EXPECT_EQ(names().count("line_2/" + name_of(10)), 1u);
 }

@@ -27,6 +27,7 @@
 #include "io/sealed_writer.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint.hpp"
+#include "train/initial_parameters.hpp"
 #include "train/trainer.hpp"
 
 namespace onebit {

@@ -532,15 +532,15 @@ TEST(Check, refuses_combinations) {
 }
 
 TEST(Documentation, is_current) {
-  std::ifstream file(ONEBIT_SOURCE_DIR "/docs/input.md");
+  std::ifstream file(ONEBIT_SOURCE_DIR "/docs/reference/input.md");
   std::istringstream declared(documentation());
   std::string line, expected;
   for (int number = 1; std::getline(declared, expected); ++number) {
     std::getline(file, line);
-    ASSERT_EQ(line, expected) << "docs/input.md:" << number
-                              << ": make it again: onebit list --input-keys > docs/input.md";
+    ASSERT_EQ(line, expected) << "docs/reference/input.md:" << number
+                              << ": make it again: onebit list --input-keys > docs/reference/input.md";
   }
-  EXPECT_FALSE(std::getline(file, line)) << "docs/input.md ends with what nobody declares: " << line;
+  EXPECT_FALSE(std::getline(file, line)) << "docs/reference/input.md ends with what nobody declares: " << line;
 }
 
 TEST(Documentation, tables_have_five_columns_and_every_key) {

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""Makes docs/results/communication.md and its figures from the CSV files of the network laboratory; measures nothing.
+
+The directory has figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, table1.csv,
+figure5.csv and figure4b.csv, which the programs of these names wrote. Their rows say which commit was measured, on
+which machine and how often. The page stands beside the directory.
+"""
+
+import argparse
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, loss_over_time, plots, tables
+from lib.laboratory import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s
+from lib.tables import percent
+
+FILES = ("figure9", "hierarchical", "whole_step", "table1", "figure5", "figure4b")
+
+
+def numbers(row, *names):
+    return [float(row[name]) for name in names]
+
+
+def table(header, rows):
+    return tables.markdown(header, rows) + "\n"
+
+
+def by_laboratory(rows):
+    """Rows of one rate and one size of the links' token buckets together."""
+    groups = {}
+    for row in rows:
+        groups.setdefault((row["rate"], int(row["burst_bytes"] or 0)), []).append(row)
+    return groups
+
+
+def seconds(row):
+    """The median of a row of collective.csv, with the range where it comes from more than one repetition."""
+    median, low, high = numbers(row, "p50_s", "min_s", "max_s")
+    return f"{median:.4g}" + (f" ({low:.4g} – {high:.4g})" if int(row["runs"]) > 1 else "")
+
+
+def reduction_vs_16bit(dense, compressed):
+    """How many times fewer bytes leave a host than in an average of 2 bytes an element; `dense` has 4."""
+    return bytes_that_leave_a_host(dense) / 2 / bytes_that_leave_a_host(compressed)
+
+
+def origin(read):
+    """Which commits and machines the rows of each file name, and what a file's note says it lacks."""
+    lines = []
+    for name, rows in read.items():
+        lines.append([f"{name}.csv", *(" and ".join(sorted({row.get(column, "") for row in rows}))
+                                       for column in ("git", "machine", "note"))])
+    return table(["file", "commit", "machine", "note"], lines)
+
+
+def figure9(rows, directory):
+    """Speed-up of the fastest compressed average over the fastest dense axes."""
+    lines, points, drawn = [], [], set()
+    for (rate, burst), group in by_laboratory(rows).items():
+        dense, sign = fastest(group, False), fastest(group, True)
+        speedup, reduction = steady_s(dense) / steady_s(sign), reduction_vs_16bit(dense, sign)
+        ideal = speedup * share_of_line_rate(dense)
+        if rate not in drawn:  # the smallest bucket comes first
+            points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, ideal))
+            drawn.add(rate)
+        lines.append([rate, f"{burst / 1024:.0f}", f"{float(dense['link_bit_per_s']) / 1e6:.1f}",
+                      dense["collective"], f"{float(dense['p50_s']):.3f}", percent(share_of_line_rate(dense)),
+                      sign["collective"], f"{float(sign['p50_s']):.4f}", percent(share_of_line_rate(sign)),
+                      f"**{speedup:.1f} ×**", f"{ideal:.1f} ×", f"{2 * reduction:.1f} ×", f"{reduction:.1f} ×",
+                      percent(float(sign["burst_share"]), 1)])
+    figure, axes = plots.axes("measured bandwidth of a link, Mbit/s", "compressed average: times faster")
+    links, measured, ideal = zip(*points)
+    axes.semilogx(links, measured, marker="o", label="than the fastest 32-bit dense average", **plots.style(0))
+    axes.semilogx(links, ideal, marker="o", label="than a 32-bit dense average at line rate", **plots.style(1))
+    for factor, bits in ((32, 32), (16, 16)):
+        axes.axhline(factor, color="#888888", linewidth=1)
+        axes.annotate(f"{factor} times fewer bytes than {bits}-bit", (links[-1], factor), xytext=(0, 4),
+                     textcoords="offset points", ha="right")
+    axes.set_ylim(0, 38)
+    axes.legend(frameon=False, loc="lower left")
+    plots.save(figure, directory / "figure9.png", dpi=150)
+    return table(["rate", "burst KiB", "link Mbit/s", "fastest dense", "median s", "line rate", "fastest compressed",
+                  "median s", "line rate", "faster", "than a dense average at line rate", "fewer bytes than 32-bit",
+                  "fewer bytes than 16-bit", "bursts in the compressed bytes"], lines)
+
+
+def all_collectives(rows):
+    return table(
+        ["rate", "burst KiB", "average", "repetitions", "median s (range)", "line rate", "compress", "all-to-all",
+         "average", "all-gather", "decompress"],
+        [[row["rate"], f"{int(row['burst_bytes']) / 1024:.0f}", f"`{row['collective']}`", row["runs"], seconds(row),
+          percent(share_of_line_rate(row)),
+          *(f"{1e3 * value:.1f}" if "compressed" in row["collective"] else "" for value in
+            numbers(row, "compress_s", "all_to_all_s", "average_s", "all_gather_s", "decompress_s"))] for row in rows])
+
+
+def hierarchical(rows):
+    lines = []
+    for (rate, _), group in by_laboratory(rows).items():
+        of = {row["collective"]: row for row in group}
+        dense = min((of["pairwise_allreduce"], of["hierarchical_allreduce"]), key=steady_s)
+        flat, host = of["pairwise_compressed"], of["hierarchical_compressed"]
+        lines.append([rate, *(seconds(of[name]) for name in ("pairwise_allreduce", "hierarchical_allreduce")),
+                      seconds(flat), seconds(host), f"{steady_s(flat) / steady_s(host):.1f} ×",
+                      f"{steady_s(dense) / steady_s(host):.1f} ×", f"{reduction_vs_16bit(dense, host):.1f} ×"])
+    return table(["rate", "dense, flat s", "dense, by host s", "compressed, flat s", "compressed, by host s",
+                  "by host over flat", "compressed by host over the fastest dense", "fewer bytes than 16-bit"], lines)
+
+
+def whole_step(rows):
+    return table(
+        ["rate", "link Mbit/s", "Adam s", "of it allreduce", "1-bit Adam s", "of it waiting for messages", "steps",
+         "faster", "paper (256 GPUs, 16-bit)"],
+        [[row["rate"], f"{float(row['link_bit_per_s']) / 1e6:.1f}",
+          *(f"{value:.3f}" for value in numbers(row, "adam_s", "adam_allreduce_s", "onebit_adam_s",
+                                                "onebit_adam_communication_s")),
+          f"{row['dense_steps']} and {row['compressed_steps']}",
+          f"**{float(row['speedup']):.2f} ×**", f"{row['paper_speedup']} ×" if row["paper_speedup"] else ""]
+         for row in rows])
+
+
+def table1(rows):
+    names = ("forward_s", "backward_allreduce_s", "backward_allreduce_hidden_s", "backward_everything_else_s", "step_s",
+             "total_s")
+    return table(
+        ["rate", "hosts", "stage", "forward", "backward (allreduce)", "(hidden)", "backward (everything else)", "step",
+         "total", "allreduce %"],
+        [[row["rate"], row["hosts"], row["stage"], *(f"{1e3 * value:.1f}" for value in numbers(row, *names)),
+          percent(float(row["allreduce_share"]))] for row in rows])
+
+
+def figure5(rows, directory):
+    figure, axes = plots.axes("hosts", "samples/s")
+    hosts = [int(row["hosts"]) for row in rows]
+    for place, (name, label) in enumerate(loss_over_time.LABELS.items()):
+        axes.plot(hosts, [float(row[f"{name}_samples_per_s"]) for row in rows], label=label, marker="o",
+                  **plots.style(place))
+    axes.legend(frameon=False)
+    plots.save(figure, directory / "figure5.png", dpi=150)
+    return table(["hosts", "Adam samples/s", "1-bit Adam samples/s", "faster"],
+                 [[row["hosts"], row["adam_samples_per_s"], row["onebit_adam_samples_per_s"],
+                   f"{float(row['speedup']):.2f} ×"] for row in rows])
+
+
+def figure4b(rows, directory):
+    curves = loss_over_time.curves_of(rows)
+    loss_over_time.draw(curves, directory / "figure4b.png")
+    target = loss_over_time.common_loss(curves)
+    times = {name: loss_over_time.seconds_to(part, target) for name, part in curves.items()}
+    return table(["", "final validation loss", "whole run s", f"s to {target:.4f}", "faster"], [
+        [loss_over_time.LABELS[name], f"{float(part[-1]['validation_loss']):.4f}", f"{float(part[-1]['seconds']):.0f}",
+         f"{times[name]:.0f}", f"{times['adam'] / times[name]:.2f} ×"] for name, part in curves.items()])
+
+
+def read(directory):
+    """{name: rows} of FILES."""
+    rows = {name: tables.read_csv(directory / f"{name}.csv") for name in FILES}
+    for name, of_file in rows.items():
+        if missing := {"git", "machine", "runs"} - of_file[0].keys():
+            sys.exit(f"communication: {name}.csv has no column '{min(missing)}', because an earlier version wrote it; "
+                     "remedy: measure again")
+    return rows
+
+
+def page(read, directory):
+    """The page as text; draws its figures into the directory."""
+    nine, by_host, whole, profile, hosts, loss = (rows[0] for rows in read.values())
+    bursts = sorted({int(row["burst_bytes"]) for row in read["figure9"]})
+    burst = " to ".join(f"{bytes:,}" for bytes in (bursts if len(bursts) < 2 else (bursts[0], bursts[-1])))
+    compute = float(whole["compute_time_ms"])
+    return f"""# Communication, measured
+
+Made by `scripts/experiments/communication.py` from the CSV files in [communication/](communication).
+
+{origin(read)}
+Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
+before its run. An average is finished when its slowest rank is, so a time here is the median over the repetitions of
+the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
+nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that
+leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid
+at the pace of the other bytes. docs/guide/network.md says how to repeat this, and what the laboratory can and cannot show.
+
+**Against 16-bit training.** All speed-ups here are against dense averages of 32-bit numbers, because the program has no
+16-bit average yet. A 16-bit average moves half of their bytes: 1-bit compression saves 16 times the volume against it,
+not 32 times. At the same share of the line rate, half of each ratio is to be expected.
+
+## The compression stage over dense averages (the paper's Figure 9)
+
+`scripts/experiments/figure9.py`: averages of {int(nine['parameters']):,} parameters on {nine['hosts']} hosts of
+one rank, all in one run for each rate. The compressed time counts compression, averaging and decompression.
+Every result equals its oracle in every element before it is timed. The ratio can exceed the saved bytes only where
+the dense average is farther from the line rate than the compressed one; the next column compares with a dense average
+at the line rate.
+
+{figure9(read['figure9'], directory)}
+![speed-up over bandwidth](communication/figure9.png)
+
+All averages of that run, and the parts of the compressed ones in milliseconds. `mpi_compressed` does one part after the
+other. In `pairwise_compressed` messages travel while others are computed; all-to-all and all-gather are the
+remaining wait.
+
+{all_collectives(read['figure9'])}
+## Hosts of several ranks
+
+`scripts/experiments/figure9.py --ranks-per-host {by_host['ranks_per_host']}`, {by_host['ranks']} ranks on
+{by_host['hosts']} hosts, {int(by_host['parameters']):,} parameters: averages between all ranks, and by
+host (`comm.collective: hierarchical`).
+
+{hierarchical(read['hierarchical'])}
+## Whole steps
+
+`scripts/experiments/whole_step.py`: {int(whole['parameters']):,} parameters, {whole['hosts']} hosts, one run for
+each rate; times are means over the steps that the table counts. Computing a gradient is a sleep of {compute:.1f} ms:
+the time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are
+averaged in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients.
+What 1-bit Adam's step does not wait for messages is computation by {whole['hosts']} ranks on the cores of one machine:
+compression and the optimiser really run, and they take longer than the {compute:.1f} ms, which already include
+BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
+
+{whole_step(read['whole_step'])}
+## Step profile (the paper's Table 1)
+
+`scripts/experiments/table1.py`: milliseconds on rank 0, means over the steps of one run ({profile['dense_steps']}
+of Adam, {profile['compressed_steps']} of 1-bit Adam). For 1-bit Adam the exchange is part of "step".
+
+{table1(read['table1'])}
+## Throughput over hosts (the paper's Figure 5)
+
+`scripts/experiments/figure5.py` at {read['figure5'][-1]['rate']}, {int(hosts['parameters']):,} parameters, one run for
+each number of hosts. All hosts share the machine's cores, so the optimiser and the compression slow down with their
+number. On a real cluster they do not.
+
+{figure5(read['figure5'], directory)}
+![throughput over hosts](communication/figure5.png)
+
+## Loss over time (the paper's Figure 4b)
+
+`scripts/experiments/figure4b.py`: inputs/figure4b.yaml on {loss['hosts']} hosts at {loss['rate']}, one run of
+each algorithm. A gradient takes {float(loss['compute_time_ms']):g} ms: the real computation, and a sleep for the rest.
+
+{figure4b(read['figure4b'], directory)}
+![loss over time](communication/figure4b.png)
+
+## Predictions
+
+[prediction.md](prediction.md) compares `onebit predict` with these and other laboratory rows, and with the paper.
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", nargs="?", type=pathlib.Path, default=ROOT / "docs/results/communication",
+                        help="default: %(default)s")
+    directory = parser.parse_args().directory
+    output = directory.parent / "communication.md"
+    output.write_text(page(read(directory), directory))
+    print(f"wrote {output}")
+
+
+if __name__ == "__main__":
+    main()

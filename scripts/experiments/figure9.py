@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Measures what compression gains on shaped networks, as in Figure 9 of the 1-bit Adam paper, and prints one table.
+
+For each rate and each size of the links' token buckets, `onebit bench collective INPUT.yaml` runs in a laboratory of
+its own (netlab.py; needs root), with 5 to 20 repetitions, the more the faster the links are. The table compares the
+fastest dense average with the fastest compressed one, compression and decompression included. Times are medians over
+the repetitions of the slowest rank's time. The share of the line rate is (bytes that leave a host − bursts of its link)
+/ measured bandwidth / time. The paper's own speed-ups at these bandwidths are of whole steps on 256 GPUs: whole_step.py
+measures those.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import laboratory, tables
+from lib.laboratory import bits_per_second, fastest, steady_s
+
+
+def laboratories(arguments):
+    """Pairs of a rate and a least burst, without those whose links would be the same."""
+    for rate in arguments.rates:
+        bursts = {laboratory.burst_of(bits_per_second(rate), least): least for least in arguments.least_bursts}
+        yield from ((rate, least) for least in bursts.values())
+
+
+def measure(arguments, rate, least):
+    repetitions = min(20, max(5, round(bits_per_second(rate) / 50e6)))
+    rows = laboratory.bench_collective(
+        arguments.onebit, [f"bench.repetitions={repetitions}", *arguments.set], arguments.hosts, rate, arguments.input,
+        ranks_per_host=arguments.ranks_per_host, least_burst_bytes=least)
+    return [{**row, "ranks_per_host": arguments.ranks_per_host,
+             "burst_share": f"{laboratory.burst_share(row):.5f}",
+             "share_of_line_rate": f"{laboratory.share_of_line_rate(row):.3f}"} for row in rows]
+
+
+def main():
+    parser = laboratory.parser_of(__doc__, "results/figure9.csv")
+    parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--ranks-per-host", type=int, default=1, help="default: %(default)s")
+    parser.add_argument("--rates", type=laboratory.words, default="50mbit,200mbit,1gbit,3gbit",
+                        help="default: %(default)s")
+    parser.add_argument("--least-bursts", type=laboratory.integers, default="32768,131072", metavar="BYTES,...",
+                        help="least sizes of a link's token bucket, to show how much rests on it")
+    parser.add_argument("input", nargs="?", default="inputs/figure9.yaml", metavar="INPUT.yaml")
+    arguments = parser.parse_args()
+
+    origin, rows, lines = laboratory.origin(arguments), [], []
+    for rate, least in laboratories(arguments):
+        measured = measure(arguments, rate, least)
+        rows += [{**row, **origin} for row in measured]
+        tables.write_csv(arguments.output, rows)
+        dense, sign = fastest(measured, False), fastest(measured, True)
+        lines.append([rate, dense["burst_bytes"], laboratory.mbit(dense["link_bit_per_s"])])
+        for row in (dense, sign):
+            lines[-1] += [row["collective"], f"{float(row['p50_s']):.4f}",
+                          tables.percent(float(row["share_of_line_rate"]), 1)]
+        lines[-1].append(f"{steady_s(dense) / steady_s(sign):.1f}x")
+    print(f"\n{rows[0]['parameters']} parameters, {arguments.hosts} hosts of {arguments.ranks_per_host} rank(s)")
+    print(tables.aligned(["rate", "burst B", "link Mbit/s", "fastest dense", "s", "line", "fastest compressed", "s",
+                          "line", "faster"], lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The rows that performance.py keeps, and the page that it makes of them."""
+
+import collections
+import os
+import statistics
+
+from lib import models, tables
+
+# Model: what it is, steps of the peer, precisions.
+MODELS = {
+    "bert_small": ("BERT, 4 layers, hidden 256, T 128, vocabulary 8192, batch 16", 20, ("fp32", "bf16")),
+    "bert_base": ("BERT-Base, T 128, vocabulary 30522, batch 8", 7, ("fp32", "bf16")),
+    "gpt_char": ("character GPT, 4 layers, hidden 128, T 64, batch 12", 40, ("fp32", "bf16")),
+    "gpt2": ("GPT-2 124M, T 64, vocabulary 50257, batch 4", 7, ("fp32", "bf16")),
+    "optimizer": ("1-bit Adam's compression stage, 25 million parameters, nothing travels", 15, ("fp32",)),
+}
+COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run", "runs", "steps", "median_ms",
+           "gflop_per_s", "peak_share", "git", "machine"]
+CHECKPOINT_EVERY = 12  # steps, in which one must become complete
+
+
+# --- rows ---------------------------------------------------------------------
+
+
+def threads():
+    return os.environ.get("OMP_NUM_THREADS", "2")
+
+
+def replace_rows(path, columns, rows):
+    """Replaces the rows of this machine. Rows of other machines stay if their commit can be built."""
+    kept = [row for row in (tables.read_csv(path) if path.exists() else [])
+            if row.get("machine") and row["machine"] != rows[0]["machine"] and not row["git"].endswith("-dirty")]
+    tables.write_csv(path, [{column: row.get(column, "") for column in columns} for row in kept + rows], columns)
+
+
+def gflop(model):
+    """10⁹ operations of a step's matrix products, the same for all programs; None for the optimiser, which has none."""
+    return models.step_flop(models.MODELS[model]) / 1e9 if model in models.MODELS else None
+
+
+def row_of(model, program, mode, precision, run, measured, peak, origin):
+    """A row of steps.csv or threads.csv. `peak` is in GFLOP/s, or None where it was not measured."""
+    version, steps, median = measured
+    rate = gflop(model) / (1e-3 * median) if gflop(model) else None
+    return {**dict(zip(COLUMNS, (model, program, version, mode, precision, threads(), run))), **origin, "steps": steps,
+            "median_ms": f"{median:.2f}", "gflop_per_s": f"{rate:.1f}" if rate else "",
+            "peak_share": f"{rate / peak:.3f}" if rate and peak else ""}
+
+
+# --- the page -----------------------------------------------------------------
+
+
+def rows_by_machine(path):
+    """{machine: rows}, without rows that name no machine or no commit."""
+    machines = collections.defaultdict(list)
+    for row in tables.read_csv(path) if path.exists() else []:
+        if row.get("machine") and not row["git"].endswith("-dirty"):
+            machines[row["machine"]].append(row)
+    return machines
+
+
+def sections(path, text_of):
+    """For each machine of a CSV file a heading with commits, and the text of its rows."""
+    parts = []
+    for machine, rows in rows_by_machine(path).items():
+        commits = ", ".join(f"`{git}`" for git in dict.fromkeys(row["git"] for row in rows))
+        parts += [f"### {machine[0].upper() + machine[1:]}, commit {commits}", text_of(rows)]
+    return parts or ["No rows of a committed program yet."]
+
+
+def steps_table(rows):
+    """A line for each model and precision: OneBit, and the fastest of the peers."""
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[row["model"], row["precision"], row["program"], row["version"], row["mode"]].append(row)
+
+    def median_ms(group):
+        return statistics.median(float(row["median_ms"]) for row in group)
+
+    def cells(group):
+        rate, share = (statistics.median(tables.number(row[column]) for row in group)
+                       for column in ("gflop_per_s", "peak_share"))
+        return [tables.with_range([float(row["median_ms"]) for row in group]),
+                f"{rate:.0f} ({tables.percent(share)})" if rate == rate else ""]
+
+    lines = []
+    for model, (what, _, precisions) in MODELS.items():
+        for precision in precisions:
+            of_step = {key[2:]: group for key, group in groups.items() if key[:2] == (model, precision)}
+            own = next((group for key, group in of_step.items() if key[0] == "onebit"), None)
+            others = {key: group for key, group in of_step.items() if key[0] != "onebit"}
+            if not own or not others:
+                continue
+            fastest = min(others, key=lambda key: median_ms(others[key]))
+            lines.append([what, precision, *cells(own), " ".join(filter(None, fastest)), *cells(others[fastest]),
+                          f"{median_ms(others[fastest]) / median_ms(own):.2f}"])
+    peers = sorted({" ".join(filter(None, key[2:])) for key in groups if key[2] != "onebit"})
+    table = tables.markdown(["step", "precision", "OneBit, ms", "GFLOP/s (of the peak)", "fastest peer", "its ms",
+                             "GFLOP/s (of the peak)", "its time over OneBit's"], lines)
+    return f"Peers: {'; '.join(peers)}. {processes(rows)}\n\n{table}"
+
+
+def processes(rows):
+    runs = len({row["run"] for row in rows})
+    return (f"Each number is the median of {runs} processes (least – most)." if runs > 1 else
+            "Each number is of one process.")
+
+
+def threads_line(rows):
+    one, two = ([float(row["median_ms"]) for row in rows if row["threads"] == count] for count in ("1", "2"))
+    return (f"BERT-Base in fp32: {tables.with_range(one)} ms with one thread, {tables.with_range(two)} ms with "
+            f"two: {statistics.median(one) / statistics.median(two):.2f} times as fast.")
+
+
+def checkpoints_table(rows):
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[row["sequence"], row["batch"], row["background"], row["checkpoint"]].append(row)
+    lines = []
+    for (sequence, batch, background, checkpoint), of_group in groups.items():
+        medians = [f"{statistics.median(float(row[column]) for row in of_group):.3g}"
+                   for column in ("step_without_s", "step_with_s", "waited_s", "complete_s", "extra_s")]
+        lines.append([sequence, batch, f"`{background}`", checkpoint, tables.with_unit(int(of_group[0]["bytes"])),
+                      *medians, tables.with_range([100 * float(row["share_of_50_steps"]) for row in of_group])])
+    return tables.markdown(["tokens", "batch", "`checkpoint.background`", "checkpoint", "size", "step without, s",
+                            "step with, s", "waited, s", "complete after, s", "costs, s", "% of 50 steps"], lines)
+
+
+def kernels_table(rows):
+    return tables.markdown(["kernel", "shape", "factors", "ms", "bound by", "of the floor"], [
+        [row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}", row["bound"],
+         tables.percent(tables.number(row["floor_share"]))] for row in rows])
+
+
+STEPS_TEXT = """\
+A step is forward, backward and update. A process gives the median of its steps after the first ones; all programs take
+turns, with two threads each. The last column is the time of the fastest peer over OneBit's time, so above 1 OneBit is
+faster. steps.csv has the rows of all peers. Every PyTorch runs eagerly and, from version 2 on, with `torch.compile`,
+with `scaled_dot_product_attention` and fused Adam where it has them. MKL, which PyTorch's wheels multiply with, uses
+AVX-512 on Intel's processors alone. On others the script preloads `mkl_serv_intel_cpu_true`, which tells MKL to use
+AVX-512 here too: "with AVX-512 in MKL". The peer of the optimiser checks its results against a plain formulation before
+it is timed.
+
+GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The peak
+is the rate of multiply-adds in fp32 that the kernel `fma` reached just before, for bf16 too, which may pass it. bf16 is
+PyTorch's autocast; in OneBit's bf16 the factors of the products with weights are rounded, attention stays in fp32."""
+
+
+def render(directory):
+    """Writes the page beside the directory of the CSV files."""
+    notes = directory / "notes.md"
+    page = [
+        "# Speed of a training step",
+        "Made by `scripts/experiments/performance.py render` from [steps.csv](performance/steps.csv), "
+        "[kernels.csv](performance/kernels.csv), [threads.csv](performance/threads.csv) and "
+        "[checkpoints.csv](performance/checkpoints.csv); that script says which of its commands measures what. Each "
+        "machine has a table of its own, made of rows whose commit can be built again.",
+        "## Beside PyTorch and others",
+        STEPS_TEXT,
+        *sections(directory / "steps.csv", steps_table),
+        *([notes.read_text().strip()] if notes.exists() else []),
+        "## Threads",
+        *sections(directory / "threads.csv", threads_line),
+        "## Checkpoints",
+        "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
+        f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "
+        "([checkpoint.md](../checkpoint.md)). A step without is the median before the first checkpoint; `complete` is "
+        f"a mean of both; `costs` is the wall-clock time that the {CHECKPOINT_EVERY - 2} steps behind a checkpoint "
+        "took more than as many without, waiting and slower steps together. The last column is `costs` over the time "
+        "of 50 steps.",
+        *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
+        "## Kernels",
+        "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
+        "in [performance.md](../performance.md).",
+        *sections(directory / "kernels.csv", kernels_table),
+    ]
+    directory.with_suffix(".md").write_text("\n\n".join(page) + "\n")
+
+

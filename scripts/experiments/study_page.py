@@ -1,0 +1,351 @@
+"""The figures, the tables and the page of study.py."""
+
+import collections
+import math
+import os
+import shlex
+import statistics
+
+from lib import ROOT
+from lib.plots import COLORS, pyplot, save, style
+from lib.tables import markdown, mean, number, with_unit
+from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
+
+DEFAULT_RANKS = 4
+
+
+# --- words and figures --------------------------------------------------------
+
+
+def nats(loss):
+    return f"{loss:.3f}" if loss < 100 else f"{loss:.2g}"
+
+
+def difference(losses):
+    return f"{losses:+.4f}" if abs(losses) < 100 else f"{losses:+.2g}"
+
+
+def loss_text(study, name):
+    """The mean final validation loss in words, or the steps at which seeds failed."""
+    losses = study.values(name, "final_validation_loss")
+    failed = [f"{step:.0f}" for step in study.values(name, "failed_step").values() if step == step]
+    if not failed:
+        return nats(mean(losses.values()))
+    seeds = f"{len(failed)} of {len(losses)} " if len(losses) > 1 else ""
+    return f"{seeds}NaN at step {', '.join(failed)}"
+
+
+def accuracy_text(study, name):
+    """Median and range in per cent, without runs that failed."""
+    shares = [100 * share for share in study.values(name, "final_validation_accuracy").values() if share == share]
+    if not shares:
+        return ""
+    spread = f" ({min(shares):.1f}–{max(shares):.1f})" if len(shares) > 1 else ""
+    return f"{statistics.median(shares):.1f} %{spread}"
+
+
+def legend(axes, study, lines):
+    """Draws the legend beside the axes, best run first."""
+    order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
+    axes.legend([lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
+                loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9, title="final validation loss",
+                alignment="left", labelspacing=0.7)
+
+
+def draw_loss(study, names, over, scale, x_label):
+    """Smoothed training loss of each run, mean and range over seeds."""
+    figure, axes = pyplot.subplots(figsize=(8, 4.4))
+    lines, tops, bottoms = {}, [], []
+    for place, name in enumerate(names):
+        points = list(study.curve(name, "loss", over))
+        if not points:  # failed in its first step
+            continue
+        x, y, low, high = ([scale * point[0] for point in points], *(list(c) for c in list(zip(*points))[1:]))
+        lines[name], = axes.plot(x, y, linewidth=1.6, **style(place))
+        axes.fill_between(x, low, high, color=style(place)["color"], alpha=0.15, linewidth=0)
+        if math.inf in study.values(name, "final_validation_loss").values():
+            axes.plot(x[-1], y[-1], marker="x", markersize=8, color=style(place)["color"])
+        tops.append(max(y[min(len(y) - 1, 3):]))
+        bottoms.append(min(low))
+    # The axis leaves out the drop of the first steps, which all runs share, and losses above the untrained model's.
+    top = min(max(tops), study.untrained())
+    margin = 0.04 * (top - min(bottoms)) + 1e-6
+    axes.set(xlabel=x_label, ylabel=f"training loss / nats, mean of {WINDOW} steps",
+             ylim=(min(bottoms) - margin, top + margin))
+    axes.grid(alpha=0.25)
+    legend(axes, study, lines)
+    return figure, axes
+
+
+def draw_samples(study, names):
+    return draw_loss(study, names, "step", float(study.first(names[0], "batch")), "samples")[0]
+
+
+def draw_bytes(study, names):
+    figure, axes = draw_loss(study, names, "bytes_sent", 1.0, "bytes sent by a rank")
+    axes.set_xscale("log")
+    return figure
+
+
+def draw_variance(study, names):
+    """‖v‖₁ and r_t, and where the variance was frozen."""
+    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(8, 5), sharex=True)
+    chosen, ratios = [], []
+    for place, name in enumerate(names):
+        frozen = [t for t in study.values(name, "variance_frozen_at_step").values() if t == t]
+        for axes, column in ((top, "variance_l1"), (bottom, "variance_ratio")):
+            points = list(study.curve(name, column))
+            if not points:
+                continue
+            x, y, low, high = zip(*points)
+            axes.plot(x, y, linewidth=1.6, label=study.label(name), **style(place))
+            axes.fill_between(x, low, high, color=style(place)["color"], alpha=0.15, linewidth=0)
+            if column == "variance_ratio":
+                ratios += y
+            for step in frozen:
+                axes.axvline(step, linewidth=1, **style(place))
+        chosen += frozen and [f"T_w = {', '.join(f'{t:.0f}' for t in sorted(frozen))}: {study.label(name)}"]
+    for bound in (0.96, 1 / 0.96):
+        bottom.axhline(bound, color="0.5", linewidth=0.8, linestyle=":")
+    top.set(ylabel="‖v‖₁", ylim=(0, None))
+    bottom.set(xlabel="step", ylabel="r_t", ylim=(0, min(3, 1.1 * max(ratios, default=1))))
+    for axes in (top, bottom):
+        axes.grid(alpha=0.25)
+    top.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    bottom.text(1.02, 0.95, "\n".join([*chosen, "dotted: 0.96 and 1/0.96"]), transform=bottom.transAxes, va="top",
+                fontsize=9)
+    return figure
+
+
+def draw_final(study, names):
+    """Final validation losses, best first, as mean and range over seeds; runs that diverged are at the right edge."""
+    losses = {name: list(study.values(name, "final_validation_loss").values()) for name in names}
+    names = sorted(names, key=lambda name: -mean(losses[name]))
+    finite = [v for values in losses.values() for v in values if v < study.untrained()]
+    edge = max(finite) + 0.08 * (max(finite) - min(finite) + 1e-6)
+    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.24 * len(names)))
+    for place, name in enumerate(names):
+        values = [v for v in losses[name] if v < study.untrained()]
+        if values:
+            axes.plot([min(values), max(values)], [place, place], color=COLORS[1], linewidth=2, alpha=0.5)
+            axes.plot(values, [place] * len(values), "|", color=COLORS[1], markersize=7)
+        if len(values) == len(losses[name]):
+            axes.plot(mean(values), place, "o", color=COLORS[1], markersize=5)
+        else:
+            axes.plot(edge, place, "x", color=COLORS[2], markersize=7, clip_on=False)
+        axes.text(1.01, place, loss_text(study, name), transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+    axes.set(yticks=range(len(names)), ylim=(-0.7, len(names) - 0.3), xlabel="final validation loss / nats")
+    axes.set_yticklabels([study.label(name) for name in names], fontsize=9)
+    axes.grid(alpha=0.25)
+    return figure
+
+
+def draw_learning_rate(study, names):
+    """Final validation loss over the learning rate, a line for each grid or algorithm, without rates that diverged."""
+    groups = collections.defaultdict(dict)
+    for name in names:
+        losses = list(study.values(name, "final_validation_loss").values())
+        if max(losses) < study.untrained():
+            groups[study.family(name)][float(study.first(name, "lr"))] = losses
+    figure, axes = pyplot.subplots(figsize=(8, 4))
+    for place, (algorithm, points) in enumerate(groups.items()):
+        rates = sorted(points)
+        axes.plot(rates, [mean(points[rate]) for rate in rates], marker="o", markersize=5, label=algorithm,
+                  **style(place))
+        for rate in rates:
+            axes.plot([rate] * len(points[rate]), points[rate], "_", color=style(place)["color"], markersize=9)
+    axes.set(xscale="log", xlabel="peak learning rate γ", ylabel="final validation loss / nats")
+    ticks = sorted({rate for points in groups.values() for rate in points})
+    axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks], fontsize=8, rotation=90 if len(ticks) > 10 else 0)
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    return figure
+
+
+def draw(study):
+    """Draws the study's figures; yields (file, caption)."""
+    for name, figure in study.figures.items():
+        names = study.present(figure["runs"])
+        if not names:
+            continue
+        path = study.kept / f"{study.name}_{name}.png"
+        save(globals()[f"draw_{figure['kind']}"](study, names), path, palette=128, dpi=100, bbox_inches="tight",
+             pad_inches=0.08)
+        yield path, figure["caption"]
+
+
+# --- the page ----------------------------------------------------------------
+
+
+def spread_text(study, name):
+    """Mean and range of the final validation loss, or the steps at which seeds failed."""
+    losses = study.values(name, "final_validation_loss").values()
+    spread = f" ({nats(min(losses))}–{nats(max(losses))})" if len(losses) > 1 and max(losses) < math.inf else ""
+    return loss_text(study, name) + spread
+
+
+def judge(study, claim):
+    """(the measured value in words, True when the claim holds)"""
+    run, against = (study.best(claim[side]) or claim[side] for side in ("run", "against"))
+    if missing := [name for name in (run, against) if name not in study.present()]:
+        return f"no results of {', '.join(missing)}", False
+    column = claim.get("of", "final_validation_loss")
+    mine, theirs = study.values(run, column), study.values(against, column)
+    seeds = sorted(mine.keys() & theirs.keys())
+    if len(seeds) < LEAST_SEEDS:
+        return f"results of {len(seeds)} seeds", False
+    if column == "bytes_sent":
+        measured = mean(mine[s] for s in seeds) / mean(theirs[s] for s in seeds)
+        words = f"{measured:.3f} times"
+    elif column == "final_validation_accuracy":
+        measured = statistics.median(mine[s] for s in seeds) - statistics.median(theirs[s] for s in seeds)
+        words = f"{100 * measured:+.1f} points"
+    elif any(mine[s] == math.inf for s in seeds):
+        measured, words = math.inf, loss_text(study, run)
+    else:
+        measured = mean(mine[s] - theirs[s] for s in seeds)
+        words = difference(measured)
+    bound = float(claim.get("at_most") or claim.get("at_least") or claim["within"])
+    # With NaN no claim holds.
+    holds = measured >= bound if "at_least" in claim else (abs(measured) if "within" in claim else measured) <= bound
+    return words, holds
+
+
+def claims_table(study):
+    rows = []
+    for claim in study.claims:
+        kind = next(kind for kind in ("within", "at_most", "at_least") if kind in claim)
+        words, holds = judge(study, claim)
+        of = {"bytes_sent": "ratio of bytes sent",
+              "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
+        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words,
+                     "yes" if holds else "**no**"])
+    return markdown(["claim", "asked", "measured", "holds"], rows)
+
+
+def runs_table(study):
+    names = study.present()
+    reference = names[0]
+    rows = []
+    for name in names:
+        losses = study.values(name, "final_validation_loss")
+        failed, base = math.inf in losses.values(), study.values(reference, "final_validation_loss")
+        seeds = sorted(losses.keys() & base.keys())
+        frozen = sorted({f"{t:.0f}" for t in study.values(name, "variance_frozen_at_step").values() if t == t}, key=int)
+        rows.append([
+            study.label(name), str(len(losses)), spread_text(study, name),
+            "" if failed or name == reference or not seeds else difference(mean(losses[s] - base[s] for s in seeds)),
+            *([accuracy_text(study, name)] if study.accuracy else []),
+            "" if failed else with_unit(mean(study.values(name, "bytes_sent").values())),
+            "" if failed else f"{mean(study.values(name, 'reduction').values()):.2f}",
+            "" if failed else f"{mean(study.values(name, 'reduction').values()) / 2:.2f}",
+            ", ".join(frozen),
+            " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
+    return markdown(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
+                  *(["accuracy: median (min–max)"] if study.accuracy else []),
+                  "bytes sent by a rank", "reduction", "against 16 bits", "T_w", "`--set`"], rows)
+
+
+def grids_table(study):
+    """The best rate of each grid, with a note where it is the grid's edge and a better one may lie beyond."""
+    rows = []
+    for name, grid in study.grids.items():
+        best, present = study.best(name), study.present(grid["runs"])
+        if not present:
+            continue
+        rates = {run: float(study.first(run, "lr")) for run in present}
+        edge = len(present) > 1 and rates[best] in (min(rates.values()), max(rates.values()))
+        rows.append([grid["label"], ", ".join(study.first(run, "lr") for run in present),
+                     study.first(best, "lr") + (", the grid's edge" if edge else ""), spread_text(study, best)])
+    return markdown(["algorithm", "γ tried", "best", "final validation loss: mean (min–max)"], rows) if rows else ""
+
+
+def results_table(study, name):
+    """A table of the study file: final validation losses, the least bold."""
+    wanted = study.tables[name]
+    runs = {place: f"{name}_{place[0]}_{place[1]}" for place in study.places(wanted)}
+    present = study.present(runs.values())
+    if not present:
+        return ""
+    least = min(present, key=lambda run: mean(study.values(run, "final_validation_loss").values()))
+    seeds = sorted({len(study.values(run, "final_validation_loss")) for run in present})
+
+    def cell(place):
+        if place not in runs:
+            return "–"
+        if runs[place] not in present:
+            return ""
+        text = spread_text(study, runs[place])
+        return f"**{text}**" if runs[place] == least else text
+
+    rows = [[study.words(wanted, "rows", row), *(cell((row, column)) for column in wanted["columns"])]
+            for row in wanted["rows"]]
+    others = study.present(wanted.get("beside", []))
+    beside = "; ".join(f"{study.label(run)}: {spread_text(study, run)}" for run in others)
+    return "\n\n".join(part for part in (
+        f"{wanted['caption']} Final validation loss as mean (least–greatest) over {' or '.join(map(str, seeds))} "
+        "seeds; the least mean is bold.",
+        markdown(["", *(study.words(wanted, "columns", column) for column in wanted["columns"])], rows),
+        beside and f"For comparison, {beside}.") if part)
+
+
+def page(studies, arguments):
+    rows = [row for study in studies for row in study.rows]
+
+    def distinct(*columns):
+        return "; ".join(dict.fromkeys(" ".join(row[c] for c in columns)
+                                       for row in rows if row["status"] == "complete"))
+
+    counted = collections.Counter(row["git"] for row in rows)
+    commits = ", ".join(f"{commit}: {count} runs" if len(counted) > 1 else commit for commit, count in counted.items())
+    data = dict.fromkeys(part for row in rows for part in row.get("data", "").split("; "))
+    data = [part for part in data if part and ".h5 (" not in part]
+    files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
+    parts = ["<!-- Made by scripts/experiments/study.py from the CSV files beside the figures. Do not edit. -->",
+             f"# {studies[0].heading}",
+             "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
+             "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
+             "the reduction is against dense fp32 training of as many steps (docs/reference/output.md); "
+             "against 16 bits it "
+             "is half of that. T_w is the step at "
+             "which the variance was frozen. A run that met a NaN is a result: its loss counts as infinite."]
+    if any(study.accuracy for study in studies):
+        parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
+                      "losses of classes are nats a sample.")
+    if any(study.claims for study in studies):
+        parts.append("## What was claimed, and what was measured")
+    for study in studies:
+        if study.claims:
+            parts += [f"{study.title}:", claims_table(study)]
+    for study in studies:
+        batch, steps = study.first(study.present()[0], "batch"), study.first(study.present()[0], "steps")
+        parts += [f"## {study.title}", study.text,
+                  f"Input [{os.path.relpath(study.base, ROOT)}]({os.path.relpath(study.base, study.kept.parent)}), "
+                  f"{steps} steps of {batch} samples, {study.first(study.present()[0], 'validation_samples')} "
+                  "validation samples. "
+                  + ("In all runs: " + ", ".join(f"`{key}={value}`" for key, value in study.set.items()) + ". "
+                     if study.set else "")
+                  + "The last column of the table is what a run adds to that."]
+        for path, caption in draw(study):
+            parts.append(f"![{caption}]({study.kept.name}/{path.name})\n\n{caption}")
+        parts += [grids_table(study), *(results_table(study, name) for name in study.tables), runs_table(study)]
+    seconds = sum(number(row["wall_s"]) for row in rows)
+    options = "".join(f" --set {shlex.quote(pair)}" for pair in arguments.set)
+    if arguments.ranks != DEFAULT_RANKS:
+        options += f" --ranks {arguments.ranks}"
+    if studies[0].heading != DEFAULT_HEADING:
+        options += f" --page {os.path.relpath(arguments.page, ROOT)}"
+    parts += ["## How it was measured",
+              f"Machine: {distinct('machine')}. {distinct('ranks')} ranks, threads of each: "
+              f"{distinct('threads_per_rank')}; {commits} (git), {distinct('compiler')}, Kokkos {distinct('kokkos')}, "
+              f"{distinct('mpi')}, {distinct('blas', 'blas_core')} kernels; {distinct('date')}. "
+              f"{len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
+              + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else ""),
+              "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it "
+              "again from the CSV files:",
+              f"```\nscripts/experiments/study.py{options} {files}\n```",
+              "Kept of each run: " + ", ".join(f"[{s.name}_{kind}.csv]({s.kept.name}/{s.name}_{kind}.csv)"
+                                               for s in studies for kind in ("runs", "steps")) + "."]
+    arguments.page.write_text("\n\n".join(part for part in parts if part) + "\n")
+    print(f"{os.path.relpath(arguments.page)} is made")

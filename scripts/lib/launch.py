@@ -1,0 +1,40 @@
+"""Starts programs: `mpirun` on this machine, and overrides of an input's keys."""
+
+import ctypes
+import os
+import signal
+import subprocess
+
+from lib import ROOT
+
+ONEBIT = str(ROOT / "build/openmp/onebit")
+
+
+def program(name):
+    """The name of a program as an absolute path, unless it is to be found on PATH: the type of an option."""
+    return os.path.abspath(name) if os.path.exists(name) else name
+
+
+def overrides(settings):
+    """{section.key: value}, or a list of `section.key=value`, as options of `onebit`."""
+    pairs = (f"{key}={value}" for key, value in settings.items()) if isinstance(settings, dict) else settings
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+def in_environment(command):
+    """The command in the environment that a local mpirun needs in a container or on a laptop (environment.sh).
+
+    A site's own launcher takes no harm from it.
+    """
+    return ["bash", "-c", '. "$0" && exec "$@"', str(ROOT / "scripts/environment.sh"), *map(str, command)]
+
+
+def mpirun(ranks, *command, mpiexec="mpirun"):
+    return in_environment([mpiexec, "-n", ranks, *command])
+
+
+def run_while_here(command, **options):
+    """The exit status of a command, which gets SIGTERM if this process ends before it does, even by SIGKILL."""
+    set_option, parent_death_signal = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG of linux/prctl.h
+    return subprocess.run(command, preexec_fn=lambda: set_option(parent_death_signal, signal.SIGTERM),
+                          **options).returncode

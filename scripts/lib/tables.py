@@ -1,0 +1,107 @@
+"""CSV files, tables for people, and numbers as text."""
+
+import csv
+import math
+import pathlib
+import re
+import statistics
+
+
+def number(text):
+    """The number in a cell; NaN where it is empty or none."""
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values) if values else math.nan
+
+
+def with_unit(count, digits=".3g"):
+    """Bytes with a decimal prefix; empty for NaN and infinity."""
+    if not math.isfinite(count):
+        return ""
+    power = min(max(0, int(math.log10(max(count, 1))) // 3), 4)
+    return f"{count / 1000 ** power:{digits if power else '.3g'}} {['B', 'kB', 'MB', 'GB', 'TB'][power]}"
+
+
+def with_range(values, digits=4):
+    """The median, followed by the least and the greatest value where these differ as printed."""
+    least, middle, most = (f"{value:.{digits}g}" for value in (min(values), statistics.median(values), max(values)))
+    return middle if least == most else f"{middle} ({least} – {most})"
+
+
+def percent(share, digits=0):
+    """A share in per cent; empty for NaN and infinity."""
+    return f"{100 * share:.{digits}f} %" if math.isfinite(share) else ""
+
+
+def file_name(text):
+    """The text with every character replaced that a file name should not have."""
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text)
+
+
+# --- tables -------------------------------------------------------------------
+
+
+def markdown(header, rows):
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def aligned(header, rows, left=0):
+    """A table in plain text; the first `left` columns are aligned left, all others right."""
+    rows = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.ljust(width) if place < left else cell.rjust(width)
+                               for place, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
+
+
+# --- CSV files ----------------------------------------------------------------
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_rows(path):
+    """(rows, the file's error in words or ""). A broken file gives the rows before the break."""
+    rows, header = [], None
+    try:
+        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+            last_line = ""
+
+            def lines():
+                nonlocal last_line
+                for last_line in file:
+                    yield last_line.replace("\0", "�")
+
+            for cells in csv.reader(lines()):
+                if not last_line.endswith("\n"):
+                    return rows, f"the last row is cut off after {len(rows)} whole ones" if header else "no whole line"
+                if header is None:
+                    header = cells
+                elif len(cells) != len(header):
+                    return rows, f"row {len(rows) + 1} has {len(cells)} cells, not {len(header)}"
+                else:
+                    rows.append(dict(zip(header, cells)))
+    except (OSError, csv.Error) as error:
+        return rows, str(error)
+    return rows, "" if rows else "no rows"
+
+
+def write_csv(path, rows, columns=None):
+    """Writes all rows or, on failure, leaves an earlier file as it was. `columns` default to the first row's."""
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns or list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    partial.replace(path)

@@ -1,0 +1,116 @@
+#pragma once
+/// \file session.hpp
+/// The set-up of a training run: what the step loop works with.
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/memory.hpp"
+#include "linalg/blas.hpp"
+#include "train/averaging.hpp"
+#include "train/checkpoint.hpp"
+#include "train/initial_parameters.hpp"
+#include "train/initial_variance.hpp"
+#include "workload/workload.hpp"
+
+namespace onebit::train {
+
+/// What a run works with. Members are made in this order, because later ones refer to earlier ones.
+template <class Exec>
+struct Session {
+  /// Makes the workload, chooses how the ranks average, initialises the parameters and makes the algorithm. Rank 0
+  /// prints what was set up. Collective.
+  /// \throws AgreedError
+  Session(const Exec& exec, const config::Input& given, const Communicator& communicator,
+          const Checkpoints& checkpoints)
+      : exec(exec),
+        communicator(communicator),
+        input(given),
+        workload(make_workload(exec, input, communicator)),
+        averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
+        bucket_communicator(communicator.get()),
+        overlapped_average(make_overlapped_average<Exec>(input, bucket_communicator, tensors().size())) {
+    if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance
+    std::string initialized;
+    communicator.collectively([&] {
+      const Region region("OneBit::train::set_up");
+      x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors().size());
+      g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors().size());
+      workload->initialize(exec, x);
+      const std::string& from = input.checkpoint.initialize_from;
+      if (!from.empty() && !checkpoints.restarts())
+        located(input.where("checkpoint.initialize_from"),
+                [&] { initialized = read_parameters(exec, from, tensors(), x); });
+      algorithm = optim::make_algorithm<Exec>(
+          {input, tensors(), *averaging.transport, communicator.rank(), communicator.size()});
+      read_initial_variance(exec, input, *algorithm);
+      results = std::make_unique<Results>(communicator, input.run.output);
+    });
+    if (communicator.rank() == 0) announce(initialized);
+  }
+
+  const TensorTable& tensors() const { return workload->tensors(); }
+  /// The run before its first step.
+  Run<Exec> run() { return {input, tensors(), x, *algorithm, *results}; }
+
+  const ViewMemory view_memory;  ///< counts the Views of all that follows
+  const Exec exec;
+  const Communicator& communicator;
+  config::Input input;  ///< with the choices that were made for `auto`
+  std::unique_ptr<workload::Workload<Exec>> workload;
+  Averaging<Exec> averaging;
+  const Communicator bucket_communicator;  ///< for `overlapped_average` alone
+  /// Averages gradients in buckets during the backward pass; null if that is off or impossible.
+  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
+  Vector<Exec, float> x, g;  ///< (d) parameters, gradient
+  std::unique_ptr<optim::Algorithm<Exec>> algorithm;
+  std::unique_ptr<Results> results;
+
+private:
+  /// The workload of this rank, which may take an equal part of the available memory.
+  static std::unique_ptr<workload::Workload<Exec>> make_workload(const Exec& exec, const config::Input& input,
+                                                                 const Communicator& communicator) {
+    // Every rank measures this before any rank allocates.
+    const double available = available_memory<Exec>();
+    const int of_host = communicator.local_size(), gpus = std::max(1, gpu_count());
+    const int sharing = is_host<Exec> ? of_host : (of_host + gpus - 1) / gpus;  // ranks with the same memory, at most
+    std::unique_ptr<workload::Workload<Exec>> workload;
+    communicator.collectively([&] {
+      workload = workload::make_workload(exec, input, {communicator.rank(), communicator.size(), available / sharing});
+    });
+    return workload;
+  }
+
+  /// Chooses how the ranks average. With `comm.collective: auto`, a restarted run averages as before.
+  /// \param input gets the choice
+  static Averaging<Exec> choose_averaging(const Exec& exec, config::Input& input, const Communicator& communicator,
+                                          const TensorTable& tensors, const Checkpoints& checkpoints) {
+    const bool as_before = checkpoints.restarts() && input.comm.collective == Collective::automatic;
+    if (as_before) checkpoints.average_as_before(input);
+    Averaging<Exec> averaging = make_averaging(exec, input, communicator, tensors);
+    if (as_before) averaging.reason = "the checkpoint's run did";
+    input.comm.collective = averaging.collective;
+    input.compression.compressor = averaging.compressor;
+    return averaging;
+  }
+
+  /// \param initialized where the parameters are from, in words; may be empty
+  void announce(const std::string& initialized) const {
+    const int ranks = communicator.size();
+    std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
+                to_string(input.workload.kind).c_str(), tensors().size(), ranks, BackendName<Exec>::value);
+    std::printf("averages: %s, because %s\n", averaging.name().c_str(), averaging.reason.c_str());
+    if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
+    const std::string warning = linalg::blas_info().warning;
+    if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
+    if (ranks > 1 && !any_thread_may_call())
+      std::printf(
+          "warning: in this MPI library only one thread may call (no MPI_THREAD_SERIALIZED): gradients are averaged "
+          "after the backward pass, not in buckets during it\n");
+  }
+};
+
+}  // namespace onebit::train

@@ -1,0 +1,78 @@
+"""What the tests of the whole program share: where it is, how it runs, and scratch directories.
+
+A test is called `NAME_test.py PROGRAM MPIEXEC …`. After this import the library of scripts/ can be imported too.
+"""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+from lib.launch import overrides
+from lib.tables import read_csv
+
+PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
+
+
+def scratch(owner):
+    """A directory that lasts as long as a test or a class of tests."""
+    directory = tempfile.TemporaryDirectory(prefix="onebit-test.")
+    (owner.addClassCleanup if isinstance(owner, type) else owner.addCleanup)(directory.cleanup)
+    return pathlib.Path(directory.name)
+
+
+def ranks_of(count, *command):
+    """The command on some ranks of this machine, which may have fewer cores."""
+    return [MPIEXEC, "-n", str(count), "--oversubscribe", *command]
+
+
+def run(test, command, expected=0, **options):
+    """Runs a command to its end and checks its exit status."""
+    options = {"env": ENVIRONMENT, "timeout": 240, **options}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
+    test.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+    return done
+
+
+def train(test, keys, output, path, ranks=1, **options):
+    """Runs `onebit train`; returns (row of run.csv, rows of steps.csv, finished process), without rows on failure."""
+    done = run(test, ranks_of(ranks, PROGRAM, "train", path, *overrides({**keys, "run.output": output})), **options)
+    if done.returncode != 0:
+        return None, None, done
+    return read_csv(output / "run.csv")[0], read_csv(output / "steps.csv"), done
+
+
+class Draws:
+    """Integers below n that are the same in every run."""
+
+    def __init__(self):
+        self.state = 1
+
+    def __call__(self, n):
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (self.state >> 33) % n
+
+
+class Skip(Exception):
+    """Why a case cannot be tried here."""
+
+
+@contextlib.contextmanager
+def mounted(path, size):
+    """A small file system at `path`, where that is allowed."""
+    if os.geteuid() != 0:
+        raise Skip("only root may mount a small file system")
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True,
+                           text=True)
+    if mount.returncode != 0:
+        raise Skip("no small file system can be mounted: " + mount.stderr.strip())
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", path], check=True)
