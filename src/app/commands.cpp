@@ -15,7 +15,6 @@
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
 #include "comm/nccl.hpp"
-#include "config/algorithms.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
 #include "scale/predict.hpp"
@@ -125,23 +124,22 @@ void print_checkpoint(const Communicator& world, const std::string& path, bool a
   });
 }
 
-/// `title`: word word word
-template <class Words>
-void print_words(const char* title, const Words& words) {
+template <class Names>
+void print(const char* title, const Names& names) {
   std::printf("%s:", title);
-  for (const auto& word : words) std::printf(" %s", std::string(word).c_str());
+  for (const std::string& name : names) std::printf(" %s", name.c_str());
   std::printf("\n");
 }
 
 /// `onebit list`: what this build has.
 void list() {
-  print_words("backends", backends());
-  print_words("algorithms", config::algorithm_names());
-  print_words("workloads", names(WorkloadKind()));
-  print_words("compressors", names(CompressorKind()));
+  print("backends", backends());
+  print("algorithms", config::algorithm_names());
+  print("workloads", names(WorkloadKind{}));
+  print("compressors", names(CompressorKind{}));
   const std::string nccl = comm::nccl_version();
   std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-  #define ONEBIT_PRECISIONS(Exec)                                              \
+#define ONEBIT_PRECISIONS(Exec)                                              \
   std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
               linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
               linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");
