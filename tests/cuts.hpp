@@ -35,8 +35,8 @@ inline std::ostream& operator<<(std::ostream& out, const Cut& cut) {
 
 /// Around word borders, and long enough for several blocks of 4096.
 inline constexpr std::size_t small_lengths[] = {0, 1, 31, 32, 33, 1000, 5000};
-/// In each of up to 8 chunks more pieces than the summation tree has lanes, and an odd end.
-inline constexpr std::size_t large_length = 8 * (lane_count + 1) * piece_length + 7;
+/// In each of up to 8 chunks more blocks than the summation tree has lanes, and an odd end.
+inline constexpr std::size_t large_length = 8 * (lane_count + 1) * block_length + 7;
 
 /// Tensors of ragged sizes, many smaller than a word and some without elements, over [0, length).
 inline std::vector<std::size_t> ragged_offsets(std::size_t length) {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file parallel.hpp
-/// Two patterns over flat buffers: `for_each` applies a function, and `reduce_pieces` adds in a fixed tree or finds
+/// Two patterns over flat buffers: `for_each` applies a function, and `reduce_blocks` adds in a fixed tree or finds
 /// maxima. Their results depend on the length alone, not on the number of threads or the schedule.
 
 #include <cstddef>
@@ -17,26 +17,26 @@
 
 namespace onebit {
 
-/// Elements of a piece: the work of a thread in `for_each` on the host, and a leaf of the tree of `OrderedSum`.
-inline constexpr std::size_t piece_length = 1024;
-/// Partial sums of a piece, the lanes: element i of a piece is added to lane i % lane_count.
+/// Elements of a block: the work of a thread in `for_each` on the host, and a leaf of the tree of `OrderedSum`.
+inline constexpr std::size_t block_length = 1024;
+/// Partial sums of a block, the lanes: element i of a block is added to lane i % lane_count.
 inline constexpr int lane_count = 32;
 
-/// Number of pieces; the last one may be shorter.
-inline constexpr std::size_t piece_count(std::size_t length) { return (length + piece_length - 1) / piece_length; }
+/// Number of blocks; the last one may be shorter.
+inline constexpr std::size_t block_count(std::size_t length) { return (length + block_length - 1) / block_length; }
 
 /// Calls f(i) for i in [0, length).
 ///
-/// On the host a thread takes whole pieces, because the vectorised loop and its scalar remainder may round differently:
+/// On the host a thread takes whole blocks, because the vectorised loop and its scalar remainder may round differently:
 /// with any number of threads, the remainder is at the same elements.
 template <class Exec, class F>
 void for_each(const Exec& exec, const char* label, std::size_t length, const F& f) {
   if (length == 0) return;
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, piece_count(length)),
-                         [=](std::size_t piece) {
-                           const std::size_t begin = piece * piece_length;
-                           const std::size_t end = begin + piece_length < length ? begin + piece_length : length;
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, block_count(length)),
+                         [=](std::size_t block) {
+                           const std::size_t begin = block * block_length;
+                           const std::size_t end = begin + block_length < length ? begin + block_length : length;
                            ONEBIT_IVDEP
                            for (std::size_t i = begin; i < end; ++i) f(i);
                          });
@@ -73,58 +73,58 @@ struct Maximum {
   }
 };
 
-/// Calls f(piece, i), or f(i) if f takes one argument.
+/// Calls f(block, i), or f(i) if f takes one argument.
 template <class F>
-KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t piece, std::size_t i) {
+KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t block, std::size_t i) {
   if constexpr (std::is_invocable_v<F, std::size_t, std::size_t>) {
-    return f(piece, i);
+    return f(block, i);
   } else {
-    (void)piece;
+    (void)block;
     return f(i);
   }
 }
 
-/// results(p) = Σ f(i), or max f(i), over i in [begins(p), begins(p+1)) for each piece p. Lane i % 32 (counted from the
-/// begin of the piece) joins its terms one after the other in the type of f. Then the lanes are joined in double by
-/// halving (16, 8, 4, 2, 1). f is called once for each i, as f(p, i) or f(i), and may write element i of any View.
+/// results(b) = Σ f(i), or max f(i), over i in [begins(b), begins(b+1)) for each block b. Lane i % 32 (counted from the
+/// begin of the block) joins its terms one after the other in the type of f. Then the lanes are joined in double by
+/// halving (16, 8, 4, 2, 1). f is called once for each i, as f(b, i) or f(i), and may write element i of any View.
 ///
 /// \tparam Join   `Sum` or `Maximum`
-/// \param begins  (pieces + 1) first elements; for a sum of floats at most `piece_length` apart, for its precision
-/// \param results (pieces)
+/// \param begins  (blocks + 1) first elements; for a sum of floats at most `block_length` apart, for its precision
+/// \param results (blocks)
 template <class Join, class Exec, class Begins, class F>
-void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& results,
+void reduce_blocks(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& results,
                    const F& f) {
-  const int pieces = static_cast<int>(results.extent(0));
-  if (pieces == 0) return;
+  const int blocks = static_cast<int>(results.extent(0));
+  if (blocks == 0) return;
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, pieces), [=](int piece) {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, blocks), [=](int block) {
       using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
-      const std::size_t begin = begins(piece), end = begins(piece + 1);
+      const std::size_t begin = begins(block), end = begins(block + 1);
       Term lanes[lane_count];
       for (int lane = 0; lane < lane_count; ++lane) lanes[lane] = Join::template identity<Term>();
       std::size_t i = begin;
       for (; i + lane_count <= end; i += lane_count) {
         ONEBIT_IVDEP
-        for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], call(f, piece, i + lane));
+        for (int lane = 0; lane < lane_count; ++lane) Join::join(lanes[lane], call(f, block, i + lane));
       }
-      for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], call(f, piece, i));
+      for (int lane = 0; i < end; ++i, ++lane) Join::join(lanes[lane], call(f, block, i));
       double tree[lane_count];
       for (int lane = 0; lane < lane_count; ++lane) tree[lane] = lanes[lane];
       for (int half = lane_count / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; ++lane) Join::join(tree[lane], tree[lane + half]);
-      results(piece) = tree[0];
+      results(block) = tree[0];
     });
   } else {
-    // A warp takes a piece, and its threads are the lanes.
+    // A warp takes a block, and its threads are the lanes.
     using Policy = Kokkos::TeamPolicy<Exec>;
     constexpr int warps = 8;
     Kokkos::parallel_for(
-        label, Policy(exec, (pieces + warps - 1) / warps, warps, lane_count),
+        label, Policy(exec, (blocks + warps - 1) / warps, warps, lane_count),
         KOKKOS_LAMBDA(const typename Policy::member_type& team) {
           Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
-            const int piece = team.league_rank() * warps + warp;
-            if (piece >= pieces) return;
-            const std::size_t begin = begins(piece), end = begins(piece + 1);
+            const int block = team.league_rank() * warps + warp;
+            if (block >= blocks) return;
+            const std::size_t begin = begins(block), end = begins(block + 1);
             double total = 0;
             // The shuffle tree of a reduction over 32 threads joins by halving, too.
             Kokkos::parallel_reduce(
@@ -132,31 +132,24 @@ void reduce_pieces(const Exec& exec, const char* label, const Begins& begins, co
                 [&](int lane, double& result) {
                   using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
                   Term mine = Join::template identity<Term>();
-                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, call(f, piece, i));
+                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, call(f, block, i));
                   Join::join(result, static_cast<double>(mine));
                 },
                 typename Join::template Reducer<double>(total));
-            Kokkos::single(Kokkos::PerThread(team), [&]() { results(piece) = total; });
+            Kokkos::single(Kokkos::PerThread(team), [&]() { results(block) = total; });
           });
         });
   }
 }
 
-/// `reduce_pieces` with sums.
-template <class Exec, class Begins, class F>
-void piece_sums(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& sums,
-                const F& f) {
-  reduce_pieces<Sum>(exec, label, begins, sums, f);
-}
-
-/// Sums over a vector of `length` elements in a fixed tree: `piece_sums` of pieces of 1024 elements, and `piece_sums`
-/// of these. Owns the scratch space, so it is made once for all steps.
+/// Sums over a vector of `length` elements in a fixed tree: of blocks of 1024 elements, and then of the blocks' sums.
+/// Owns the scratch space, so it is made once for all steps.
 template <class Exec>
 class OrderedSum {
 public:
   explicit OrderedSum(std::size_t length)
       : m_length(length),
-        m_pieces("OneBit::base::OrderedSum::pieces", piece_count(length)),
+        m_blocks("OneBit::base::OrderedSum::blocks", block_count(length)),
         m_total("OneBit::base::OrderedSum::total", 1) {}
 
   /// Σ f(i) over [0, length); fences.
@@ -167,27 +160,27 @@ public:
 
   /// Σ f(i) over the range [begin, end); fences. Once the ranges cover [0, length), in any order, `total` has the same
   /// bits as one sum over [0, length).
-  /// \param begin, end multiples of `piece_length`; `end` may be the length
+  /// \param begin, end multiples of `block_length`; `end` may be the length
   template <class F>
   double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
-    const std::size_t first = begin / piece_length, last = first + piece_count(end - begin);
-    const Vector<Exec, double> sums = Kokkos::subview(m_pieces, std::make_pair(first, last));
-    const auto begins = KOKKOS_LAMBDA(std::size_t piece) {
-      const std::size_t first_of_piece = begin + piece * piece_length;
-      return first_of_piece < end ? first_of_piece : end;
+    const std::size_t first = begin / block_length, last = first + block_count(end - begin);
+    const Vector<Exec, double> sums = Kokkos::subview(m_blocks, std::make_pair(first, last));
+    const auto begins = KOKKOS_LAMBDA(std::size_t block) {
+      const std::size_t first_of_block = begin + block * block_length;
+      return first_of_block < end ? first_of_block : end;
     };
-    piece_sums(exec, label, begins, sums, f);
-    return sum_of_pieces(exec, label, first, last);
+    reduce_blocks<Sum>(exec, label, begins, sums, f);
+    return sum_of_blocks(exec, label, first, last);
   }
   /// Σ of all ranges; fences.
-  double total(const Exec& exec, const char* label) const { return sum_of_pieces(exec, label, 0, m_pieces.extent(0)); }
+  double total(const Exec& exec, const char* label) const { return sum_of_blocks(exec, label, 0, m_blocks.extent(0)); }
 
   /// Public only because it holds a device lambda.
-  double sum_of_pieces(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
-    const Vector<Exec, double> pieces = m_pieces;
-    piece_sums(
+  double sum_of_blocks(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
+    const Vector<Exec, double> blocks = m_blocks;
+    reduce_blocks<Sum>(
         exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? first : last; }, m_total,
-        KOKKOS_LAMBDA(std::size_t piece) { return pieces(piece); });
+        KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
     double total = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),
                       Kokkos::subview(m_total, 0));
@@ -197,7 +190,7 @@ public:
 
 private:
   std::size_t m_length;
-  Vector<Exec, double> m_pieces;
+  Vector<Exec, double> m_blocks;
   Vector<Exec, double> m_total;
 };
 

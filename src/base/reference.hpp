@@ -9,9 +9,9 @@
 
 namespace onebit {
 
-/// The sum of a piece: term i is added to lane i % 32 in its own type. Then the lanes are added in double by halving.
+/// The sum of a block: term i is added to lane i % 32 in its own type. Then the lanes are added in double by halving.
 template <class Term>
-double piece_sum_ref(const std::vector<Term>& terms) {
+double block_sum_ref(const std::vector<Term>& terms) {
   std::vector<Term> lanes(lane_count, Term(0));
   for (std::size_t i = 0; i < terms.size(); ++i) lanes[i % lane_count] += terms[i];
   std::vector<double> tree(lanes.begin(), lanes.end());
@@ -20,15 +20,15 @@ double piece_sum_ref(const std::vector<Term>& terms) {
   return tree[0];
 }
 
-/// The sum of a vector: the sums of pieces of 1024 terms, added as one piece.
+/// The sum of a vector: the sums of blocks of 1024 terms, added as one block.
 template <class Term>
 double ordered_sum_ref(const std::vector<Term>& terms) {
-  std::vector<double> pieces;
-  for (std::size_t begin = 0; begin < terms.size(); begin += piece_length) {
-    const std::size_t end = begin + piece_length < terms.size() ? begin + piece_length : terms.size();
-    pieces.push_back(piece_sum_ref(std::vector<Term>(terms.begin() + begin, terms.begin() + end)));
+  std::vector<double> blocks;
+  for (std::size_t begin = 0; begin < terms.size(); begin += block_length) {
+    const std::size_t end = begin + block_length < terms.size() ? begin + block_length : terms.size();
+    blocks.push_back(block_sum_ref(std::vector<Term>(terms.begin() + begin, terms.begin() + end)));
   }
-  return piece_sum_ref(pieces);
+  return block_sum_ref(blocks);
 }
 
 }  // namespace onebit

@@ -13,10 +13,10 @@ namespace onebit {
 /// Lanes that share a block. A test lets the host do the work of the lanes one after the other.
 #ifdef ONEBIT_LANES_ON_HOST
 template <class Exec>
-inline constexpr std::size_t lanes_of_unit = 32;
+inline constexpr std::size_t lanes_of_block = 32;
 #else
 template <class Exec>
-inline constexpr std::size_t lanes_of_unit = is_host<Exec> ? 1 : 32;
+inline constexpr std::size_t lanes_of_block = is_host<Exec> ? 1 : 32;
 #endif
 
 /// Bit l of `word` ← `says` of lane l. All 32 lanes of a block must call it.
@@ -29,27 +29,27 @@ KOKKOS_FORCEINLINE_FUNCTION void store_ballot(std::size_t lane, bool says, std::
 #endif
 }
 
-/// Calls f(unit, lane) for the lanes of blocks [0, units). They may call `store_ballot`.
+/// Calls f(block, lane) for the lanes of blocks [0, blocks). They may call `store_ballot`.
 template <class Exec, class F>
-void for_each_unit(const Exec& exec, const char* label, std::size_t units, const F& f) {
-  if (units == 0) return;
-  constexpr std::size_t lanes = lanes_of_unit<Exec>;
+void for_each_block(const Exec& exec, const char* label, std::size_t blocks, const F& f) {
+  if (blocks == 0) return;
+  constexpr std::size_t lanes = lanes_of_block<Exec>;
   if constexpr (is_host<Exec>) {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, units),
-                         [=](std::size_t unit) {
-                           for (std::size_t lane = 0; lane < lanes; ++lane) f(unit, lane);
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, blocks),
+                         [=](std::size_t block) {
+                           for (std::size_t lane = 0; lane < lanes; ++lane) f(block, lane);
                          });
   } else {
     using Policy = Kokkos::TeamPolicy<Exec>;
     constexpr int warps = 8;
     Kokkos::parallel_for(
-        label, Policy(exec, static_cast<int>((units + warps - 1) / warps), warps, static_cast<int>(lanes)),
+        label, Policy(exec, static_cast<int>((blocks + warps - 1) / warps), warps, static_cast<int>(lanes)),
         KOKKOS_LAMBDA(const typename Policy::member_type& team) {
           Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
-            const std::size_t unit = static_cast<std::size_t>(team.league_rank()) * warps + warp;
-            if (unit >= units) return;  // the whole warp
+            const std::size_t block = static_cast<std::size_t>(team.league_rank()) * warps + warp;
+            if (block >= blocks) return;  // the whole warp
             Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, static_cast<int>(lanes)),
-                                 [&](int lane) { f(unit, static_cast<std::size_t>(lane)); });
+                                 [&](int lane) { f(block, static_cast<std::size_t>(lane)); });
           });
         });
   }

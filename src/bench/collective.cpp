@@ -103,7 +103,7 @@ public:
   Averages(const Exec& exec, const config::Input& input, const Communicator& communicator)
       : m_exec(exec), m_communicator(communicator), m_hosts(communicator.hosts()) {
     if (input.comm.transport == TransportKind::nccl)
-      throw InputError(input.where("comm.transport"), "the benchmark's ways of exchange name theirs",
+      throw InputError(input.where("comm.transport"), "each name in bench.collectives chooses its own transport",
                        "put nccl_allreduce and nccl_compressed into bench.collectives, and leave comm.transport out");
     const TransportKind kind = input.comm.transport;
     const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};

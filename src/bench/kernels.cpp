@@ -2,7 +2,7 @@
 /// `onebit bench kernels`. The roofline of a kernel (Williams et al. 2009) is the longer of two times: in which the
 /// machine moves its bytes, and in which it computes its FLOP. Other work on the machine slows down both, so the
 /// machine is measured again before every repetition of a kernel, and medians are compared. This leaves the caches
-/// cold; a kernel that FLOP bound runs once more before it is timed, as in benchmarks of matrix products.
+/// cold; a kernel that is bound by its FLOP runs once more before it is timed, as in benchmarks of matrix products.
 
 #include "bench/bench.hpp"
 

@@ -32,7 +32,7 @@ public:
 
   /// \param transport    on a communicator that nothing else uses
   /// \param length       d, elements of the vectors
-  /// \param bucket_bytes rounded up to whole blocks of `piece_length` elements (base/parallel.hpp)
+  /// \param bucket_bytes rounded up to whole blocks of `block_length` elements (base/parallel.hpp)
   OverlappedAverage(std::unique_ptr<HostTransport> transport, int ranks, std::size_t length, std::size_t bucket_bytes);
   /// Waits for the bucket under way.
   ~OverlappedAverage();
@@ -57,7 +57,7 @@ public:
 
 private:
   static std::size_t bucket_length(std::size_t bytes) {
-    return piece_length * std::max<std::size_t>(1, piece_count(bytes / sizeof(float)));
+    return block_length * std::max<std::size_t>(1, block_count(bytes / sizeof(float)));
   }
   void run();
   void average_bucket(std::size_t begin, std::size_t end);

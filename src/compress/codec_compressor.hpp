@@ -150,11 +150,11 @@ struct Encode {
   }
 };
 
-/// (pieces) group of each piece, counted over all chunks.
-inline std::vector<std::uint32_t> groups_of_pieces(const Layout& layout) {
+/// (blocks) group of each block, counted over all chunks.
+inline std::vector<std::uint32_t> groups_of_blocks(const Layout& layout) {
   std::vector<std::uint32_t> groups;
-  for (std::size_t group = 0; group + 1 < layout.group_pieces.size(); ++group)
-    groups.resize(layout.group_pieces[group + 1], static_cast<std::uint32_t>(group));
+  for (std::size_t group = 0; group + 1 < layout.group_blocks.size(); ++group)
+    groups.resize(layout.group_blocks[group + 1], static_cast<std::uint32_t>(group));
   return groups;
 }
 
@@ -171,12 +171,12 @@ public:
                 copy_to_device<Exec>("OneBit::compress::chunk_begins", layout.chunk_begins),
                 copy_to_device<Exec>("OneBit::compress::group_begins", layout.group_begins),
                 copy_to_device<Exec>("OneBit::compress::word_groups", layout.word_groups)},
-        m_group_pieces(copy_to_device<Exec>("OneBit::compress::group_pieces", layout.group_pieces)),
-        m_piece_begins(copy_to_device<Exec>("OneBit::compress::piece_begins", layout.piece_begins)),
-        m_piece_groups(copy_to_device<Exec>("OneBit::compress::piece_groups", groups_of_pieces(layout))),
-        m_piece_squares("OneBit::compress::piece_squares", pieces()),
+        m_group_blocks(copy_to_device<Exec>("OneBit::compress::group_blocks", layout.group_blocks)),
+        m_block_begins(copy_to_device<Exec>("OneBit::compress::block_begins", layout.block_begins)),
+        m_block_groups(copy_to_device<Exec>("OneBit::compress::block_groups", groups_of_blocks(layout))),
+        m_block_squares("OneBit::compress::block_squares", blocks()),
         m_square("OneBit::compress::square", 1),
-        m_piece_statistics("OneBit::compress::piece_statistics", statistics * pieces()),
+        m_block_statistics("OneBit::compress::block_statistics", statistics * blocks()),
         m_group_statistics("OneBit::compress::group_statistics", statistics * groups()),
         m_vector_statistics("OneBit::compress::vector_statistics", statistics) {}
 
@@ -205,14 +205,14 @@ public:
     else
       encode_words(exec, compression, chunk, range, FromVector<Exec>{compression.x});
 
-    // Pieces that end in this range, wherever they began, are complete now.
+    // Blocks that end in this range, wherever they began, are complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
-    const auto pieces_that_end_by = [&](std::size_t word) {
+    const auto blocks_that_end_by = [&](std::size_t word) {
       const std::size_t element = std::min(chunk_end, chunk_begin + word * bits_per_word);
-      const auto ends = m_layout.piece_begins.begin() + 1;
-      return static_cast<std::size_t>(std::upper_bound(ends, m_layout.piece_begins.end(), element) - ends);
+      const auto ends = m_layout.block_begins.begin() + 1;
+      return static_cast<std::size_t>(std::upper_bound(ends, m_layout.block_begins.end(), element) - ends);
     };
-    const std::size_t first = pieces_that_end_by(range.begin), end = pieces_that_end_by(range.end);
+    const std::size_t first = blocks_that_end_by(range.begin), end = blocks_that_end_by(range.end);
     for_each_statistic(
         [&](auto k) { take_statistic<decltype(k)::value>(exec, first, end, base, compression.feedback.c); },
         std::make_index_sequence<statistics>());
@@ -250,26 +250,26 @@ public:
     const Region region("OneBit::compress::residual_l2");
     const Codec codec = m_codec;
     const Feedback<Exec> own = feedback;
-    const auto piece_begins = m_piece_begins;
-    const auto piece_groups = m_piece_groups;
+    const auto block_begins = m_block_begins;
+    const auto block_groups = m_block_groups;
     const std::size_t base = m_layout.chunk_begins[first_chunk], first_group = first_chunk * m_layout.groups;
-    const std::size_t first_piece = m_layout.group_pieces[first_group];
-    const std::size_t count = m_layout.group_pieces[first_group + chunks * m_layout.groups] - first_piece;
-    const Vector<Exec, double> squares = Kokkos::subview(m_piece_squares, std::make_pair(std::size_t{0}, count));
-    reduce_pieces<Sum>(
+    const std::size_t first_block = m_layout.group_blocks[first_group];
+    const std::size_t count = m_layout.group_blocks[first_group + chunks * m_layout.groups] - first_block;
+    const Vector<Exec, double> squares = Kokkos::subview(m_block_squares, std::make_pair(std::size_t{0}, count));
+    reduce_blocks<Sum>(
         exec, "OneBit::compress::residual_squares",
-        KOKKOS_LAMBDA(std::size_t piece) { return piece_begins(first_piece + piece); }, squares,
-        KOKKOS_LAMBDA(std::size_t piece, std::size_t i) {
-          const std::size_t group = piece_groups(first_piece + piece) - first_group;
+        KOKKOS_LAMBDA(std::size_t block) { return block_begins(first_block + block); }, squares,
+        KOKKOS_LAMBDA(std::size_t block, std::size_t i) {
+          const std::size_t group = block_groups(first_block + block) - first_group;
           const auto values = codec.values(own.scales.data() + group * Codec::scales);
           const float c = own.c(i - base);
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
         });
-    reduce_pieces<Sum>(
+    reduce_blocks<Sum>(
         exec, "OneBit::compress::residual_l2",
         KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : count; }, m_square,
-        KOKKOS_LAMBDA(std::size_t piece) { return squares(piece); });
+        KOKKOS_LAMBDA(std::size_t block) { return squares(block); });
     double square = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&square),
                       Kokkos::subview(m_square, 0));
@@ -316,19 +316,19 @@ public:
     (f(std::integral_constant<std::size_t, K>()), ...);
   }
 
-  /// Statistic K of pieces. \param base first element of c
+  /// Statistic K of blocks. \param base first element of c
   template <std::size_t K>
-  void take_statistic(const Exec& exec, std::size_t first_piece, std::size_t end_piece, std::size_t base,
+  void take_statistic(const Exec& exec, std::size_t first_block, std::size_t end_block, std::size_t base,
                       const Vector<Exec, float>& c) const {
     using Statistic = std::tuple_element_t<K, typename Codec::Statistics>;
     const Statistic term;
-    const auto piece_begins = m_piece_begins;
-    const std::size_t first = K * pieces();
-    reduce_pieces<typename Statistic::Join>(
-        exec, "OneBit::compress::piece_statistic",
-        KOKKOS_LAMBDA(std::size_t piece) { return piece_begins(first_piece + piece); },
+    const auto block_begins = m_block_begins;
+    const std::size_t first = K * blocks();
+    reduce_blocks<typename Statistic::Join>(
+        exec, "OneBit::compress::block_statistic",
+        KOKKOS_LAMBDA(std::size_t block) { return block_begins(first_block + block); },
         Vector<Exec, double>(
-            Kokkos::subview(m_piece_statistics, std::make_pair(first + first_piece, first + end_piece))),
+            Kokkos::subview(m_block_statistics, std::make_pair(first + first_block, first + end_block))),
         KOKKOS_LAMBDA(std::size_t i) { return term(c(i - base)); });
   }
 
@@ -338,17 +338,17 @@ public:
     using Join = typename std::tuple_element_t<K, typename Codec::Statistics>::Join;
     const std::size_t first_group = compression.first_chunk * m_layout.groups;
     const std::size_t group_count = compression.chunks * m_layout.groups;
-    const std::size_t first_piece = K * pieces();
-    const auto group_pieces = m_group_pieces;
-    const auto piece_statistics = m_piece_statistics;
+    const std::size_t first_block = K * blocks();
+    const auto group_blocks = m_group_blocks;
+    const auto block_statistics = m_block_statistics;
     const Vector<Exec, double> of_groups = Kokkos::subview(
         m_group_statistics, std::make_pair(K * groups() + first_group, K * groups() + first_group + group_count));
-    reduce_pieces<Join>(
+    reduce_blocks<Join>(
         exec, "OneBit::compress::group_statistic",
-        KOKKOS_LAMBDA(std::size_t group) { return group_pieces(first_group + group); }, of_groups,
-        KOKKOS_LAMBDA(std::size_t piece) { return piece_statistics(first_piece + piece); });
+        KOKKOS_LAMBDA(std::size_t group) { return group_blocks(first_group + group); }, of_groups,
+        KOKKOS_LAMBDA(std::size_t block) { return block_statistics(first_block + block); });
     if (is_one_group(compression))
-      reduce_pieces<Join>(
+      reduce_blocks<Join>(
           exec, "OneBit::compress::vector_statistic",
           KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : group_count; },
           Vector<Exec, double>(Kokkos::subview(m_vector_statistics, std::make_pair(K, K + 1))),
@@ -405,7 +405,7 @@ public:
 private:
   static constexpr std::size_t statistics = std::tuple_size_v<typename Codec::Statistics>;
 
-  std::size_t pieces() const { return m_layout.piece_begins.size() - 1; }
+  std::size_t blocks() const { return m_layout.block_begins.size() - 1; }
   std::size_t groups() const { return m_layout.group_begins.size() - 1; }
   /// True where all groups share the scales of the whole vector.
   bool is_one_group(const Compression<Exec>& compression) const {
@@ -415,10 +415,10 @@ private:
   Layout m_layout;
   Codec m_codec;
   WordTable<Exec> m_table;
-  Vector<Exec, std::size_t> m_group_pieces, m_piece_begins;
-  Vector<Exec, std::uint32_t> m_piece_groups;      ///< (pieces) group, among all chunks'
-  Vector<Exec, double> m_piece_squares, m_square;  ///< (pieces), (1) of residuals
-  Vector<Exec, double> m_piece_statistics;         ///< (statistics * pieces)
+  Vector<Exec, std::size_t> m_group_blocks, m_block_begins;
+  Vector<Exec, std::uint32_t> m_block_groups;      ///< (blocks) group, among all chunks'
+  Vector<Exec, double> m_block_squares, m_square;  ///< (blocks), (1) of residuals
+  Vector<Exec, double> m_block_statistics;         ///< (statistics * blocks)
   Vector<Exec, double> m_group_statistics;         ///< (statistics * chunks * S)
   Vector<Exec, double> m_vector_statistics;        ///< (statistics)
 };

@@ -23,27 +23,27 @@ struct Cursor {
 template <class Exec>
 struct WordTable {
   /// Elements of a word that one thread takes.
-  static constexpr std::size_t per_thread = bits_per_word / lanes_of_unit<Exec>;
+  static constexpr std::size_t per_thread = bits_per_word / lanes_of_block<Exec>;
   /// Words that a thread or a warp takes one after the other: one look-up for each word would take time.
-  static constexpr std::size_t words_per_unit = is_host<Exec> ? 32 : 8;
+  static constexpr std::size_t words_per_block = is_host<Exec> ? 32 : 8;
 
   std::size_t words, groups;
   Vector<Exec, const std::size_t> chunk_begins, group_begins;
   Vector<Exec, const std::uint32_t> word_groups;
 
-  static std::size_t first_unit(Range range) { return range.begin / words_per_unit; }
-  static std::size_t units(Range range) {
-    return (range.end + words_per_unit - 1) / words_per_unit - first_unit(range);
+  static std::size_t first_block(Range range) { return range.begin / words_per_block; }
+  static std::size_t blocks(Range range) {
+    return (range.end + words_per_block - 1) / words_per_block - first_block(range);
   }
 
-  /// End, in its chunk, of the words of the unit that begins at the cursor.
-  KOKKOS_FUNCTION std::size_t unit_end(const Cursor& cursor) const {
-    const std::size_t end = cursor.word + words_per_unit;
+  /// End, in its chunk, of the words of the block that begins at the cursor.
+  KOKKOS_FUNCTION std::size_t block_end(const Cursor& cursor) const {
+    const std::size_t end = cursor.word + words_per_block;
     return end < words ? end : words;
   }
-  /// The first word of unit `unit` of chunk `chunk`.
-  KOKKOS_FUNCTION Cursor unit_begin(std::size_t chunk, std::size_t unit, std::size_t lane) const {
-    const std::size_t word = unit * words_per_unit, group = word_groups(chunk * words + word);
+  /// The first word of block `block` of chunk `chunk`.
+  KOKKOS_FUNCTION Cursor block_begin(std::size_t chunk, std::size_t block, std::size_t lane) const {
+    const std::size_t word = block * words_per_block, group = word_groups(chunk * words + word);
     Cursor cursor{chunk, word, lane, chunk_begins(chunk) + word * bits_per_word + lane, group, group_end(chunk, group)};
     leave_group(cursor);
     return cursor;
@@ -94,11 +94,11 @@ template <class Exec, class F>
 void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& table, std::size_t first_chunk,
                    std::size_t chunks, Range range, const F& f) {
   const WordTable<Exec> own = table;  // a lambda on a device holds no reference
-  const std::size_t units = table.units(range), first_unit = table.first_unit(range);
-  for_each_unit(
-      exec, label, chunks * units, KOKKOS_LAMBDA(std::size_t unit, std::size_t lane) {
-        Cursor cursor = own.unit_begin(first_chunk + unit / units, first_unit + unit % units, lane);
-        for (const std::size_t end = own.unit_end(cursor); cursor.word < end; own.advance(cursor)) f(cursor);
+  const std::size_t blocks = table.blocks(range), first_block = table.first_block(range);
+  for_each_block(
+      exec, label, chunks * blocks, KOKKOS_LAMBDA(std::size_t block, std::size_t lane) {
+        Cursor cursor = own.block_begin(first_chunk + block / blocks, first_block + block % blocks, lane);
+        for (const std::size_t end = own.block_end(cursor); cursor.word < end; own.advance(cursor)) f(cursor);
       });
 }
 
@@ -107,7 +107,7 @@ template <class Exec>
 KOKKOS_FORCEINLINE_FUNCTION void pack(const Cursor& cursor, const std::uint32_t* codes, int planes,
                                       std::uint32_t* words) {
   for (int plane = 0; plane < planes; ++plane) {
-    if constexpr (lanes_of_unit<Exec> == 1) {
+    if constexpr (lanes_of_block<Exec> == 1) {
       std::uint32_t bits = 0;
       for (std::size_t j = 0; j < bits_per_word; ++j) bits |= (codes[j] >> plane & 1u) << j;
       words[plane] = bits;

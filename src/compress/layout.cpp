@@ -88,12 +88,12 @@ Layout::Layout(std::size_t length, int chunks, Grouping grouping, std::size_t gr
   group_begins.push_back(length);
 
   for (std::size_t group = 0; group + 1 < group_begins.size(); ++group) {
-    group_pieces.push_back(piece_begins.size());
-    for (std::size_t at = group_begins[group]; at < group_begins[group + 1]; at += piece_length)
-      piece_begins.push_back(at);
+    group_blocks.push_back(block_begins.size());
+    for (std::size_t at = group_begins[group]; at < group_begins[group + 1]; at += block_length)
+      block_begins.push_back(at);
   }
-  group_pieces.push_back(piece_begins.size());
-  piece_begins.push_back(length);
+  group_blocks.push_back(block_begins.size());
+  block_begins.push_back(length);
 }
 
 }  // namespace onebit::compress

@@ -27,7 +27,7 @@ enum class Grouping { vector, chunk, tensor, fixed, column };
 /// padding. With Grouping::column chunks are whole columns instead: chunk k begins at the column nearest to
 /// k·length/chunks (of two, at the lower), and W is that of the longest chunk. A chunk has G groups, each with its own
 /// scales in the chunk's message. Groups never cross the end of a chunk and never hold padding; a chunk with fewer than
-/// G has empty ones at its end. Each group is cut into pieces of `piece_length` elements, over which its statistics are
+/// G has empty ones at its end. Each group is cut into blocks of `block_length` elements, over which its statistics are
 /// taken.
 struct Layout {
   /// \param group_length elements of a group, a multiple of 32, for Grouping::fixed
@@ -42,8 +42,8 @@ struct Layout {
   std::size_t words;                       ///< W
   std::size_t groups;                      ///< G
   std::vector<std::size_t> group_begins;   ///< (chunks * G + 1) first element of each group
-  std::vector<std::size_t> group_pieces;   ///< (chunks * G + 1) first piece of each group
-  std::vector<std::size_t> piece_begins;   ///< (pieces + 1) first element of each piece
+  std::vector<std::size_t> group_blocks;   ///< (chunks * G + 1) first block of each group
+  std::vector<std::size_t> block_begins;   ///< (blocks + 1) first element of each block
   std::vector<std::uint32_t> word_groups;  ///< (chunks * W) group, within its chunk, of each word's first element
 
   /// Elements of a chunk with its padding.

@@ -103,7 +103,7 @@ inline StatisticsRef join_ref(const std::vector<StatisticsRef>& chunks) {
         &StatisticsRef::squares, &StatisticsRef::negative_sum, &StatisticsRef::other_sum}) {
     std::vector<double> terms;
     for (const StatisticsRef& chunk : chunks) terms.push_back(chunk.*member);
-    result.*member = piece_sum_ref(terms);
+    result.*member = block_sum_ref(terms);
   }
   for (const StatisticsRef& chunk : chunks) {
     result.least = std::min(result.least, chunk.least);

@@ -153,7 +153,7 @@ SealedWriter::~SealedWriter() {
   if (m_task.valid()) m_task.wait();
 }
 
-void SealedWriter::begin(const std::string& path, const std::vector<Piece>& pieces, const Allocate& allocate,
+void SealedWriter::begin(const std::string& path, const std::vector<Range>& ranges, const Allocate& allocate,
                          std::function<void()> completed, const std::string& label) {
   m_path = path;
   m_partial = path + ".partial";
@@ -161,22 +161,22 @@ void SealedWriter::begin(const std::string& path, const std::vector<Piece>& piec
   m_completed = std::move(completed);
   m_stage = Stage::writing;
   m_ranges.clear();
-  for (const Piece& piece : pieces) {
-    m_ranges.emplace_back(piece.place, piece.place + piece.bytes);
-    if (piece.memory) m_in_place.push_back(piece.memory);
+  for (const Range& range : ranges) {
+    m_ranges.emplace_back(range.place, range.place + range.bytes);
+    if (range.memory) m_in_place.push_back(range.memory);
   }
   try {
     m_communicator.collectively([&] {
       m_blocks->open(most_blocks());
       start([this] { m_blocks->write_to(m_partial); });
-      for (const Piece& piece : pieces)
-        for (std::size_t first = 0, count; first < piece.bytes; first += count) {
+      for (const Range& range : ranges)
+        for (std::size_t first = 0, count; first < range.bytes; first += count) {
           // Blocks end where words of the checksum do.
-          count = std::min(block_bytes - (piece.place + first) % sizeof(std::uint64_t), piece.bytes - first);
-          if (piece.memory)
-            m_blocks->refer(piece.place + first, count, static_cast<const char*>(piece.memory.get()) + first);
+          count = std::min(block_bytes - (range.place + first) % sizeof(std::uint64_t), range.bytes - first);
+          if (range.memory)
+            m_blocks->refer(range.place + first, count, static_cast<const char*>(range.memory.get()) + first);
           else
-            m_blocks->copy(piece.place + first, count, allocate, [&](void* to) { piece.copy(first, count, to); });
+            m_blocks->copy(range.place + first, count, allocate, [&](void* to) { range.copy(first, count, to); });
           Activity::goes_on();
         }
       m_blocks->close();
@@ -230,7 +230,7 @@ std::size_t SealedWriter::most_blocks() const {
   return std::max(least, m_blocks->count() + static_cast<std::size_t>(share / block_bytes));
 }
 
-/// The pieces of all ranks.
+/// The ranges of all ranks.
 std::vector<FileRange> SealedWriter::ranges_of_all() const {
   const double count = static_cast<double>(m_ranges.size());
   const std::vector<double> counts = m_communicator.gather(&count, 1);

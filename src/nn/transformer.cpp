@@ -146,15 +146,15 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
 }
 
-/// The tensors whose gradient no product writes, in ranges of at most piece_length elements.
+/// The tensors whose gradient no product writes, in ranges of at most block_length elements.
 std::vector<Range> summed_ranges(const ParameterOffsets& offsets) {
   std::vector<Range> ranges;
   for (const Tensor& tensor : offsets.table.tensors()) {
     const auto& products = offsets.multiplied;
     if (std::find(products.begin(), products.end(), tensor.offset) != products.end()) continue;
     const std::size_t end = tensor.offset + tensor.size();
-    for (std::size_t begin = tensor.offset; begin < end; begin += piece_length)
-      ranges.push_back({begin, std::min(begin + piece_length, end)});
+    for (std::size_t begin = tensor.offset; begin < end; begin += block_length)
+      ranges.push_back({begin, std::min(begin + block_length, end)});
   }
   return ranges;
 }

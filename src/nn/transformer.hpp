@@ -174,7 +174,7 @@ private:
   Buffer m_sums;                   ///< partial sums of blocks of rows
   Buffer m_losses;                 ///< (P), or whether each prediction is right
   Vector<Exec, int> m_links;       ///< (2 N)
-  Vector<Exec, Range> m_summed;    ///< ranges of g that no product writes, of at most piece_length elements
+  Vector<Exec, Range> m_summed;    ///< ranges of g that no product writes, of at most block_length elements
   OrderedSum<Exec> m_loss_sum;
 };
 

@@ -18,7 +18,7 @@ public:
     std::vector<std::size_t> block_begins, tensor_begins;
     for (const Tensor& tensor : tensors.tensors()) {
       tensor_begins.push_back(block_begins.size());
-      for (std::size_t begin = 0; begin < tensor.size(); begin += piece_length)
+      for (std::size_t begin = 0; begin < tensor.size(); begin += block_length)
         block_begins.push_back(tensor.offset + begin);
     }
     tensor_begins.push_back(block_begins.size());
@@ -43,8 +43,8 @@ public:
   template <class Join, class F>
   void reduce(const Exec& exec, const char* label, const Vector<Exec, double>& results, const F& f) const {
     const auto blocks = m_blocks;
-    reduce_pieces<Join>(exec, label, m_block_begins, blocks, f);
-    reduce_pieces<Join>(
+    reduce_blocks<Join>(exec, label, m_block_begins, blocks, f);
+    reduce_blocks<Join>(
         exec, label, m_tensor_begins, results, KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
   }
 
@@ -66,7 +66,7 @@ struct TensorOf {
     std::vector<std::uint32_t> all_first;
     for (const Tensor& tensor : tensors.tensors()) {
       all_ends.push_back(tensor.offset + tensor.size());
-      while (all_first.size() * piece_length < all_ends.back())
+      while (all_first.size() * block_length < all_ends.back())
         all_first.push_back(static_cast<std::uint32_t>(all_ends.size() - 1));
     }
     ends = copy_to_device<Exec>("OneBit::optim::tensor_ends", all_ends);
@@ -74,7 +74,7 @@ struct TensorOf {
   }
 
   KOKKOS_FUNCTION std::size_t operator()(std::size_t i) const {
-    std::size_t tensor = first(i / piece_length);
+    std::size_t tensor = first(i / block_length);
     while (i >= ends(tensor)) ++tensor;
     return tensor;
   }

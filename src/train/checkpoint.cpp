@@ -99,7 +99,7 @@ void begin_checkpoint(const Exec& exec, const Communicator& communicator, const 
     archive(saver, run);
     // HDF5 1.10 does not survive a full disk, so it closes the file before the large vectors are written.
     file.close();
-    writer.begin(path, saver.pieces(!writer.is_background()), allocate_block<Exec>, std::move(completed), label);
+    writer.begin(path, saver.ranges(!writer.is_background()), allocate_block<Exec>, std::move(completed), label);
   } catch (const AgreedError&) {
     if (communicator.rank() == 0) std::remove(partial.c_str());
     throw;

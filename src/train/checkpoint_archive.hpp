@@ -88,14 +88,14 @@ public:
 
   /// What this rank has to write, once all state is saved.
   /// \param waits the run waits until it is written, so no vector changes meanwhile
-  std::vector<SealedWriter::Piece> pieces(bool waits) const {
-    std::vector<SealedWriter::Piece> all;
+  std::vector<SealedWriter::Range> ranges(bool waits) const {
+    std::vector<SealedWriter::Range> all;
     for (const auto& [place, values] : m_vectors) {
       // A vector that was made for the archive has no other owner by now.
       const bool stays = waits || values.use_count() == 1;
-      SealedWriter::Piece piece = {place, values.extent(0) * sizeof(float), Copy{this->exec(), values}};
-      if (is_host<Exec> && stays) piece.memory = {values.data(), [kept = values](const void*) {}};
-      all.push_back(std::move(piece));
+      SealedWriter::Range range = {place, values.extent(0) * sizeof(float), Copy{this->exec(), values}};
+      if (is_host<Exec> && stays) range.memory = {values.data(), [kept = values](const void*) {}};
+      all.push_back(std::move(range));
     }
     return all;
   }
@@ -159,12 +159,12 @@ public:
     const bool is_matrix = shape.size() == 2;
     const Rows rows = is_matrix ? saved_rows(shape[0], part.row, part.rows) : Rows{0, 1};
     const std::size_t row_count = rows.second - rows.first, length = part.end - part.begin;
-    const std::shared_ptr<void> memory = allocate_block<Exec>(std::min(length, block_length) * sizeof(float));
+    const std::shared_ptr<void> memory = allocate_block<Exec>(std::min(length, read_length) * sizeof(float));
     float* const host = static_cast<float*>(memory.get());
-    std::vector<double> sums(row_count > 1 ? std::min(length, block_length) : 0);
-    for (std::size_t first = 0; first < length; first += block_length) {
+    std::vector<double> sums(row_count > 1 ? std::min(length, read_length) : 0);
+    for (std::size_t first = 0; first < length; first += read_length) {
       Activity::goes_on();
-      const std::size_t count = std::min(block_length, length - first), begin = part.begin + first;
+      const std::size_t count = std::min(read_length, length - first), begin = part.begin + first;
       std::fill(sums.begin(), sums.end(), 0.0);
       for (std::size_t row = rows.first; row < rows.second; ++row) {
         if (is_matrix)
@@ -185,7 +185,7 @@ public:
 private:
   using Rows = std::pair<std::size_t, std::size_t>;  ///< [first, last)
   /// Elements that are read at once.
-  static constexpr std::size_t block_length = SealedWriter::block_bytes / sizeof(float);
+  static constexpr std::size_t read_length = SealedWriter::block_bytes / sizeof(float);
 
   /// The rows of a dataset with `saved` rows whose mean is row `row` of `rows`: the same row, or all.
   static Rows saved_rows(std::size_t saved, std::size_t row, std::size_t rows) {

@@ -325,8 +325,8 @@ TEST(Checkpoint, replicas_are_averaged_where_the_last_step_is_skipped) {
   }
 }
 
-// From n ranks to n': what differs from rank to rank becomes its mean over the n, on each of the n', so (1/n) Σ δ_i stays;
-// what is one vector for all, the server residual among them, keeps its bits.
+// From n ranks to n': what differs from rank to rank becomes its mean over the n, on each of the n', so (1/n) Σ δ_i
+// stays; what is one vector for all, the server residual among them, keeps its bits.
 TEST(Checkpoint, another_number_of_ranks_keeps_means_and_shared_vectors) {
   const Communicator world;
   const Scratch scratch;
@@ -604,7 +604,7 @@ TEST(Checkpoint, flipped_bits_and_cut_files_are_detected) {
 /// A file for a SealedWriter, as `text` says, of which each rank has stripes.
 struct Striped {
   std::string path, text;
-  std::vector<SealedWriter::Piece> pieces;
+  std::vector<SealedWriter::Range> ranges;
 
   /// Stripes of odd lengths that are no whole words, of more than a block, and one of length 0.
   Striped(const Communicator& world, const std::string& file) : path(file) {
@@ -617,7 +617,7 @@ struct Striped {
                           : std::min(text.size() - begin,
                                      SealedWriter::block_bytes / 3 + 7 * stripe * SealedWriter::block_bytes / 5 + 1);
       if (stripe % world.size() == world.rank())
-        pieces.push_back({begin, length, [this, begin](std::size_t first, std::size_t count, void* to) {
+        ranges.push_back({begin, length, [this, begin](std::size_t first, std::size_t count, void* to) {
                             std::memcpy(to, text.data() + begin + first, count);
                           }});
       begin += length;
@@ -641,7 +641,7 @@ TEST(SealedWriter, completes_files_beside_the_caller_and_at_once) {
     EXPECT_FALSE(writer.is_under_way() || writer.is_ready());
     int completed = 0;
     for (int again = 0; again < 2; ++again) {  // the memory of the first file serves the second one
-      writer.begin(file.path, file.pieces, Striped::allocate, [&] { ++completed; });
+      writer.begin(file.path, file.ranges, Striped::allocate, [&] { ++completed; });
       EXPECT_EQ(writer.is_under_way(), background);
       // What is copied is no longer looked at.
       const std::string text = file.text;
@@ -671,7 +671,7 @@ TEST(SealedWriter, caller_goes_on_while_a_stage_lasts) {
   std::mutex mutex;
   std::condition_variable changed;
   bool may_end = false;
-  writer.begin(file.path, file.pieces, Striped::allocate, [&] {
+  writer.begin(file.path, file.ranges, Striped::allocate, [&] {
     std::unique_lock<std::mutex> lock(mutex);
     changed.wait(lock, [&] { return may_end; });
   });
@@ -699,7 +699,7 @@ TEST(SealedWriter, a_full_disk_is_said_by_all_ranks_and_leaves_nothing) {
     }
     world.barrier();
     try {
-      writer.begin(file.path, file.pieces, Striped::allocate, {});
+      writer.begin(file.path, file.ranges, Striped::allocate, {});
       EXPECT_TRUE(background);
       writer.complete();
       FAIL();
@@ -711,7 +711,7 @@ TEST(SealedWriter, a_full_disk_is_said_by_all_ranks_and_leaves_nothing) {
     }
     EXPECT_FALSE(writer.is_under_way());
     EXPECT_FALSE(fs::exists(fs::symlink_status(file.path + ".partial")) || fs::exists(file.path));
-    writer.begin(next.path, next.pieces, Striped::allocate, {});
+    writer.begin(next.path, next.ranges, Striped::allocate, {});
     writer.complete();
     EXPECT_NO_THROW(verify_seal(world, next.path));
   }

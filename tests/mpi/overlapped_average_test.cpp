@@ -17,7 +17,7 @@ namespace onebit::comm {
 namespace {
 
 constexpr Exchange pairwise{32768};
-constexpr std::size_t piece_bytes = piece_length * sizeof(float);
+constexpr std::size_t block_bytes = block_length * sizeof(float);
 
 std::unique_ptr<Transport<Kokkos::Serial>> host_transport(const Communicator& communicator, Exchange exchange) {
   return make_transport<Kokkos::Serial>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(),
@@ -45,7 +45,7 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
     const std::vector<float> values = test::random_values(length, 10 + world.rank());
     const std::vector<float> expected = average_of_whole<TypeParam>(world, values);
     for (const std::size_t bucket_bytes :
-         {std::size_t{1}, piece_bytes, 3 * piece_bytes + 1, std::size_t{100000}, std::size_t{1} << 30}) {
+         {std::size_t{1}, block_bytes, 3 * block_bytes + 1, std::size_t{100000}, std::size_t{1} << 30}) {
       OverlappedAverage<TypeParam> overlapped(host_transport(buckets, pairwise), world.size(), length, bucket_bytes);
       // How a rank says what is final: not at all, at once, in small and in large steps; ranks differ in it.
       for (int way = 0; way < 4; ++way) {
@@ -55,7 +55,7 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
         bool as_they_were = true;
         overlapped.start(exec, device, [&](std::size_t begin, std::size_t end) {
           EXPECT_EQ(end, seen_from);
-          EXPECT_EQ(begin % piece_length, 0u);
+          EXPECT_EQ(begin % block_length, 0u);
           EXPECT_LT(begin, end);
           seen_from = begin;
           const auto bucket = Kokkos::subview(device, std::make_pair(begin, end));
@@ -74,16 +74,16 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
       // Each bucket's share is rounded down to whole bytes.
       const std::uint64_t all = 4 * (2 * (world.size() - 1) * length * sizeof(float) / world.size());
       EXPECT_LE(overlapped.transport().traffic().total(), all);
-      EXPECT_GE(overlapped.transport().traffic().total() + 4 * (length / piece_length + 1), all);
+      EXPECT_GE(overlapped.transport().traffic().total() + 4 * (length / block_length + 1), all);
     }
   }
 }
 
 TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
   const Communicator world, buckets;
-  const std::size_t length = 3000, cut = 2 * piece_length;
+  const std::size_t length = 3000, cut = 2 * block_length;
   const std::vector<float> values = test::random_values(length, 20 + world.rank());
-  OverlappedAverage<TypeParam> overlapped(host_transport(buckets, {}), world.size(), length, 2 * piece_bytes);
+  OverlappedAverage<TypeParam> overlapped(host_transport(buckets, {}), world.size(), length, 2 * block_bytes);
   const auto device = test::to_device<TypeParam>(values);
   overlapped.start(TypeParam(), device, [](std::size_t, std::size_t) {});
   PhaseTimes times;
@@ -100,10 +100,10 @@ TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
 
 TYPED_TEST(Overlapped, is_worthwhile_with_more_than_one_bucket) {
   using Average = OverlappedAverage<TypeParam>;
-  EXPECT_FALSE(Average::worthwhile(piece_length, 1));
-  EXPECT_TRUE(Average::worthwhile(piece_length + 1, 1));
-  EXPECT_FALSE(Average::worthwhile(3 * piece_length, 2 * piece_bytes + 4));
-  EXPECT_TRUE(Average::worthwhile(3 * piece_length, 2 * piece_bytes));
+  EXPECT_FALSE(Average::worthwhile(block_length, 1));
+  EXPECT_TRUE(Average::worthwhile(block_length + 1, 1));
+  EXPECT_FALSE(Average::worthwhile(3 * block_length, 2 * block_bytes + 4));
+  EXPECT_TRUE(Average::worthwhile(3 * block_length, 2 * block_bytes));
 }
 
 TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
@@ -150,9 +150,9 @@ public:
 /// longer than run.watchdog_seconds.
 TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
   const std::size_t buckets = 5;
-  const Vector<TypeParam, float> values("OneBit::test::values", buckets * piece_length);
+  const Vector<TypeParam, float> values("OneBit::test::values", buckets * block_length);
   const Communicator world;
-  OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow>(world), 2, values.extent(0), piece_bytes);
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow>(world), 2, values.extent(0), block_bytes);
   overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   Activity::watch(true);

@@ -442,8 +442,8 @@ TYPED_TEST(Successors, onebit_lion_is_its_reference) {
   }
 }
 
-// F = 20, κ = 4: variance updates at 1–4, then every 2nd, then every 4th step. α = 8, H = 4: exchanges at every step up to
-// 28, every 2nd up to 36, every 4th from then on, and at the last step.
+// F = 20, κ = 4: variance updates at 1–4, then every 2nd, then every 4th step. α = 8, H = 4: exchanges at every step up
+// to 28, every 2nd up to 36, every 4th from then on, and at the last step.
 TYPED_TEST(Successors, zero_one_adam_sends_when_it_says) {
   const Communicator world;
   const Run one = run<TypeParam>(make_input("zero_one_adam"), make_tensors());
@@ -460,8 +460,8 @@ TYPED_TEST(Successors, zero_one_adam_sends_when_it_says) {
                                          24, 25, 26, 27, 28, 30, 32, 34, 36, 40, 44, 48, 50}));
 }
 
-// Without local steps and with a variance update in every step up to F, it is 1-bit Adam with T_w = F, bit for bit where
-// multiplying by γ is exact.
+// Without local steps and with a variance update in every step up to F, it is 1-bit Adam with T_w = F, bit for bit
+// where multiplying by γ is exact.
 TYPED_TEST(Successors, zero_one_adam_without_local_steps_is_onebit_adam) {
   config::Input input = make_input("zero_one_adam");
   input.optimizer.lr = 1.0 / 128;
@@ -522,7 +522,7 @@ TensorSums tensor_sums(const TensorTable& tensors, const std::vector<float>& val
   return {test::to_host(sums), test::to_host(maxima), test::to_host(owners)};
 }
 
-// Tensors longer than a piece, of one element, and many in one block of the look-up.
+// Tensors longer than a block, of one element, and many in one block of the look-up.
 TYPED_TEST(Successors, tensor_sums_maxima_and_look_up) {
   TensorTable tensors;
   for (const std::size_t size : {3000u, 1u, 1u, 1023u, 1024u, 1025u, 7u, 5u, 1u, 4100u, 1u})

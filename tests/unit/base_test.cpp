@@ -50,27 +50,27 @@ std::vector<float> rounded(const std::vector<float>& values) {
   return test::to_host(x);
 }
 
-/// Sums of the pieces, and how often each element was asked for.
+/// Sums of the blocks, and how often each element was asked for.
 template <class Exec, class Term>
-std::pair<std::vector<double>, std::vector<int>> sums_of_pieces(const std::vector<std::size_t>& begins,
+std::pair<std::vector<double>, std::vector<int>> sums_of_blocks(const std::vector<std::size_t>& begins,
                                                                 const std::vector<Term>& terms) {
   const Exec exec;
   const auto begins_device = test::to_device<Exec>(begins);
   const auto terms_device = test::to_device<Exec>(terms);
   const Vector<Exec, int> calls("OneBit::test::calls", terms.size());
   const Vector<Exec, double> sums("OneBit::test::sums", begins.size() - 1);
-  piece_sums(
-      exec, "OneBit::test::piece_sums", KOKKOS_LAMBDA(std::size_t piece) { return begins_device(piece); }, sums,
+  reduce_blocks<Sum>(
+      exec, "OneBit::test::block_sums", KOKKOS_LAMBDA(std::size_t block) { return begins_device(block); }, sums,
       KOKKOS_LAMBDA(std::size_t i) {
         calls(i) += 1;
         return terms_device(i);
       });
-  fence(exec, "OneBit::test::piece_sums");
+  fence(exec, "OneBit::test::block_sums");
   return {test::to_host(sums), test::to_host(calls)};
 }
 
-/// How the two modes of subnormals.hpp show: a product of normal numbers that is subnormal, and one of a subnormal number
-/// that is normal. Both are 0. The caller hides the factors from the compiler.
+/// How the two modes of subnormals.hpp show: a product of normal numbers that is subnormal, and one of a subnormal
+/// number that is normal. Both are 0. The caller hides the factors from the compiler.
 struct SubnormalProducts {
   float result, operand;
 };
@@ -105,12 +105,12 @@ double ordered_sum(const std::vector<Term>& terms) {
       Exec(), "OneBit::test::ordered_sum", KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
 }
 
-/// The sum in parts of `pieces` pieces, the odd ones first; and the sums of the parts, in this order.
+/// The sum in parts of `blocks` blocks, the odd ones first; and the sums of the parts, in this order.
 template <class Exec>
-std::pair<double, std::vector<double>> sum_in_parts(const std::vector<float>& terms, std::size_t pieces) {
+std::pair<double, std::vector<double>> sum_in_parts(const std::vector<float>& terms, std::size_t blocks) {
   const auto terms_device = test::to_device<Exec>(terms);
   const OrderedSum<Exec> sum(terms.size());
-  const std::size_t part = pieces * piece_length;
+  const std::size_t part = blocks * block_length;
   std::vector<double> sums;
   for (const std::size_t first : {part, std::size_t{0}})
     for (std::size_t begin = first; begin < terms.size(); begin += 2 * part)
@@ -151,8 +151,8 @@ TYPED_TEST(Parallel, for_each_calls_each_element_once) {
   }
 }
 
-TYPED_TEST(Parallel, piece_sums_equal_reference) {
-  // Empty pieces, lane borders, a piece that begins anywhere, and one far longer than piece_length.
+TYPED_TEST(Parallel, block_sums_equal_reference) {
+  // Empty blocks, lane borders, a block that begins anywhere, and one far longer than block_length.
   std::vector<std::size_t> begins = {0};
   for (const std::size_t length : {0, 1, 31, 32, 33, 0, 0, 1000, 64, 1024, 7, 1023, 100000, 5, 0})
     begins.push_back(begins.back() + length);
@@ -160,59 +160,59 @@ TYPED_TEST(Parallel, piece_sums_equal_reference) {
   const std::vector<double> doubles(floats.begin(), floats.end());
 
   std::vector<double> float_sums, double_sums;
-  for (std::size_t piece = 0; piece + 1 < begins.size(); ++piece) {
-    const auto begin = begins[piece], end = begins[piece + 1];
-    float_sums.push_back(piece_sum_ref(std::vector<float>(floats.begin() + begin, floats.begin() + end)));
-    double_sums.push_back(piece_sum_ref(std::vector<double>(doubles.begin() + begin, doubles.begin() + end)));
+  for (std::size_t block = 0; block + 1 < begins.size(); ++block) {
+    const auto begin = begins[block], end = begins[block + 1];
+    float_sums.push_back(block_sum_ref(std::vector<float>(floats.begin() + begin, floats.begin() + end)));
+    double_sums.push_back(block_sum_ref(std::vector<double>(doubles.begin() + begin, doubles.begin() + end)));
   }
-  const auto [from_floats, calls] = sums_of_pieces<TypeParam>(begins, floats);
+  const auto [from_floats, calls] = sums_of_blocks<TypeParam>(begins, floats);
   EXPECT_TRUE(test::same_bits(from_floats, float_sums));
   EXPECT_EQ(calls, std::vector<int>(floats.size(), 1));
-  EXPECT_TRUE(test::same_bits(sums_of_pieces<TypeParam>(begins, doubles).first, double_sums));
+  EXPECT_TRUE(test::same_bits(sums_of_blocks<TypeParam>(begins, doubles).first, double_sums));
 }
 
 TYPED_TEST(Parallel, ordered_sum_in_parts_is_the_sum) {
   for (const std::size_t length : lengths) {
     const std::vector<float> terms = test::random_values(length, 3);
-    for (const std::size_t pieces : {1, 3, 100}) {
-      const auto [total, parts] = sum_in_parts<TypeParam>(terms, pieces);
-      EXPECT_EQ(total, ordered_sum<TypeParam>(terms)) << "length " << length << " pieces " << pieces;
-      const std::size_t first = pieces * piece_length;
+    for (const std::size_t blocks : {1, 3, 100}) {
+      const auto [total, parts] = sum_in_parts<TypeParam>(terms, blocks);
+      EXPECT_EQ(total, ordered_sum<TypeParam>(terms)) << "length " << length << " blocks " << blocks;
+      const std::size_t first = blocks * block_length;
       if (length <= first) continue;
       const std::vector<float> second_part(terms.begin() + first, terms.begin() + std::min(2 * first, length));
-      EXPECT_EQ(parts.front(), ordered_sum<TypeParam>(second_part)) << "length " << length << " pieces " << pieces;
+      EXPECT_EQ(parts.front(), ordered_sum<TypeParam>(second_part)) << "length " << length << " blocks " << blocks;
     }
   }
 }
 
-/// max f(i) of each piece by reduce_pieces.
+/// max f(i) of each block by reduce_blocks.
 template <class Exec, class Term>
-std::vector<double> maxima_of_pieces(const std::vector<std::size_t>& begins, const std::vector<Term>& terms) {
+std::vector<double> maxima_of_blocks(const std::vector<std::size_t>& begins, const std::vector<Term>& terms) {
   const Exec exec;
   const auto begins_device = test::to_device<Exec>(begins);
   const auto terms_device = test::to_device<Exec>(terms);
   const Vector<Exec, double> maxima("OneBit::test::maxima", begins.size() - 1);
-  reduce_pieces<Maximum>(
-      exec, "OneBit::test::maxima", KOKKOS_LAMBDA(std::size_t piece) { return begins_device(piece); }, maxima,
+  reduce_blocks<Maximum>(
+      exec, "OneBit::test::maxima", KOKKOS_LAMBDA(std::size_t block) { return begins_device(block); }, maxima,
       KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
   fence(exec, "OneBit::test::maxima");
   return test::to_host(maxima);
 }
 
-TYPED_TEST(Parallel, maxima_of_pieces) {
+TYPED_TEST(Parallel, maxima_of_blocks) {
   std::vector<std::size_t> begins = {0};
   for (const std::size_t length : {0, 1, 31, 32, 33, 0, 1000, 64, 1024, 7, 100000, 5})
     begins.push_back(begins.back() + length);
   std::vector<float> floats = test::random_values(begins.back(), 3);
   for (std::size_t i = 0; i < floats.size(); ++i)
-    if (i % 100 < 50) floats[i] = -1.0f - std::fabs(floats[i]);  // pieces of negative numbers alone, too
+    if (i % 100 < 50) floats[i] = -1.0f - std::fabs(floats[i]);  // blocks of negative numbers alone, too
   const std::vector<double> doubles(floats.begin(), floats.end());
-  const auto from_floats = maxima_of_pieces<TypeParam>(begins, floats);
-  const auto from_doubles = maxima_of_pieces<TypeParam>(begins, doubles);
-  for (std::size_t piece = 0; piece + 1 < begins.size(); ++piece) {
-    const auto begin = floats.begin() + begins[piece], end = floats.begin() + begins[piece + 1];
-    EXPECT_EQ(from_floats[piece], begin == end ? std::numeric_limits<float>::lowest() : *std::max_element(begin, end));
-    EXPECT_EQ(from_doubles[piece],
+  const auto from_floats = maxima_of_blocks<TypeParam>(begins, floats);
+  const auto from_doubles = maxima_of_blocks<TypeParam>(begins, doubles);
+  for (std::size_t block = 0; block + 1 < begins.size(); ++block) {
+    const auto begin = floats.begin() + begins[block], end = floats.begin() + begins[block + 1];
+    EXPECT_EQ(from_floats[block], begin == end ? std::numeric_limits<float>::lowest() : *std::max_element(begin, end));
+    EXPECT_EQ(from_doubles[block],
               begin == end ? std::numeric_limits<double>::lowest() : *std::max_element(begin, end));
   }
 }
@@ -243,9 +243,9 @@ TYPED_TEST(Parallel, bits_do_not_depend_on_threads) {
   }
 }
 
-// A static schedule gives each thread some of the pieces.
+// A static schedule gives each thread some of the blocks.
 TYPED_TEST(Parallel, subnormal_numbers_count_as_zero) {
-  const std::size_t length = 8 * piece_length * (is_host<TypeParam> ? concurrency(TypeParam()) : 1);
+  const std::size_t length = 8 * block_length * (is_host<TypeParam> ? concurrency(TypeParam()) : 1);
   EXPECT_EQ(subnormal_products<TypeParam>(length), std::vector<float>(2 * length));
 }
 

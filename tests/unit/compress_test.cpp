@@ -37,8 +37,8 @@ void for_each_cut(const F& f) {
   for (const Cut& cut : large_cuts()) f(cut);
 }
 
-/// Each compressor on cuts: `sign` with its default scale on all of them, the others on fewer lengths and chunks, as they
-/// cut in the same way.
+/// Each compressor on cuts: `sign` with its default scale on all of them, the others on fewer lengths and chunks, as
+/// they cut in the same way.
 template <class F>
 void for_each_case(const F& f) {
   for (const Options& options : test::compressors()) {
@@ -71,12 +71,12 @@ TEST(Layout, tables_cover_the_vector) {
     EXPECT_EQ(layout.chunk_begins.back(), cut.length);
 
     ASSERT_EQ(layout.group_begins.size(), cut.chunks * layout.groups + 1);
-    ASSERT_EQ(layout.group_pieces.size(), layout.group_begins.size());
+    ASSERT_EQ(layout.group_blocks.size(), layout.group_begins.size());
     ASSERT_EQ(layout.word_groups.size(), cut.chunks * layout.words);
     EXPECT_EQ(layout.group_begins.back(), cut.length);
-    EXPECT_EQ(layout.piece_begins.back(), cut.length);
-    EXPECT_EQ(layout.group_pieces.front(), 0u);
-    EXPECT_EQ(layout.group_pieces.back(), layout.piece_begins.size() - 1);
+    EXPECT_EQ(layout.block_begins.back(), cut.length);
+    EXPECT_EQ(layout.group_blocks.front(), 0u);
+    EXPECT_EQ(layout.group_blocks.back(), layout.block_begins.size() - 1);
 
     std::size_t covered = 0, wrong_groups = 0, wrong_words = 0;
     for (int chunk = 0; chunk < cut.chunks; ++chunk) {
@@ -89,13 +89,13 @@ TEST(Layout, tables_cover_the_vector) {
         for (std::size_t j = begin; j < end; ++j) wrong_groups += reference.group[j] != group;
         covered = end;
 
-        std::size_t piece_begin = begin;
-        for (std::size_t piece = layout.group_pieces[index]; piece < layout.group_pieces[index + 1]; ++piece) {
-          ASSERT_EQ(layout.piece_begins[piece], piece_begin);
-          piece_begin = std::min(piece_begin + piece_length, end);
-          ASSERT_EQ(layout.piece_begins[piece + 1], piece_begin);
+        std::size_t block_begin = begin;
+        for (std::size_t block = layout.group_blocks[index]; block < layout.group_blocks[index + 1]; ++block) {
+          ASSERT_EQ(layout.block_begins[block], block_begin);
+          block_begin = std::min(block_begin + block_length, end);
+          ASSERT_EQ(layout.block_begins[block + 1], block_begin);
         }
-        ASSERT_EQ(piece_begin, end);
+        ASSERT_EQ(block_begin, end);
       }
       ASSERT_EQ(covered, layout.chunk_begins[chunk + 1]);
       for (std::size_t word = 0; word < layout.words; ++word) {
