@@ -85,13 +85,13 @@ def read_platforms(paths):
 
 def refuse_other_inputs(trained):
     """Ends the program where the runs' inputs differ in other keys than FREE."""
-    first, *others = trained.items()
-    for name, platform in others:
-        one, other = first[1].training.input, platform.training.input
+    (first, reference), *others = trained.items()
+    for _, platform in others:
+        one, other = reference.training.input, platform.training.input
         differing = [key for key in sorted(one.keys() | other.keys())
                      if not key.startswith(FREE) and one.get(key) != other.get(key)]
         if differing:
-            fail(platform.training.directory, f"another input than {first[0]}'s: " + ", ".join(
+            fail(platform.training.directory, f"another input than {first}'s: " + ", ".join(
                 f"{key} ({one.get(key)}, {other.get(key)})" for key in differing))
 
 
@@ -262,7 +262,7 @@ def main():
         kernels = compare_kernels(benched, wanted)
         write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
         text += ["## Kernels\n", machine_table(benched),
-                 "\nShare of the floor of each machine (docs/performance.md), and "
+                 "\nShare of the floor of each machine (docs/develop/performance.md), and "
                  "performance portability over " + ", ".join(wanted) + ".\n",
                  markdown(["kernel", "shape", *wanted, "portability"],
                        [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),

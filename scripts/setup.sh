@@ -89,7 +89,7 @@ With Spack:
   spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
   spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
-See docs/build.md.
+See docs/guide/build.md.
 TEXT
   exit 1
 }
@@ -118,7 +118,7 @@ install_packages() {
 }
 
 # Debian has no package of ruff. Without it a test is skipped, so this may fail.
-ruff_version=@RUFF@
+ruff_version=0.14.4
 provide_ruff() {
   local directory=$ONEBIT_DEPS/ruff log=$ONEBIT_DEPS/ruff.log
   [[ $("$directory/bin/ruff" --version 2>/dev/null) != "ruff $ruff_version" ]] || return 0

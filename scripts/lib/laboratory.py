@@ -22,7 +22,7 @@ BERT_LARGE_PARAMETERS = 336e6
 BERT_LARGE_COMPUTE_MS = 35.71 + 60.81 + 75.59
 
 # A link that was idle passes this many bytes at once before its rate holds. A real link has no burst. The smallest
-# bucket that carries the rate is the closest to it: a larger one hides pauses of the ranks (docs/network.md).
+# bucket that carries the rate is the closest to it: a larger one hides pauses of the ranks (docs/guide/network.md).
 LEAST_BURST_BYTES = 32768
 TIMER_S = 0.35e-3  # largest delay of the kernel's timer
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The house of docs/design.md: a folder of src uses only floors below its own.
+"""The house of docs/develop/design.md: a folder of src uses only floors below its own.
 
 usage: floors_test.py SOURCE_DIRECTORY
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs OneBit and links another program with it: the example of docs/library.md, in tests/install.
+"""Installs OneBit and links another program with it: the example of docs/reference/library.md, in tests/install.
 
 Usage: install_test.py BUILD_DIRECTORY MPIEXEC SOURCE_DIRECTORY CXX_COMPILER [unittest arguments]
 """
