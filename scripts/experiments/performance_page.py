@@ -2,6 +2,7 @@
 
 import collections
 import os
+import re
 import statistics
 
 from lib import models, tables
@@ -15,7 +16,7 @@ MODELS = {
     "optimizer": ("1-bit Adam's compression stage, 25 million parameters, nothing travels", 15, ("fp32",)),
 }
 COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run", "runs", "steps", "median_ms",
-           "gflop_per_s", "peak_share", "git", "machine"]
+           "gflop_per_s", "peak_share", "git", "machine", "note"]
 CHECKPOINT_EVERY = 12  # steps, in which one must become complete
 
 
@@ -64,7 +65,9 @@ def sections(path, text_of):
     parts = []
     for machine, rows in rows_by_machine(path).items():
         commits = ", ".join(f"`{git}`" for git in dict.fromkeys(row["git"] for row in rows))
-        parts += [f"### {machine[0].upper() + machine[1:]}, commit {commits}", text_of(rows)]
+        notes = dict.fromkeys(row["note"] for row in rows if row.get("note"))
+        parts += [f"### {machine[0].upper() + machine[1:]}, commit {commits}", *(f"Note: {note}." for note in notes),
+                  text_of(rows)]
     return parts or ["No rows of a committed program yet."]
 
 
@@ -126,10 +129,34 @@ def checkpoints_table(rows):
                             "step with, s", "waited, s", "complete after, s", "costs, s", "% of 50 steps"], lines)
 
 
+# Parts of a step: the names of their kernels, in fp32.
+AIMS = {
+    "passes over the optimiser's vectors, of triad": r"momentum_compress|compress|decompress_update|adam",
+    "the server's average and recompression, of triad": r"average_recompress",
+    "products of linear layers, of multiply-adds": r"(qkv|attention_output|feed_forward_in|feed_forward_out|head)_\w+",
+    "a square product, of multiply-adds": r"gemm",
+    "attention, of multiply-adds, without what the backward pass computes again": r"attention_(forward|backward)",
+    "GELU and LayerNorm, of triad": r"(gelu|layer_norm)_(forward|backward)",
+}
+
+
+def aims_table(rows):
+    """The fraction of the floor for the parts of a step: of all their kernels together, and of the least and best one."""
+    lines = []
+    for part, pattern in AIMS.items():
+        kernels = [row for row in rows if row["precision"] == "fp32" and re.fullmatch(pattern, row["kernel"])]
+        shares = sorted(float(row["floor_share"]) for row in kernels)
+        together = sum(float(row["floor_s"]) for row in kernels) / sum(float(row["median_s"]) for row in kernels)
+        lines.append([part, tables.percent(together), f"{tables.percent(shares[0])} – {tables.percent(shares[-1])}"
+                      if len(shares) > 1 else ""])
+    return tables.markdown(["part of a step in fp32", "together", "single kernels"], lines)
+
+
 def kernels_table(rows):
-    return tables.markdown(["kernel", "shape", "factors", "ms", "bound by", "of the floor"], [
+    table = tables.markdown(["kernel", "shape", "factors", "ms", "bound by", "of the floor"], [
         [row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}", row["bound"],
          tables.percent(tables.number(row["floor_share"]))] for row in rows])
+    return f"{aims_table(rows)}\n\n{table}"
 
 
 STEPS_TEXT = """\
@@ -172,7 +199,8 @@ def render(directory):
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
         "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
-        "in [performance.md](../develop/performance.md).",
+        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the time of the "
+        "floors over the measured time.",
         *sections(directory / "kernels.csv", kernels_table),
     ]
     directory.with_suffix(".md").write_text("\n\n".join(page) + "\n")
