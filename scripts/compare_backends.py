@@ -85,13 +85,13 @@ def read_platforms(paths):
 
 def refuse_other_inputs(trained):
     """Ends the program where the runs' inputs differ in other keys than FREE."""
-    first, *others = trained.items()
-    for name, platform in others:
-        one, other = first[1].training.input, platform.training.input
+    (first, reference), *others = trained.items()
+    for _, platform in others:
+        one, other = reference.training.input, platform.training.input
         differing = [key for key in sorted(one.keys() | other.keys())
                      if not key.startswith(FREE) and one.get(key) != other.get(key)]
         if differing:
-            fail(platform.training.directory, f"another input than {first[0]}'s: " + ", ".join(
+            fail(platform.training.directory, f"another input than {first}'s: " + ", ".join(
                 f"{key} ({one.get(key)}, {other.get(key)})" for key in differing))
 
 

@@ -28,7 +28,8 @@ from lib.laboratory import LEAST_BURST_BYTES, bits_per_second, burst_of
 from lib.launch import run_while_here
 from lib.tables import write_csv
 
-# Sends for SECONDS, and is then answered with the bytes that arrived and the time they took; then bounces single bytes.
+# The sender sends for some seconds. The receiver answers with the bytes that arrived and the time that they took. Then
+# single bytes travel to and fro.
 RECEIVER = r"""
 import socket, struct, sys, time
 server = socket.create_server(("0.0.0.0", 7777)); server.settimeout(30); print("ready", flush=True)
@@ -56,7 +57,7 @@ print(8 * received / seconds, sorted(trips)[len(trips) // 2])
 """
 
 MEASURE_S = 1.0
-# TCP, IP and Ethernet headers take 5 % of the rate of the shaped packets; a token bucket gives a little more at first.
+# Measured over nominal rate. TCP, IP and Ethernet headers take 5 %; a token bucket adds a little at first.
 ACCEPTED = (0.85, 1.10)
 
 
@@ -64,18 +65,18 @@ class Failure(Exception):
     """The laboratory cannot be built, or is not what was asked for."""
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
+def run(command):
+    done = subprocess.run(command.split(), capture_output=True, text=True)
     if done.returncode != 0:
-        raise Failure(f"'{' '.join(command)}' failed: {done.stderr.strip() or done.stdout.strip()}")
+        raise Failure(f"'{command}' failed: {done.stderr.strip() or done.stdout.strip()}")
 
 
 class Laboratory:
     """Namespaces `onebit-PID-host0`, … and `onebit-PID-switch`, as long as the `with` block runs."""
 
     def __init__(self, hosts, rate, queue_ms, least_burst_bytes):
-        # Switches have buffers of so many bytes, not of so much time: at slow rates the time alone would make a queue
-        # shorter than a rank's messages, and TCP would lose packets of every exchange.
+        # A switch's buffer is a number of bytes, not of milliseconds. At slow rates the time alone would make a queue
+        # shorter than a rank's messages, and TCP would lose packets in every exchange.
         self.hosts, self.rate, self.queue_bytes = hosts, rate, max(2**20, int(rate / 8 * queue_ms / 1000))
         self.burst_bytes = burst_of(rate, least_burst_bytes)
         self.prefix = f"onebit-{os.getpid()}"
@@ -94,22 +95,22 @@ class Laboratory:
             self.scratch = tempfile.mkdtemp(prefix="onebit-netlab.")
             switch = f"{self.prefix}-switch"
             self.add_namespace(switch)
-            run("ip", "-n", switch, "link", "add", "bridge0", "type", "bridge", "forward_delay", "0")
-            run("ip", "-n", switch, "link", "set", "bridge0", "up")
+            run(f"ip -n {switch} link add bridge0 type bridge forward_delay 0")
+            run(f"ip -n {switch} link set bridge0 up")
+            # A packet needs as many tokens as it has bytes. The rest of the bucket is for the timer's delay.
+            packet_bytes = min(65536, self.burst_bytes // 4)
             for host in range(self.hosts):
                 name = self.name(host)
                 self.add_namespace(name)
-                run("ip", "-n", name, "link", "set", "lo", "up")
-                run("ip", "-n", switch, "link", "add", f"port{host}", "type", "veth", "peer", "name", "eth0",
-                    "netns", name)
-                run("ip", "-n", switch, "link", "set", f"port{host}", "master", "bridge0", "up")
-                run("ip", "-n", name, "address", "add", f"{self.address(host)}/16", "dev", "eth0")
-                # A packet needs as many tokens as it has bytes; the rest of the bucket is for the timer's delay.
-                run("ip", "-n", name, "link", "set", "eth0", "gso_max_size", str(min(65536, self.burst_bytes // 4)))
-                run("ip", "-n", name, "link", "set", "eth0", "up")
+                run(f"ip -n {name} link set lo up")
+                run(f"ip -n {switch} link add port{host} type veth peer name eth0 netns {name}")
+                run(f"ip -n {switch} link set port{host} master bridge0 up")
+                run(f"ip -n {name} address add {self.address(host)}/16 dev eth0")
+                run(f"ip -n {name} link set eth0 gso_max_size {packet_bytes}")
+                run(f"ip -n {name} link set eth0 up")
                 for namespace, device in ((name, "eth0"), (switch, f"port{host}")):
-                    run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-                        f"{self.rate:.0f}bit", "burst", str(self.burst_bytes), "limit", str(self.queue_bytes))
+                    run(f"tc -n {namespace} qdisc add dev {device} root tbf rate {self.rate:.0f}bit "
+                        f"burst {self.burst_bytes} limit {self.queue_bytes}")
                 os.mkdir(os.path.join(self.scratch, f"host{host}"), 0o700)
             return self
         except BaseException:
@@ -117,11 +118,11 @@ class Laboratory:
             raise
 
     def add_namespace(self, name):
-        run("ip", "netns", "add", name)
+        run(f"ip netns add {name}")
         self.made.append(name)
 
     def __exit__(self, *_):
-        # Deleting a namespace deletes its interfaces; processes in it must be gone first.
+        # Deleting a namespace deletes its interfaces. Processes in it must be gone first.
         for name in reversed(self.made):
             pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
             for pid in pids:
@@ -171,7 +172,7 @@ exec ip netns exec {self.prefix}-host$host unshare --uts bash -c "hostname host$
     def mpirun(self, ranks_per_host, command, environment):
         hosts = ",".join(f"{self.address(host)}:{ranks_per_host}" for host in range(self.hosts))
         transports = "tcp,vader,self" if ranks_per_host > 1 else "tcp,self"
-        # The ranks of all hosts share this machine's cores, which Open MPI cannot see: one that waits must give way.
+        # The ranks of all hosts share this machine's cores, which Open MPI cannot see: a waiting rank must yield.
         parameters = {"mpi_yield_when_idle": "1", "plm_rsh_agent": self.agent(), "plm_rsh_no_tree_spawn": "1",
                       "btl": transports, "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0", "pml": "ob1"}
         mpirun = ["mpirun", "--host", hosts, *(word for pair in parameters.items() for word in ("--mca", *pair)),

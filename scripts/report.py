@@ -445,24 +445,28 @@ def losses_section(problem, name):
         yield figure
 
 
+def profile_value(phase, measure, column="mean_s"):
+    """A function that reads a number from a run's profile.csv."""
+    return lambda run: next((number(row.get(column)) for row in run.profile
+                             if (row.get("phase"), row.get("measure")) == (phase, measure)), math.nan)
+
+
 def profile_section(problem, name):
     rows, figure_rows = [], []
     for label, runs in problem.configurations.items():
         for phase in ("dense", "compressed"):
-            def value(measure, column="mean_s"):
-                return lambda run: next((number(row.get(column)) for row in run.profile
-                                         if (row.get("phase"), row.get("measure")) == (phase, measure)), math.nan)
-            whole = [run for run in complete(runs) if math.isfinite(value("total")(run))]
+            total = profile_value(phase, "total")
+            whole = [run for run in complete(runs) if math.isfinite(total(run))]
             if not whole:
                 continue
             rows.append([label, phase,
-                         *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv", value(measure))
-                                         for measure in (*PARTS, "total")),
-                         cell_of(whole, f"{phase} communication, share_of_total", percent,
-                                 "profile.csv", value("communication", "share_of_total"))])
-            lengths = {text: 1e3 * mean(finite(value(measure)(run) for run in whole))
+                         *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv",
+                                   profile_value(phase, measure)) for measure in (*PARTS, "total")),
+                         cell_of(whole, f"{phase} communication, share_of_total", percent, "profile.csv",
+                                 profile_value(phase, "communication", "share_of_total"))])
+            lengths = {text: 1e3 * mean(finite(map(profile_value(phase, measure), whole)))
                        for measure, text in PARTS.items()}
-            lengths["else"] = max(0.0, 1e3 * mean(value("total")(run) for run in whole) - sum(finite(lengths.values())))
+            lengths["else"] = max(0.0, 1e3 * mean(map(total, whole)) - sum(finite(lengths.values())))
             figure_rows.append((f"{label}: {phase}", {k: v for k, v in lengths.items() if math.isfinite(v)}, None))
     if not rows:
         return
@@ -484,13 +488,10 @@ def volume_section(problem, name):
         rows.append([label, *(cell_of(whole, column, with_unit) for column in columns),
                      *(cell_of(whole, column, ratio_text)
                        for column in ("reduction", "reduction_vs_16bit", "reduction_compressed_phase"))])
-
-        def average(column):
-            return mean(finite(number(run.run.get(column)) for run in whole))
-        parts = {"dense phase": average("bytes_sent_dense_phase"),
-                 "compressed phase": average("bytes_sent_compressed_phase")}
-        dense = average("bytes_dense_fp32")
-        figure_rows.append((label, {k: v for k, v in parts.items() if math.isfinite(v)},
+        *parts, dense = (mean(finite(number(run.run.get(column)) for run in whole)) for column in (
+            "bytes_sent_dense_phase", "bytes_sent_compressed_phase", "bytes_dense_fp32"))
+        parts = zip(("dense phase", "compressed phase"), parts)
+        figure_rows.append((label, {part: sent for part, sent in parts if math.isfinite(sent)},
                             dense if math.isfinite(dense) else None))
     if not rows:
         return

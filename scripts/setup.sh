@@ -118,7 +118,7 @@ install_packages() {
 }
 
 # Debian has no package of ruff. Without it a test is skipped, so this may fail.
-ruff_version=@RUFF@
+ruff_version=0.14.4
 provide_ruff() {
   local directory=$ONEBIT_DEPS/ruff log=$ONEBIT_DEPS/ruff.log
   [[ $("$directory/bin/ruff" --version 2>/dev/null) != "ruff $ruff_version" ]] || return 0

@@ -179,7 +179,8 @@ before its run. An average is finished when its slowest rank is, so a time here 
 the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
 nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that
 leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid
-at the pace of the other bytes. docs/guide/network.md says how to repeat this, and what the laboratory can and cannot show.
+at the pace of the other bytes. docs/guide/network.md says how to repeat this, and what the laboratory can and cannot
+show.
 
 **Against 16-bit training.** All speed-ups here are against dense averages of 32-bit numbers, because the program has no
 16-bit average yet. A 16-bit average moves half of their bytes: 1-bit compression saves 16 times the volume against it,

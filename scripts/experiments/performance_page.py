@@ -164,14 +164,15 @@ def render(directory):
         "## Checkpoints",
         "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
         f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "
-        "([checkpoint.md](../checkpoint.md)). A step without is the median before the first checkpoint; `complete` is "
-        f"a mean of both; `costs` is the wall-clock time that the {CHECKPOINT_EVERY - 2} steps behind a checkpoint "
+        "([checkpoint.md](../guide/checkpoint.md)). A step without is the median before the first checkpoint; "
+        "`complete` is a mean of both; `costs` is the wall-clock time that the "
+        f"{CHECKPOINT_EVERY - 2} steps behind a checkpoint "
         "took more than as many without, waiting and slower steps together. The last column is `costs` over the time "
         "of 50 steps.",
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
         "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
-        "in [performance.md](../performance.md).",
+        "in [performance.md](../develop/performance.md).",
         *sections(directory / "kernels.csv", kernels_table),
     ]
     directory.with_suffix(".md").write_text("\n\n".join(page) + "\n")

@@ -42,7 +42,7 @@ FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "repla
 # --- what a result depends on -------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def content(path, size, changed):
     """A file's content in words: its lines, if it is text, and the start of its SHA-256. The other arguments key the
     cache."""
@@ -335,7 +335,7 @@ def run_cells(cells, program, arguments):
     """Runs the cells that are not complete, `jobs` at a time, in the order of the file."""
     all_cells = {(cell.study.name, cell.name, cell.seed): cell for cell in cells}
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def is_complete(key):
         cell = all_cells.get(key)
         # A run that starts from another run's files runs again with that one.

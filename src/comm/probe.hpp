@@ -9,7 +9,7 @@
 
 namespace onebit::comm {
 
-/// Keeps MPI's errors on a communicator, which would else end the run. Only one object may exist at a time.
+/// Keeps MPI's errors on a communicator, which would otherwise end the run. Only one object may exist at a time.
 class MpiErrors {
 public:
   explicit MpiErrors(const Communicator& communicator);

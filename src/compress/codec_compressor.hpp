@@ -52,7 +52,7 @@ struct Compensate {
   }
 };
 
-/// Where the elements come from. Each is called with a cursor, its first element counted from the begin of the
+/// Where the elements come from. Each is called with a cursor, its first element counted from the start of the
 /// compression's vectors, and room for the values at the cursor.
 template <class Exec>
 struct FromVector {

@@ -46,7 +46,7 @@ struct MeanOfMessages {
 template <class Exec>
 struct Compression {
   int first_chunk, chunks;
-  Vector<Exec, const float> x;           ///< elements of these chunks, from the first one's begin
+  Vector<Exec, const float> x;           ///< elements of these chunks, from the start of the first
   Feedback<Exec> feedback;               ///< of the same elements
   Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
   MovingAverage<Exec> average{};         ///< is compressed instead of x, where it has an old value
@@ -77,7 +77,7 @@ public:
   virtual ~Compressor() = default;
 
   virtual const Layout& layout() const = 0;
-  /// Words of a chunk's message, and of the scales at its begin.
+  /// Words of a chunk's message, and of the scales at its start.
   virtual std::size_t message_words() const = 0;
   virtual std::size_t scale_words() const = 0;
   /// Words of the message for each 32 elements: bits of a code.
@@ -101,7 +101,7 @@ public:
   virtual double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const = 0;
 
   /// x ← the values of the messages of some chunks.
-  /// \param messages (chunks * message_words) \param x elements of these chunks, from the first one's begin
+  /// \param messages (chunks * message_words) \param x elements of these chunks, from the start of the first
   virtual void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
                           const Vector<Exec, float>& x) const = 0;
   /// For kernels that read the values of all chunks one by one. \param messages (chunks * message_words)

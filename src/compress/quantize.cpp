@@ -56,8 +56,8 @@ void Quantizer<Exec>::quantize(const Exec& exec, const Vector<Exec, const float>
   Kokkos::parallel_for(
       "OneBit::compress::quantize",
       Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, m_chunks * words),
-      KOKKOS_LAMBDA(std::size_t unit) {
-        const std::size_t k = unit / words, in_chunk = unit % words, first = unit * bits_per_word;
+      KOKKOS_LAMBDA(std::size_t range) {
+        const std::size_t k = range / words, in_chunk = range % words, first = range * bits_per_word;
         const float largest = as_float(messages(k * message + in_chunk * bits_per_word / quantizer_block));
         std::size_t word = k * message + blocks + in_chunk * bits;
         std::uint64_t pending = 0;
@@ -87,11 +87,11 @@ void Quantizer<Exec>::average_chunk(const Exec& exec, int senders, const Words& 
   const std::uint32_t bits = m_bits, levels = (1u << bits) - 1;
   Kokkos::parallel_for(
       "OneBit::compress::average_quantized",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, m_words), KOKKOS_LAMBDA(std::size_t unit) {
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, m_words), KOKKOS_LAMBDA(std::size_t range) {
         float sums[bits_per_word] = {};
         for (int sender = 0; sender < senders; ++sender) {
-          const float largest = as_float(messages(sender * message + unit * bits_per_word / quantizer_block));
-          std::size_t word = sender * message + blocks + unit * bits;
+          const float largest = as_float(messages(sender * message + range * bits_per_word / quantizer_block));
+          std::size_t word = sender * message + blocks + range * bits;
           std::uint64_t pending = 0;
           std::uint32_t filled = 0;
           for (std::size_t j = 0; j < bits_per_word; ++j) {
@@ -105,7 +105,7 @@ void Quantizer<Exec>::average_chunk(const Exec& exec, int senders, const Words& 
           }
         }
         for (std::size_t j = 0; j < bits_per_word; ++j)
-          mean(unit * bits_per_word + j) = sums[j] / static_cast<float>(senders);
+          mean(range * bits_per_word + j) = sums[j] / static_cast<float>(senders);
       });
 }
 

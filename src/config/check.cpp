@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "config/input.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::config {
 namespace {
@@ -68,8 +68,8 @@ void check_averages(const Input& in) {
       refuse(in, "compression.scale_residual_by_lr",
              "residuals of algorithm " + in.optimizer.algorithm +
                  " do not cancel when they are multiplied by a quotient of learning rates",
-             "leave it out, or use algorithm " +
-                 join(algorithm_names(&AlgorithmTraits::scales_residual_by_lr), " or "));
+             "leave it out, or use one of the algorithms " +
+                 list_of(algorithm_names(&AlgorithmTraits::scales_residual_by_lr)));
     if (!in.compression.error_feedback)
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");

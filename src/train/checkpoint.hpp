@@ -65,7 +65,7 @@ public:
   /// the oldest checkpoints of this run's line are removed, all but `checkpoint.keep`. \returns its path
   template <class Exec>
   std::string begin(const Exec& exec, Run<Exec>& run);
-  /// Whether `advance` would not wait for this rank; false if no checkpoint is under way. Not collective.
+  /// True if `advance` would not wait for this rank; false if no checkpoint is under way. Not collective.
   bool is_ready() const { return m_writer.is_ready(); }
   /// Continues the checkpoint that is under way; waits for no disk if all ranks are ready.
   void advance(Results& results);

@@ -51,7 +51,7 @@ class Memory(unittest.TestCase):
     def test_activations(self):
         L, H, A, F, V, T, dropout = 4, 256, 4, 1024, 8192, 128, 1
         for architecture in ("bert", "gpt"):
-            def floats(batch):
+            def floats(batch, architecture=architecture):
                 N = batch * T
                 P, head = (batch * 19, 6) if architecture == "bert" else (N, 2)
                 return ((2 * L + 1) * (2 * N * H + 2 * N) + 4 * L * N * H + L * N * A + L * N * F + P * V + head * P * H

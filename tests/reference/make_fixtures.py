@@ -100,8 +100,8 @@ def layer_norm(p, name, x, epsilon):
 def attention(p, name, x, causal):
     batch, sequence, hidden = x.shape
     heads = SHAPE["heads"]
-    split = lambda t: t.view(batch, sequence, heads, hidden // heads).transpose(1, 2)
-    query, key, value = (split(t) for t in linear(p, name + ".qkv", x).chunk(3, dim=-1))
+    query, key, value = (t.view(batch, sequence, heads, hidden // heads).transpose(1, 2)
+                         for t in linear(p, name + ".qkv", x).chunk(3, dim=-1))
     scores = query @ key.transpose(-2, -1) / (hidden // heads) ** 0.5
     if causal:
         hidden_positions = torch.ones(sequence, sequence, dtype=torch.bool).triu(1)
@@ -171,7 +171,10 @@ def write(architecture, model, table, predicted):
     directory.mkdir(exist_ok=True)
     with h5py.File(directory / f"{architecture}.h5", "w") as file:
         file.attrs["pytorch"] = np.bytes_(torch.__version__)
-        store = lambda name, values: file.create_dataset(name, data=np.asarray(values), track_times=False)
+
+        def store(name, values):
+            file.create_dataset(name, data=np.asarray(values), track_times=False)
+
         store("shape", np.int32([*SHAPE.values(), BATCH, SEQUENCE]))
         for name, values in parameters.items():
             store("parameters/" + name, values.detach().float())
