@@ -127,7 +127,7 @@ void print_checkpoint(const Communicator& world, const std::string& path, bool a
 template <class Names>
 void print(const char* title, const Names& names) {
   std::printf("%s:", title);
-  for (const std::string& name : names) std::printf(" %s", name.c_str());
+  for (const auto& name : names) std::printf(" %s", std::string(name).c_str());
   std::printf("\n");
 }
 

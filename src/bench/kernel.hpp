@@ -28,8 +28,8 @@ struct Kernel {
   double bytes;       ///< least traffic: each input is read once, each output is written once
   double flop;        ///< multiplications and additions of its matrix products; 0 without any
   std::function<void()> run;
-  std::function<Check()> check;     ///< of the result of the first run
-  std::function<void()> prepare{};  ///< called before each run and not timed, if a run overwrites its input
+  std::function<Check()> check;           ///< of the result of the first run
+  std::function<void()> prepare{};        ///< called before each run and not timed, if a run overwrites its input
   Precision precision = Precision::fp32;  ///< of the factors of its products
 };
 /// Checks and times a kernel.
