@@ -102,9 +102,6 @@ def portability(shares):
     return len(shares) / sum(1 / min(share, 1) for share in shares)
 
 
-# --- the three comparisons ----------------------------------------------------
-
-
 def compare_phases(trained, baseline):
     """Rows of phases.csv: the parts of a step that all platforms have."""
     times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
@@ -152,9 +149,6 @@ def compare_losses(trained, baseline):
     return rows
 
 
-# --- figures ------------------------------------------------------------------
-
-
 def save(figure, path):
     figure.tight_layout()
     plots.save(figure, path, dpi=120)
@@ -191,9 +185,6 @@ def draw_losses(path, rows, names, baseline):
     if len(names) > 1:
         lower.legend()
     save(figure, path)
-
-
-# --- the page -----------------------------------------------------------------
 
 
 def machine_table(benched):
