@@ -15,15 +15,10 @@ Environment: ONEBIT_DEPS, ONEBIT_CUDA_ARCH (see setup.sh --help)
 TEXT
 }
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-deps=${ONEBIT_DEPS:-$root/.deps}
+# shellcheck source=scripts/source_package.sh
+. "$(dirname "${BASH_SOURCE[0]}")/source_package.sh"
 cuda_arch=${ONEBIT_CUDA_ARCH:-90}
 patches=$root/cmake/patches
-
-say() { printf 'setup: %s\n' "$*"; }
-fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
-# shellcheck source=scripts/source_package.sh
-. "$root/scripts/source_package.sh"
 
 only_check=no
 if [[ ${1:-} == --is-built ]]; then
@@ -66,7 +61,6 @@ if [[ $flavour == cuda ]]; then
   )
 fi
 
-# Everything that the build depends on. The stamp is this text. It is written last, so a failed build leaves none.
 recipe() {
   echo "g++ $(g++ -dumpfullversion)"
   if [[ $flavour == cuda ]]; then
@@ -77,22 +71,10 @@ recipe() {
 }
 patch_sum() { cat "$patches"/*.patch | sha256sum; }
 
-stamp=$prefix/.onebit-stamp
-up_to_date() { [[ -f $stamp && $(<"$stamp") == "$(recipe)" ]]; }
-
-if up_to_date; then
-  exit 0
-elif [[ $only_check == yes ]]; then
-  exit 1
-fi
-
-mkdir -p "$deps"
-# Two checkouts that share $ONEBIT_DEPS must not build at once.
-exec 9>"$deps/.lock"
-flock 9
-if up_to_date; then
-  exit 0
-fi
+! up_to_date || exit 0
+[[ $only_check == no ]] || exit 1
+lock
+! up_to_date || exit 0
 
 # --- sources ----------------------------------------------------------------
 
@@ -153,7 +135,7 @@ build() {
     cmake -G Ninja -S "$source" -B "$deps/build/$flavour/$name" \
       -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_PREFIX_PATH="$prefix" \
       "${common_options[@]}" "$@" &&
-      cmake --build "$deps/build/$flavour/$name" --parallel "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" &&
+      cmake --build "$deps/build/$flavour/$name" --parallel "$processors" &&
       cmake --install "$deps/build/$flavour/$name"
   } >>"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building $name for $flavour failed: see $log"; }
 }
@@ -175,5 +157,5 @@ build kokkos "$source_dir/kokkos" "-DCMAKE_CXX_COMPILER=$compiler" "${kokkos_opt
 build kokkos-kernels "$source_dir/kokkos-kernels" "-DCMAKE_CXX_COMPILER=$compiler" "${kernels_options[@]}"
 
 rm -rf "${deps:?}/build/$flavour"
-printf '%s\n' "$recipe_text" >"$stamp"
+printf '%s\n' "$recipe_text" >"$prefix/.onebit-stamp"
 say "built Kokkos $(kokkos_version "$source_dir") for $flavour in $prefix"

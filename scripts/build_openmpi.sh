@@ -18,15 +18,10 @@ case ${1:-} in
   *) usage >&2; exit 2 ;;
 esac
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-deps=${ONEBIT_DEPS:-$root/.deps}
+# shellcheck source=scripts/source_package.sh
+. "$(dirname "${BASH_SOURCE[0]}")/source_package.sh"
 prefix=$deps/cuda-mpi
 log=$prefix.log
-
-say() { printf 'setup: %s\n' "$*"; }
-fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
-# shellcheck source=scripts/source_package.sh
-. "$root/scripts/source_package.sh"
 
 nvcc=$(command -v nvcc) || fail "nvcc is not on PATH"
 cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
@@ -42,16 +37,8 @@ recipe() {
   printf '%s\n' "${options[@]}"
 }
 
-# The stamp is written last, so a failed or interrupted build leaves none.
-stamp=$prefix/.onebit-stamp
-up_to_date() { [[ -f $stamp && $(<"$stamp") == "$(recipe)" ]]; }
-
-mkdir -p "$deps"
-exec 9>"$deps/.lock"
-flock 9
-if up_to_date; then
-  exit 0
-fi
+lock
+! up_to_date || exit 0
 
 work=$deps/build/openmpi
 rm -rf "$prefix" "$log"
@@ -66,7 +53,7 @@ say "building Open MPI with CUDA, which takes some minutes"
 {
   cd "$work/build" &&
     "$work/source/configure" --prefix="$prefix" "${options[@]}" &&
-    make -j "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" &&
+    make -j "$processors" &&
     make install
 } >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "building Open MPI failed: see $log"; }
 
@@ -74,5 +61,5 @@ say "building Open MPI with CUDA, which takes some minutes"
   fail "the Open MPI in $prefix was built without CUDA: see $log"
 cd "$root"
 rm -rf "$work"
-recipe >"$stamp"
+recipe >"$prefix/.onebit-stamp"
 say "built a CUDA-aware Open MPI in $prefix; run with $prefix/bin/mpirun"

@@ -102,9 +102,6 @@ def portability(shares):
     return len(shares) / sum(1 / min(share, 1) for share in shares)
 
 
-# --- the three comparisons ----------------------------------------------------
-
-
 def compare_phases(trained, baseline):
     """Rows of phases.csv: the parts of a step that all platforms have."""
     times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
@@ -152,9 +149,6 @@ def compare_losses(trained, baseline):
     return rows
 
 
-# --- figures ------------------------------------------------------------------
-
-
 def save(figure, path):
     figure.tight_layout()
     plots.save(figure, path, dpi=120)
@@ -193,9 +187,6 @@ def draw_losses(path, rows, names, baseline):
     save(figure, path)
 
 
-# --- the page -----------------------------------------------------------------
-
-
 def machine_table(benched):
     def rate(platform, kernel, unit, digits):
         row = platform.kernels.get((kernel, ""), {})
@@ -209,6 +200,55 @@ def machine_table(benched):
                      rate(platform, "gemm", "flop", 0), f"{row['blas']} {row['blas_core']}".strip()])
     return markdown(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
                   "GEMM / GFLOP/s", "host's BLAS"], rows)
+
+
+def training_section(trained, baseline, directory):
+    """Compares step times and losses; returns the paragraphs, and leaves CSV files and figures."""
+    phases, losses = compare_phases(trained, baseline), compare_losses(trained, baseline)
+    write_csv(directory / "phases.csv", phases)
+    write_csv(directory / "losses.csv", losses)
+    names, others = list(trained), [name for name in trained if name != baseline]
+    hashes = {name: platform.training.run.get("parameters_hash") for name, platform in trained.items()}
+
+    def phase_cells(row):
+        speedups = (row[f"{name}_speedup"] for name in others)
+        return [row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
+                *(f"{speedup:.2f}" if math.isfinite(speedup) else "" for speedup in speedups)]
+
+    def loss_cells(name):
+        worst = max(losses, key=lambda row: abs(row[f"{name}_difference"]))
+        return [name, f"{losses[-1][name]:.6f}", f"{abs(worst[f'{name}_difference']):.1e}", worst["step"],
+                "the same bits" if hashes[name] == hashes[baseline] else "other bits"]
+
+    figure, axes, path = bars(directory / "phases.png",
+                              [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)],
+                              lambda row: f"{row['phase']}: {row['measure'].replace('_', ' ')}",
+                              {name: f"{name}_s" for name in names}, "time / s")
+    axes.set_yscale("log")
+    save(figure, path)
+    draw_losses(directory / "losses.png", losses, names, baseline)
+    return ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
+            markdown(["phase", "part", *names, *(f"{name} ×" for name in others)], map(phase_cells, phases)),
+            "\n![step times](phases.png)\n", "## Losses\n",
+            markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"],
+                     map(loss_cells, names)),
+            f"\nDifferences from {baseline}, over {len(losses)} steps.\n", "![losses](losses.png)\n"]
+
+
+def kernel_section(benched, wanted, directory):
+    """Compares kernels; returns the paragraphs, and leaves a CSV file and a figure."""
+    kernels = compare_kernels(benched, wanted)
+    write_csv(directory / "kernels.csv", kernels)
+    figure, axes, path = bars(directory / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
+                              {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
+    axes.axhline(1, color="0.5", linewidth=0.8)
+    save(figure, path)
+    return ["## Kernels\n", machine_table(benched),
+            "\nShare of the floor of each machine (docs/develop/performance.md), and performance portability over "
+            + ", ".join(wanted) + ".\n",
+            markdown(["kernel", "shape", *wanted, "portability"], [
+                [row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
+                 percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
 
 
 def main():
@@ -230,48 +270,10 @@ def main():
         baseline = arguments.baseline or next(iter(trained))
         if baseline not in trained:
             fail(baseline, f"no training run; there are {', '.join(trained)}")
-        phases, losses = compare_phases(trained, baseline), compare_losses(trained, baseline)
-        names = list(trained)
-        write_csv(arguments.output / "phases.csv", list(phases[0]), phases)
-        write_csv(arguments.output / "losses.csv", list(losses[0]), losses)
-        others = [name for name in names if name != baseline]
-        text += ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
-                 markdown(["phase", "part", *names, *(f"{name} ×" for name in others)],
-                       [[row["phase"], row["measure"].replace("_", " "),
-                         *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
-                         *(f"{row[f'{name}_speedup']:.2f}" if math.isfinite(row[f"{name}_speedup"]) else ""
-                           for name in others)]
-                        for row in phases]), "\n![step times](phases.png)\n"]
-        parts = [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)]
-        figure, axes, path = bars(arguments.output / "phases.png", parts,
-                                  lambda row: f"{row['phase']}: {row['measure'].replace('_', ' ')}",
-                                  {name: f"{name}_s" for name in names}, "time / s")
-        axes.set_yscale("log")
-        save(figure, path)
-        draw_losses(arguments.output / "losses.png", losses, names, baseline)
-        text += ["## Losses\n",
-                 markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"], [
-            [name, f"{losses[-1][name]:.6f}",
-             f"{max(abs(row[f'{name}_difference']) for row in losses):.1e}",
-             str(max(losses, key=lambda row: abs(row[f"{name}_difference"]))["step"]),
-             "the same bits" if trained[name].training.run.get("parameters_hash") ==
-             trained[baseline].training.run.get("parameters_hash") else "other bits"] for name in names]),
-                 f"\nDifferences from {baseline}, over {len(losses)} steps.\n", "![losses](losses.png)\n"]
+        text += training_section(trained, baseline, arguments.output)
     if benched:
         wanted = arguments.platforms.split(",") if arguments.platforms else list(benched)
-        kernels = compare_kernels(benched, wanted)
-        write_csv(arguments.output / "kernels.csv", list(kernels[0]), kernels)
-        text += ["## Kernels\n", machine_table(benched),
-                 "\nShare of the floor of each machine (docs/develop/performance.md), and "
-                 "performance portability over " + ", ".join(wanted) + ".\n",
-                 markdown(["kernel", "shape", *wanted, "portability"],
-                       [[row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
-                         percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
-        figure, axes, path = bars(arguments.output / "kernels.png", kernels,
-                                  lambda row: f"{row['kernel']} {row['shape']}",
-                                  {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
-        axes.axhline(1, color="0.5", linewidth=0.8)
-        save(figure, path)
+        text += kernel_section(benched, wanted, arguments.output)
     (arguments.output / "comparison.md").write_text("\n".join(text))
     print(f"{arguments.output / 'comparison.md'}: {', '.join(platforms)}")
 

@@ -317,9 +317,8 @@ def losses_figure(problem, name):
                       loc="outside upper center" if above else "lower center",
                       bbox_to_anchor=None if above else (0.5, 1.0), ncol=2 if max(map(len, handles)) > 30 else 3)
     kind = "one colour for each algorithm" if by_algorithm else "mean, and range over seeds"
-    return save(figure, name,
-                f"Training loss of {problem.name}, means of {POINTS} stretches of the run at most; {kind}. "
-                              "A cross ends a run that is incomplete; what is worse than untrained is cut off.")
+    return save(figure, name, f"Training loss of {problem.name} at {POINTS} points at most; {kind}. A cross ends a run "
+                              "that is incomplete. Losses above the untrained model's are cut off.")
 
 
 def bars(rows, name, caption, x_label, formatter=None):
@@ -330,9 +329,7 @@ def bars(rows, name, caption, x_label, formatter=None):
     left = [0.0] * len(rows)
     for place, part in enumerate(parts):
         lengths = [row[1].get(part, 0.0) for row in rows]
-        axes.barh(range(len(rows)), lengths, left=left, height=0.72, label=part,
-                  color=(matplotlib.colormaps["tab10"](place % 10) if hasattr(matplotlib, "colormaps")
-                         else f"C{place % 10}"))
+        axes.barh(range(len(rows)), lengths, left=left, height=0.72, label=part, color=f"C{place % 10}")
         left = [a + b for a, b in zip(left, lengths)]
     marks = [(row[2], place) for place, row in enumerate(rows) if row[2] is not None]
     if marks:
@@ -401,7 +398,7 @@ def overview(runs, benches, problems):
                      for run, words in missing])
 
 
-def configuration_section(problem):
+def configuration_section(problem, _):
     yield Heading(3, "Configuration")
     resolved = next((run for run in problem.runs if run.input), None)
     if not resolved:
@@ -417,7 +414,7 @@ def configuration_section(problem):
                                       for section, words in groups.items()])
 
 
-def results_section(problem):
+def results_section(problem, _):
     yield Heading(3, "Results")
     rows = []
     for label, runs in problem.configurations.items():
@@ -459,11 +456,12 @@ def profile_section(problem, name):
             whole = [run for run in complete(runs) if math.isfinite(total(run))]
             if not whole:
                 continue
-            rows.append([label, phase,
-                         *(cell_of(whole, f"{phase} {measure}, mean_s", time_text, "profile.csv",
-                                   profile_value(phase, measure)) for measure in (*PARTS, "total")),
-                         cell_of(whole, f"{phase} communication, share_of_total", percent, "profile.csv",
-                                 profile_value(phase, "communication", "share_of_total"))])
+
+            def cell(measure, text=time_text, column="mean_s", phase=phase, whole=whole):
+                return cell_of(whole, f"{phase} {measure}, {column}", text, "profile.csv",
+                               profile_value(phase, measure, column))
+
+            rows.append([label, phase, *map(cell, (*PARTS, "total")), cell("communication", percent, "share_of_total")])
             lengths = {text: 1e3 * mean(finite(map(profile_value(phase, measure), whole)))
                        for measure, text in PARTS.items()}
             lengths["else"] = max(0.0, 1e3 * mean(map(total, whole)) - sum(finite(lengths.values())))
@@ -496,13 +494,11 @@ def volume_section(problem, name):
     if not rows:
         return
     yield Heading(3, "Volume")
-    yield bars(figure_rows, f"{name}_volume",
-               "Bytes that a rank handed over to others in the whole run; the black mark is a "
-               "dense fp32 allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank",
-               lambda x, _: with_unit(x))
+    yield bars(figure_rows, f"{name}_volume", "Bytes that a rank sent in the whole run; the black mark is a dense fp32 "
+               "allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank", lambda x, _: with_unit(x))
     yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce",
                  "by all-to-all", "by all-gather", "dense fp32", "reduction", "against 16 bits", "in compressed phase"],
-                 rows)
+                rows)
 
 
 def twins(problem, without):
@@ -519,7 +515,7 @@ def backend_section(problem, name):
     names = sorted({run.value("backend") for run in complete(problem.runs)} - {""})
     if len(names) < 2:
         return
-    rows, groups = [], collections.defaultdict(list)
+    rows, speeds_of = [], []
     for sets in twins(problem, ("backend",)).values():
         found = {runs[0].value("backend"): runs for runs in sets}
         if len(found) < 2:
@@ -527,29 +523,25 @@ def backend_section(problem, name):
         label = problem.label(sets[0][0], ("backend",))
         speeds = {b: mean(number(run.run["tokens_per_s"]) for run in runs) for b, runs in found.items()}
         base = next(iter(b for b in names if b in found))
-        hashes = {run.run.get("parameters_hash") for runs in found.values() for run in runs if run.value("seed") ==
-                  found[base][0].value("seed")}
+        hashes = {run.run.get("parameters_hash") for runs in found.values() for run in runs
+                  if run.value("seed") == found[base][0].value("seed")}
         rows.append([label, *(cell_of(found.get(b, []), "tokens_per_s", rate_text) for b in names),
                      *(ratio_text(speeds[b] / speeds[base]) if b in found and speeds[base] else "" for b in names[1:]),
                      "equal" if len(hashes) == 1 else "differ"])
-        groups[label] = [(b, speeds[b]) for b in names if b in found]
+        speeds_of += [(f"{label}: {b}", {"tokens/s": speeds[b]}, None) for b in names if b in found]
     if not rows:
         return
     yield Heading(3, "Backends")
     yield ("Configurations that differ in the backend alone. The hash of the final parameters is equal where both "
            "backends ended in the same bits.")
     yield Table(["configuration", *(f"tokens/s, {b}" for b in names), *(f"{b} ÷ {names[0]}" for b in names[1:]),
-                 "final bits"],
-                rows)
-    figure_rows = [(f"{label}: {b}", {"tokens/s": speed}, None) for label, points in groups.items()
-                   for b, speed in points]
-    yield bars(figure_rows, f"{name}_backends", "Tokens per second on each backend." + more(len(figure_rows)),
-               "tokens/s")
+                 "final bits"], rows)
+    yield bars(speeds_of, f"{name}_backends", "Tokens per second on each backend." + more(len(speeds_of)), "tokens/s")
 
 
 def scaling_section(problem, name):
     without = ("ranks", "threads", "train.batch")
-    rows, groups = [], collections.defaultdict(list)
+    rows, groups = [], {}
     for sets in twins(problem, without).values():
         points = []
         for runs in sets:
@@ -562,10 +554,10 @@ def scaling_section(problem, name):
         label = problem.label(sets[0][0], without)
         cores, base = points[0][0] * points[0][1], points[0][2]
         for ranks, threads, speed, runs in points:
-            used = ranks * threads
+            gain = speed / base if base else math.nan
             rows.append([label, f"{ranks:.0f}", f"{threads:.0f}", cell_of(runs, "batch", rate_text),
-                         cell_of(runs, "tokens_per_s", rate_text), ratio_text(speed / base) if base else "",
-                         f"{100 * speed / base * cores / used:.0f} %" if base else ""])
+                         cell_of(runs, "tokens_per_s", rate_text), ratio_text(gain) if base else "",
+                         percent(gain * cores / (ranks * threads))])
         groups[label] = [(point[0] * point[1], point[2]) for point in points]
     if not rows:
         return
@@ -620,12 +612,12 @@ def bench_sections(benches, top, reports):
             size, seconds = number(row.get("logical_bytes")), number(row.get("p50_s"))
             if size > 0 and seconds > 0:
                 groups[row.get("collective", "")].append((size, seconds))
-                cells.append([row.get("collective", ""),
-                              *(Link(text, relative, f"{path.name}: {column}") for column, text in (
-                    ("ranks", row.get("ranks", "")), ("hosts", row.get("hosts", "")),
-                    ("logical_bytes", with_unit(size)), ("wire_bytes", with_unit(number(row.get("wire_bytes")))),
-                    ("p50_s", time_text(seconds)), ("p99_s", time_text(number(row.get("p99_s")))),
-                    ("busbw_B_per_s", f"{with_unit(number(row.get('busbw_B_per_s')))}/s")))])
+                texts = {"ranks": row.get("ranks", ""), "hosts": row.get("hosts", ""), "logical_bytes": with_unit(size),
+                         "wire_bytes": with_unit(number(row.get("wire_bytes"))), "p50_s": time_text(seconds),
+                         "p99_s": time_text(number(row.get("p99_s"))),
+                         "busbw_B_per_s": f"{with_unit(number(row.get('busbw_B_per_s')))}/s"}
+                cells.append([row.get("collective", ""), *(Link(text, relative, f"{path.name}: {column}")
+                                                           for column, text in texts.items())])
         if not cells:
             continue
         axes, finish = lines(groups, f"collective{place}",
@@ -649,8 +641,7 @@ def report(runs, benches, top, reports):
         yield Heading(2, f"Problem {place}: {problem.name}" if len(problems) > 1 else f"Problem: {problem.name}")
         for section in (results_section, losses_section, profile_section, volume_section, backend_section,
                         scaling_section, configuration_section):
-            takes_name = section not in (results_section, configuration_section)
-            yield from section(problem, f"problem{place}") if takes_name else section(problem)
+            yield from section(problem, f"problem{place}")
     yield from bench_sections(benches, top, reports)
     if runs:
         yield from all_runs_section(problems)

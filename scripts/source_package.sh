@@ -1,5 +1,19 @@
-# Defines download_source, for scripts that build from the distribution's source packages and define `say` and `fail`.
-# shellcheck shell=bash
+# For scripts that build from the distribution's source packages into $prefix, whose `recipe` prints everything that the
+# build depends on. Defines root, deps, processors, say, fail, up_to_date, lock and download_source.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+deps=${ONEBIT_DEPS:-$root/.deps}
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc believes them
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# The stamp is the recipe. It is written last, so a failed or interrupted build leaves none.
+up_to_date() { [[ -f $prefix/.onebit-stamp && $(<"$prefix/.onebit-stamp") == "$(recipe)" ]]; }
+
+# Checkouts that share $ONEBIT_DEPS must not build at once.
+lock() { mkdir -p "$deps"; exec 9>"$deps/.lock"; flock 9; }
 
 # Prints a deb-src line for this distribution's release, made from the entry that apt itself uses for binary packages.
 source_line() {

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Measures loss over wall-clock time on a slow network, as in Figure 4(b) of the 1-bit Adam paper: CSV, figure, table.
+"""Measures loss over time on a slow network, as in Figure 4(b) of the 1-bit Adam paper (docs/guide/network.md).
 
-Trains a real model (inputs/figure4b.yaml) with `adam` and with `onebit_adam`, each in a laboratory of its own. Ranks
-share this machine's cores, so each gradient takes a fixed time (workload.compute_time_ms). At the default rate the
-dense average takes about five times as long, as for BERT-Large at batch 4096 on 64 GPUs (2259 ms to 456 ms: Table 1 of
-the paper). The figure gets the name of the CSV file, with .png. Time is the sum of all steps so far, without
-validation. Needs root.
+Trains inputs/figure4b.yaml with `adam` and with `onebit_adam`, each in a laboratory of its own. A gradient takes a
+fixed time, because ranks share this machine's cores; at the default rate the dense average takes five times as long, as
+for BERT-Large at batch 4096 on 64 GPUs. Time is the sum of all steps, without validation. The figure has the name of
+the CSV file, with .png. Needs root.
 """
 
 import pathlib

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Measures throughput over the number of hosts, as Figure 5 of the 1-bit Adam paper does, and prints one table.
+"""Measures throughput over the number of hosts, as Figure 5 of the 1-bit Adam paper does (docs/guide/network.md).
 
-One rank a host and 16 samples a rank, as on one of the paper's GPUs; compute : parameters as for BERT-Large
-(lib/laboratory.py). As in the paper, Adam's throughput is that of 1-bit Adam before the freeze step, and 1-bit Adam's
-is that of its compression stage. All hosts share this machine's cores, so the model is smaller than in the other
-experiments. Needs root.
+One rank a host, and 16 samples a rank as on one of the paper's GPUs. Adam's throughput is that of 1-bit Adam before the
+freeze step. All hosts share this machine's cores, so the model is smaller than in other experiments. Needs root.
 """
 
 import pathlib

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what compression gains on shaped networks, as in Figure 9 of the 1-bit Adam paper, and prints one table.
+"""Measures the gain of compression in averages on shaped networks, as in Figure 9 of the paper (docs/guide/network.md).
 
 For each rate and each size of the links' token buckets, `onebit bench collective INPUT.yaml` runs in a laboratory of
 its own (netlab.py; needs root), with 5 to 20 repetitions, the more the faster the links are. The table compares the
-fastest dense average with the fastest compressed one, compression and decompression included. Times are medians over
-the repetitions of the slowest rank's time. The share of the line rate is (bytes that leave a host − bursts of its link)
-/ measured bandwidth / time. The paper's own speed-ups at these bandwidths are of whole steps on 256 GPUs: whole_step.py
-measures those.
+fastest dense average with the fastest compressed one, compression and decompression included. whole_step.py measures
+the whole steps of the paper's figure.
 """
 
 import pathlib

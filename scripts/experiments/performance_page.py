@@ -20,9 +20,6 @@ COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run",
 CHECKPOINT_EVERY = 12  # steps, in which one must become complete
 
 
-# --- rows ---------------------------------------------------------------------
-
-
 def threads():
     return os.environ.get("OMP_NUM_THREADS", "2")
 
@@ -46,9 +43,6 @@ def row_of(model, program, mode, precision, run, measured, peak, origin):
     return {**dict(zip(COLUMNS, (model, program, version, mode, precision, threads(), run))), **origin, "steps": steps,
             "median_ms": f"{median:.2f}", "gflop_per_s": f"{rate:.1f}" if rate else "",
             "peak_share": f"{rate / peak:.3f}" if rate and peak else ""}
-
-
-# --- the page -----------------------------------------------------------------
 
 
 def rows_by_machine(path):

@@ -14,9 +14,6 @@ from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
 DEFAULT_RANKS = 4
 
 
-# --- words and figures --------------------------------------------------------
-
-
 def nats(loss):
     return f"{loss:.3f}" if loss < 100 else f"{loss:.2g}"
 
@@ -173,9 +170,6 @@ def draw(study):
         save(globals()[f"draw_{figure['kind']}"](study, names), path, palette=128, dpi=100, bbox_inches="tight",
              pad_inches=0.08)
         yield path, figure["caption"]
-
-
-# --- the page ----------------------------------------------------------------
 
 
 def spread_text(study, name):

@@ -39,9 +39,6 @@ FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "repla
               "checkpoint.restart", "freeze.from")
 
 
-# --- what a result depends on -------------------------------------------------
-
-
 @functools.cache
 def content(path, size, changed):
     """A file's content in words: its lines, if it is text, and the start of its SHA-256. The other arguments key the
@@ -81,9 +78,6 @@ def data_of(output):
             if path and os.path.isfile(whole):
                 found.append(f"{os.path.basename(path)} ({content_of(whole)})")
     return "; ".join(dict.fromkeys(found))
-
-
-# --- cells --------------------------------------------------------------------
 
 
 class Cell:
@@ -158,9 +152,6 @@ class Cell:
                     kept[name] = f"{float(row[name]):.5g}" if row[name] else ""
                 yield kept
                 window = []
-
-
-# --- studies ------------------------------------------------------------------
 
 
 class Study:

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Takes a training step apart on shaped networks, as Table 1 of the 1-bit Adam paper does, and prints one table.
+"""Takes a training step apart on shaped networks, as Table 1 of the 1-bit Adam paper does (docs/guide/network.md).
 
-One rank a host, 25 million parameters, compute : parameters as for BERT-Large (lib/laboratory.py). For Adam and for
-1-bit Adam's compression stage: forward pass, the part of the dense average that is not hidden behind the backward pass,
-the rest of the backward pass, step (optimiser and compressed exchange), and the share of communication in the whole.
-Needs root.
+For Adam and for 1-bit Adam's compression stage: forward pass, the part of the dense average that the backward pass does
+not hide, the rest of the backward pass, step (optimiser and compressed exchange). One rank a host. Needs root.
 """
 
 import pathlib

@@ -78,9 +78,6 @@ def percent(predicted, measured):
     return f"{100 * (predicted / measured - 1):+.0f} %"
 
 
-# --- the paper ----------------------------------------------------------------
-
-
 def input_of(network):
     return ROOT / f"inputs/predict/paper_{network}.yaml"
 
@@ -192,9 +189,6 @@ def paper(predict):
         tables.markdown(["Gbit/s", *collectives], [
             [f"{gbit:g}", *(f"{one(shaped, collective=name, link_bit_per_s=gbit * 1e9)['call_s']:.2f}"
                             for name in collectives)] for gbit in (0.05, 1, 2)])]
-
-
-# --- the network laboratory ---------------------------------------------------
 
 
 def split(rows):

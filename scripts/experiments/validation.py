@@ -2,15 +2,9 @@
 """Measures the collectives in laboratories of several sizes and rates, for validate_model.py.
 
 For each number of hosts and each rate `onebit bench collective` runs twice in a laboratory (netlab.py; needs root):
-dense averages, which are long on slow links, and compressed ones. Every row has the columns of collective.csv and:
-  rate            nominal rate of the links
-  link_bit_per_s  measured rate of the slowest one
-  burst_bytes     what a link passes at once before its rate holds (netlab.py's tbf)
-  shared_cores    cores that all hosts together have
-  runs, git, machine   repetitions, the program's commit, and this machine
-
-By the line rates the defaults take seven minutes, most of it for 25 million parameters at 50 Mbit/s.
-A rate that the machine does not carry ends the script; the rows before it are kept.
+dense averages, which are long on slow links, and compressed ones. docs/reference/output.md describes the columns. By
+the line rates the defaults take seven minutes. A rate that the machine does not carry ends the script; the rows before
+it are kept.
 """
 
 import os

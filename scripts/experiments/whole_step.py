@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the gain of compression in a whole training step on shaped networks, as Figure 9 of the 1-bit Adam paper.
+"""Measures the gain of compression in a whole step on shaped networks, as Figure 9 of the paper
+(docs/guide/network.md).
 
-One rank a host, 25 million parameters, compute : parameters as for BERT-Large (lib/laboratory.py). The paper's
-speed-ups beside the measured ones are those of 256 GPUs, 4 on a host, with half precision: the paper sends 16 times
-fewer bytes, these steps 32 times fewer. figure9.py measures the exchange alone. Needs root.
+One rank a host. The paper's speed-ups beside the measured ones are those of 256 GPUs, 4 on a host, and half precision:
+16 times fewer bytes, where these steps send 32 times fewer. figure9.py measures the exchange alone. Needs root.
 """
 
 import pathlib

@@ -39,9 +39,6 @@ def burst_of(rate, least=LEAST_BURST_BYTES):
     return max(least, int(rate / 8 * TIMER_S))
 
 
-# --- rows of collective.csv ---------------------------------------------------
-
-
 def bytes_that_leave_a_host(row):
     """Bytes of all ranks of a host in one call.
 
@@ -78,9 +75,6 @@ def share_of_line_rate(row):
 
 def fastest(rows, compressed):
     return min((row for row in rows if ("compressed" in row["collective"]) == compressed), key=steady_s)
-
-
-# --- measurements -------------------------------------------------------------
 
 
 class Measurement:
@@ -149,9 +143,6 @@ def synthetic(arguments, hosts, rate):
         "workload.parameters": arguments.parameters, "workload.compute_time_ms": f"{compute:.6g}",
         "train.steps": arguments.dense_steps + arguments.compressed_steps,
         "freeze.step": arguments.dense_steps}, hosts, rate)
-
-
-# --- programs -----------------------------------------------------------------
 
 
 def parser_of(description, output, parameters=None):

@@ -44,9 +44,6 @@ def file_name(text):
     return re.sub(r"[^A-Za-z0-9.=+-]+", "_", text)
 
 
-# --- tables -------------------------------------------------------------------
-
-
 def markdown(header, rows):
     """A table in Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
@@ -59,9 +56,6 @@ def aligned(header, rows, left=0):
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(cell.ljust(width) if place < left else cell.rjust(width)
                                for place, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
-
-
-# --- CSV files ----------------------------------------------------------------
 
 
 def read_csv(path):
