@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Retired words and phrases do not come back: comments of src, tests and scripts, and pages, are searched for them.
 
-Usage: words_test.py SOURCE_DIRECTORY
+Usage: words_test.py SOURCE_DIRECTORY [--draw SEED]
 
 docs/develop/design.md has the glossary. To retire a word, add a line to RETIRED: a regular expression, the folders and
 files in which it has the retired meaning, and what to write instead. Case and line breaks of comments do not matter.
+
+--draw prints ten comments of src, drawn at random, for a reader who judges whether they are plain English.
 """
 
 import pathlib
+import random
 import re
 import sys
 
@@ -71,8 +74,23 @@ def errors_of(text: str, pattern: str, instead: str, name) -> list[str]:
             f"write: {instead}" for match in found]
 
 
+def drawn(source: pathlib.Path, seed: str, count: int = 10) -> list[str]:
+    """Comments of src at random, with their places; lines of one comment stay together."""
+    blocks = []
+    for file, text in searched(source, ("src",)).items():
+        lines = text.splitlines()
+        begins = [i for i, line in enumerate(lines) if line and (i == 0 or not lines[i - 1])]
+        for begin in begins:
+            end = next((i for i in range(begin, len(lines)) if not lines[i]), len(lines))
+            blocks.append(f"{file.relative_to(source)}:{begin + 1}: {' '.join(lines[begin:end])}")
+    return random.Random(seed).sample(blocks, count)
+
+
 def main() -> None:
     source = pathlib.Path(sys.argv[1])
+    if sys.argv[2:3] == ["--draw"]:
+        print("\n\n".join(drawn(source, sys.argv[3])))
+        return
     errors, files = [], set()
     for pattern, places, instead in RETIRED:
         texts = searched(source, places)
