@@ -31,8 +31,8 @@ struct SimulatedRanks {
   Values m, v;                       ///< (d) where all ranks hold the same
   std::vector<Values> own_m, own_v;  ///< (ranks) where each has its own
   double earlier_steps = 0;          ///< of which v is the average at the start, for its bias correction
-  /// Least distance of a decision (a sign, a stochastic rounding) from its border, in units of what single precision may
-  /// err: below 1 it may decide otherwise.
+  /// Least distance of a decision (a sign, a stochastic rounding) from its border, in units of what single precision
+  /// may err: below 1 it may decide otherwise.
   double margin = std::numeric_limits<double>::infinity();
 
   SimulatedRanks(const config::Input& input, const TensorTable& tensors, int ranks, const Values& initial)
@@ -126,8 +126,8 @@ struct SimulatedRanks {
     return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
   }
 
-  /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column does
-  /// not matter.
+  /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column
+  /// does not matter.
   Values column_average(std::vector<Values> vectors, double lr) {
     carry_residuals(lr);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -396,10 +396,9 @@ inline Values initial_parameters(std::size_t size) {
   return x;
 }
 
-/// The input with the first seed, from its own on, with whose random gradients (and, for `adam_nbit_variance`, roundings)
-/// the reference decides nothing within single precision's error of a border.
-/// \param variance that the algorithm starts with; empty for 0
-/// \param lr of a step, where decisions depend on it
+/// The input with the first seed, from its own on, with whose random gradients (and, for `adam_nbit_variance`,
+/// roundings) the reference decides nothing within single precision's error of a border. \param variance that the
+/// algorithm starts with; empty for 0 \param lr of a step, where decisions depend on it
 inline config::Input with_clear_decisions(
     config::Input input, const TensorTable& tensors, int ranks, const Values& variance = {},
     const std::function<double(const config::Input&, int)>& lr = [](const config::Input&, int) { return 0.0; }) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file skips.hpp
-/// Reports the tests that skip, as tests/skips.py does for scripts: a line `test: piece<TAB>reason` in the file that the
-/// environment variable ONEBIT_SKIPS names.
+/// Reports the tests that skip, as tests/skips.py does for scripts: a line `test: piece<TAB>reason` in the file that
+/// the environment variable ONEBIT_SKIPS names.
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 
 namespace onebit::test {
 
-/// Begins the reason of a skip that depends on the number of ranks alone. Such a test runs at another number of ranks of
-/// tests/CMakeLists.txt, so nothing is left out.
+/// Begins the reason of a skip that depends on the number of ranks alone. Such a test runs at another number of ranks
+/// of tests/CMakeLists.txt, so nothing is left out.
 inline constexpr const char* other_ranks = "for other numbers of ranks: ";
 
 class SkipReport : public ::testing::EmptyTestEventListener {

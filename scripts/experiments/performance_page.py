@@ -135,7 +135,7 @@ AIMS = {
 
 
 def aims_table(rows):
-    """The fraction of the floor for the parts of a step: of all their kernels together, and of the least and best one."""
+    """The fraction of the floor for each part of a step: of its kernels together, and of the least and best one."""
     lines = []
     for part, pattern in AIMS.items():
         kernels = [row for row in rows if row["precision"] == "fp32" and re.fullmatch(pattern, row["kernel"])]
@@ -193,8 +193,8 @@ def render(directory):
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
         "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
-        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the time of the "
-        "floors over the measured time.",
+        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the time of "
+        "the floors over the measured time.",
         *sections(directory / "kernels.csv", kernels_table),
     ]
     directory.with_suffix(".md").write_text(tables.page(page))

@@ -6,6 +6,7 @@ tables       CSV files, tables, and numbers as text
 provenance   the commit and the machine that a result comes from
 laboratory   measurements in the network laboratory (netlab.py)
 plots        styles and axes of figures; needs matplotlib
+loss_over_time   the rows and the figure of the paper's Figure 4(b)
 models       shapes and operation counts of the transformers that are timed
 document     a page as HTML and as Markdown
 """

@@ -1,7 +1,8 @@
 #pragma once
 /// \file choices.hpp
-/// What an input chooses by a name (docs/reference/input.md): one enum for each choice, for all folders, and the names of its
-/// values in their order. tests/integration/floors_test.py checks that the names fit and that no enum has a twin.
+/// What an input chooses by a name (docs/reference/input.md): one enum for each choice, for all folders, and the names
+/// of its values in their order. tests/integration/floors_test.py checks that the names fit and that no enum has a
+/// twin.
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 #pragma once
 /// \file compressed_allreduce.hpp
-/// The compressed allreduce for other codes (docs/reference/library.md). This is the header that is installed, so it includes no
-/// other header of OneBit and takes pointers: a program needs MPI, but not Kokkos.
+/// The compressed allreduce for other codes (docs/reference/library.md). This is the header that is installed, so it
+/// includes no other header of OneBit and takes pointers: a program needs MPI, but not Kokkos.
 
 #include <mpi.h>
 

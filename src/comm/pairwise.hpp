@@ -14,7 +14,8 @@ namespace onebit::comm {
 
 /// Messages under way. A longer buffer is sent as several messages of at most `message_bytes`, so no count overflows an
 /// int. Short messages are also faster on some networks: MPI libraries send them at once, but a long message only after
-/// the receiver has answered. Over TCP, Open MPI 4.1 then leaves one direction of a busy link idle (docs/guide/network.md).
+/// the receiver has answered. Over TCP, Open MPI 4.1 then leaves one direction of a busy link idle
+/// (docs/guide/network.md).
 class Messages {
 public:
   Messages(const Communicator& communicator, std::size_t message_bytes)

@@ -97,16 +97,16 @@ std::vector<Section> keys(Input& in) {
       "when the new one is complete.");
   key("dump_parameters", in.run.dump_parameters,
       "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
-      "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative name is taken "
-      "inside `run.output`; empty writes none.");
+      "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative name is "
+      "taken inside `run.output`; empty writes none.");
   key("progress_interval_s", in.run.progress_interval_s, real(0),
       "Least time between two progress lines, in seconds; 0 prints none.");
   key("check_replicas_every", in.run.check_replicas_every, integer(0),
       "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
   key("watchdog_seconds", in.run.watchdog_seconds, real(0),
       "When no rank has made progress for so long, the run ends with a message that says where each rank was last seen "
-      "(docs/guide/faults.md). Must be longer than the longest kernel, message, flush to disk or training of a tokeniser; 0 "
-      "waits for ever.");
+      "(docs/guide/faults.md). Must be longer than the longest kernel, message, flush to disk or training of a "
+      "tokeniser; 0 waits for ever.");
 
   key.section("train", "The loop.");
   key("steps", in.train.steps, integer(1), "Optimiser steps.");
@@ -226,16 +226,16 @@ std::vector<Section> keys(Input& in) {
       "How many of this run's last ones are kept. Those of other runs are always kept.");
   key("background", in.checkpoint.background,
       "`false`: the run waits until a checkpoint is on the disk. `true`: the run continues while each rank writes from "
-      "a copy in host memory (docs/guide/checkpoint.md says how much, and when that pays; where the copy needs more than "
-      "half of the free memory, the run waits for the rest). The files are the same.");
+      "a copy in host memory (docs/guide/checkpoint.md says how much, and when that pays; where the copy needs more "
+      "than half of the free memory, the run waits for the rest). The files are the same.");
   key("restart", in.checkpoint.restart,
       "`none`: begin at step 1. `auto`: continue from the newest checkpoint in `directory` that is not damaged (in its "
       "subdirectory with the greatest number, where it has any), and begin at step 1 where there is none. Else: the "
       "file to continue from.");
   key("initialize_from", in.checkpoint.initialize_from,
       "Checkpoint of an earlier run: step 1 begins with its parameters and nothing else of it (a next phase of "
-      "training, fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes the variance as well. "
-      "Empty begins with the workload's parameters.");
+      "training, fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes the variance as "
+      "well. Empty begins with the workload's parameters.");
 
   key.section("comm", "Communication.");
   key("transport", in.comm.transport,
@@ -261,8 +261,8 @@ std::vector<Section> keys(Input& in) {
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
       "`transformer` trains a language model on text; `classification` trains the same model with a head that "
-      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with known "
-      "optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
+      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with "
+      "known optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
   key("compute_time_ms", in.workload.compute_time_ms, real(0),
       "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
       "share cores (docs/guide/network.md). 0 does not sleep.");

@@ -1,7 +1,7 @@
 #pragma once
 /// \file keys.hpp
-/// The declaration of every key, for the YAML reader, the resolved input and docs/reference/input.md; and the types of their
-/// values: which texts they take, and how they are printed (types.cpp).
+/// The declaration of every key, for the YAML reader, the resolved input and docs/reference/input.md; and the types of
+/// their values: which texts they take, and how they are printed (types.cpp).
 
 #include <algorithm>
 #include <cstdint>

@@ -31,6 +31,27 @@ private:
   int m_id;
 };
 
+/// A lock for its scope, one for each number on a file. It serialises the writes of the processes of a host, which
+/// would otherwise spin in the kernel for the file's lock. It does nothing on a file system without locks.
+class FileTurn {
+public:
+  FileTurn(int file, int number) : m_file(file), m_number(number) { set(F_WRLCK); }
+  ~FileTurn() { set(F_UNLCK); }
+  FileTurn(const FileTurn&) = delete;
+  FileTurn& operator=(const FileTurn&) = delete;
+
+private:
+  void set(short type) const {
+    struct flock lock {};
+    lock.l_type = type;
+    lock.l_start = (off_t{1} << 60) + m_number;  // beyond the end of any file
+    lock.l_len = 1;
+    while (::fcntl(m_file, F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
+    }
+  }
+  int m_file, m_number;
+};
+
 /// Reads up to `count` bytes at `offset`; fewer at the end of the file.
 inline std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::size_t count) {
   std::size_t done = 0;

@@ -54,9 +54,9 @@ public:
     m_changed.notify_all();
   }
 
-  /// Writes blocks until the queue ends; called by the other thread.
+  /// Writes blocks until the queue ends; called by the other thread. Ranks of the same `host` take turns.
   /// \throws RunError at the end when a block could not be written
-  void write_to(const std::string& path) {
+  void write_to(const std::string& path, int host) {
     const Descriptor file(path, O_WRONLY);
     int error = file < 0 ? errno : 0;
     m_checksum = 0;
@@ -71,6 +71,7 @@ public:
       // After an error, takes the blocks all the same: the calling thread waits for them.
       if (error == 0) {
         m_checksum += checksum_of(block.place, block.from, block.bytes);
+        const FileTurn turn(file, host);
         if (!write_at(file, block.place, block.from, block.bytes) || !write_behind.add(block.place, block.bytes))
           error = errno;
       }
@@ -145,6 +146,7 @@ private:
 SealedWriter::SealedWriter(const Communicator& communicator, bool background)
     : m_communicator(communicator),
       m_background(background),
+      m_host(communicator.hosts()[communicator.rank()]),
       m_ranks_of_host(communicator.local_size()),
       m_blocks(std::make_unique<Blocks>()) {}
 
@@ -168,7 +170,7 @@ void SealedWriter::begin(const std::string& path, const std::vector<Range>& rang
   try {
     m_communicator.collectively([&] {
       m_blocks->open(most_blocks());
-      start([this] { m_blocks->write_to(m_partial); });
+      start([this] { m_blocks->write_to(m_partial, m_host); });
       for (const Range& range : ranges)
         for (std::size_t first = 0, count; first < range.bytes; first += count) {
           // Blocks end where words of the checksum do.

@@ -75,7 +75,7 @@ private:
 
   const Communicator& m_communicator;
   const bool m_background;
-  const int m_ranks_of_host;
+  const int m_host, m_ranks_of_host;
   std::unique_ptr<Blocks> m_blocks;  ///< outlives the task
   std::vector<std::shared_ptr<const void>> m_in_place;
   std::string m_path, m_partial, m_label;

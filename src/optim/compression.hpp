@@ -9,7 +9,6 @@
 
 namespace onebit::optim {
 
-
 /// CA of vectors with these tensors; residuals are 0.
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);

@@ -49,7 +49,8 @@ public:
     if (averaged == Averaged::gradient || averaged == Averaged::parameters) return;
     config::Input input = setup.input;
     CompressorKind& compressor = input.compression.compressor;
-    if (averaged == Averaged::column_gradient && compressor != CompressorKind::none) compressor = CompressorKind::column;
+    if (averaged == Averaged::column_gradient && compressor != CompressorKind::none)
+      compressor = CompressorKind::column;
     m_compressed_allreduce.emplace(
         make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport, setup.rank, setup.ranks}));
   }

@@ -44,8 +44,8 @@ public:
   Machine machine(const Candidate& candidate, const Cluster& cluster, double link) const;
 
   Step step(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
-  /// Seconds of the messages of `step`, simulated; NaN beyond `predict.simulate_up_to` ranks, and for a form that has no
-  /// schedule on this cluster.
+  /// Seconds of the messages of `step`, simulated; NaN beyond `predict.simulate_up_to` ranks, and for a form that has
+  /// no schedule on this cluster.
   double simulated(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
   /// The candidate with the shortest step, of the dense or of the compressed ones; nullptr if there are none.
   const Candidate* best(bool compressed, const Cluster& cluster, double parameters, double link) const;

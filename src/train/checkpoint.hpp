@@ -47,7 +47,8 @@ public:
 
   /// Whether this run restarts from a checkpoint. Not collective.
   bool restarts() const { return !m_restart.empty(); }
-  /// Makes the input average as the checkpoint's run did: with `comm.collective: auto`, the restarted run does the same.
+  /// Makes the input average as the checkpoint's run did: with `comm.collective: auto`, the restarted run does the
+  /// same.
   void average_as_before(config::Input& input) const {
     input.comm.collective = m_saved.comm.collective;
     input.compression.compressor = m_saved.compression.compressor;

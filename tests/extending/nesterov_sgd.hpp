@@ -8,8 +8,8 @@
 
 namespace onebit::optim {
 
-/// m_i = β1 m⁻ + (1−β1) g_i; m ← CA(m_i); x ← x − γ (m + β1 (m − m⁻)), which is β1 m + (1−β1) g̃ with the average gradient
-/// g̃ = (m − β1 m⁻)/(1−β1) that m stands for.
+/// m_i = β1 m⁻ + (1−β1) g_i; m ← CA(m_i); x ← x − γ (m + β1 (m − m⁻)), which is β1 m + (1−β1) g̃ with the average
+/// gradient g̃ = (m − β1 m⁻)/(1−β1) that m stands for.
 template <class Exec>
 class NesterovSgd : public Algorithm<Exec> {
 public:

@@ -7,8 +7,8 @@
 
 namespace onebit::compress {
 
-/// With M = max |c_j| of the group, c_j becomes the nearest of ±M, ±M/2, …, ±M/64 and 0: bit 0 of the code is its sign, the
-/// others are the power, 7 for 0.
+/// With M = max |c_j| of the group, c_j becomes the nearest of ±M, ±M/2, …, ±M/64 and 0: bit 0 of the code is its sign,
+/// the others are the power, 7 for 0.
 struct PowerCodec {
   using Code = PowerCodec;
   using Statistics = std::tuple<GreatestMagnitude>;

@@ -7,8 +7,8 @@
 
 namespace onebit::workload {
 
-/// f(x) = Σ_k (a − x_{2k})² + 100 (x_{2k+1} − x_{2k}²)², with the least value where all x are 1 for a = 1. Ranks have other
-/// a, whose mean is 1.
+/// f(x) = Σ_k (a − x_{2k})² + 100 (x_{2k+1} − x_{2k}²)², with the least value where all x are 1 for a = 1. Ranks have
+/// other a, whose mean is 1.
 template <class Exec>
 class Rosenbrock : public Workload<Exec> {
 public:

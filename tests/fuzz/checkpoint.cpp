@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "io/seal.hpp"
 #include "fuzz.hpp"
+#include "io/seal.hpp"
 #include "optim/archive.hpp"
 #include "train/initial_parameters.hpp"
 

@@ -1,6 +1,7 @@
 #pragma once
 /// \file fuzz.hpp
-/// What the fuzzers share: a directory to write files into, and what a reader may do with bad input, which is to refuse it.
+/// What the fuzzers share: a directory to write files into, and what a reader may do with bad input, which is to refuse
+/// it.
 
 #include <unistd.h>
 

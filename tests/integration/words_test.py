@@ -15,7 +15,8 @@ import re
 import sys
 
 EVERYWHERE = ("src", "docs", "inputs", "README.md", "CONTRIBUTING.md")
-VECTORS = ("src/base", "src/comm", "src/compress", "src/optim", "docs/develop/design.md", "docs/reference/algorithms.md")
+VECTORS = ("src/base", "src/comm", "src/compress", "src/optim", "docs/develop/design.md",
+           "docs/reference/algorithms.md")
 
 # Expression, where it counts, what to write instead.
 RETIRED = [

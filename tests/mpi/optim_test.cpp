@@ -220,8 +220,8 @@ std::vector<float> momentum_of(const std::string& name, const std::vector<float>
   return Vectors<Exec>().of(*algorithm).at("momentum");
 }
 
-// Where a step takes its old momentum from messages, the compressor makes the new one: after a restart it is one of these.
-// So each operation rounds in all of them (unit.compress_test, moving_average_equals_reference).
+// Where a step takes its old momentum from messages, the compressor makes the new one: after a restart it is one of
+// these. So each operation rounds in all of them (unit.compress_test, moving_average_equals_reference).
 TYPED_TEST(Optim, momentum_rounds_each_operation) {
   const std::vector<float> g1 = test::random_values(5000, 60), g2 = test::random_values(5000, 61);
   const float beta1 = 0.9f, one_minus_beta1 = 0.1f;

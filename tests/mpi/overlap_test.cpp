@@ -1,6 +1,6 @@
 /// \file overlap_test.cpp
-/// Whole runs whose gradients are averaged in buckets beside the backward pass end in the same bits as those without, and
-/// say the same of gradients that are not finite.
+/// Whole runs whose gradients are averaged in buckets beside the backward pass end in the same bits as those without,
+/// and say the same of gradients that are not finite.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

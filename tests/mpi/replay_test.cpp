@@ -10,8 +10,8 @@
 
 #include "../optim_reference.hpp"
 #include "../support.hpp"
-#include "io/hdf5.hpp"
 #include "base/mpi.hpp"
+#include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
 #include "train/trainer.hpp"
 

@@ -104,7 +104,10 @@ TEST_F(DataLabelled, lines_that_are_no_samples_are_refused_with_their_place) {
   refused("a\tx\nb\t", ":2", {"text is empty"});
   refused("a\tx\na\ty\n", "", {"all its lines have the label 'a'"});
   refused("", "", {"is empty"});
-  refused(std::string("a\tx\n") + std::string(1, '\0') + "\x01\n", ":2", {"no tab", "'?" "?'"});
+  refused(std::string("a\tx\n") + std::string(1, '\0') + "\x01\n", ":2",
+          {"no tab",
+           "'?"
+           "?'"});
 }
 
 TEST_F(DataLabelled, too_many_classes_are_refused) {

@@ -1,5 +1,6 @@
 /// \file linalg_test.cpp
-/// gemm, gemm_grid and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and factors.
+/// gemm, gemm_grid and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and
+/// factors.
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -156,7 +157,8 @@ TYPED_TEST(Gemm, equals_plain_loops) {
           }
 }
 
-// On the host C is cut into tiles of (64, 64) to (512, 768): shapes that give each size, with ragged tiles at both ends.
+// On the host C is cut into tiles of (64, 64) to (512, 768): shapes that give each size, with ragged tiles at both
+// ends.
 TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
   constexpr struct { int m, n; } shapes[] = {{130, 100}, {530, 640}, {1030, 1100}, {1, 9000}, {9000, 1}, {2100, 2050}};
   for (const Transpose op_a : transposes)
@@ -356,9 +358,7 @@ TEST(Gemm, serial_and_openmp_give_the_same_bits) {
                                   large_result<Kokkos::OpenMP, float>(op_a, op_b)));
 }
 #else
-TEST(Gemm, serial_and_openmp_give_the_same_bits) {
-  GTEST_SKIP() << "this build does not have both Serial and OpenMP";
-}
+TEST(Gemm, serial_and_openmp_give_the_same_bits) { GTEST_SKIP() << "this build does not have both Serial and OpenMP"; }
 #endif
 
 #ifdef _OPENMP

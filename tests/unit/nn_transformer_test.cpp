@@ -181,7 +181,7 @@ TYPED_TEST(TransformerTest, batches_that_do_not_fit_are_refused) {
 
 TYPED_TEST(TransformerTest, initial_parameters_have_their_moments) {
   for (const auto& [architecture, range] : {std::pair(Architecture::bert, 0.0), std::pair(Architecture::gpt, 0.0),
-                                           std::pair(Architecture::bert, 0.07), std::pair(Architecture::gpt, 0.07)}) {
+                                            std::pair(Architecture::bert, 0.07), std::pair(Architecture::gpt, 0.07)}) {
     Shape shape{architecture, 2, 64, 4, 256, 500, 64, true};
     if (range != 0) shape.initializer_range = range;
     const TensorTable table = tensor_table(shape);

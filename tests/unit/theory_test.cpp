@@ -168,9 +168,9 @@ double average_error(const Training& training, int burn_in, int steps) {
   return sum;
 }
 
-// What was sent, and what is still owed, is what there was: over T steps Σ CA(x_t) + (1/n) Σ_i δ_i + δ̄ = Σ_t (1/n) Σ_i x_{t,i}.
-// An element takes part in fewer than 2n + 4 roundings a step (n compensations, n residuals, n − 1 additions, a division,
-// and those of the server), each of at most 2⁻²⁴ of the largest number that occurs.
+// What was sent, and what is still owed, is what there was: over T steps Σ CA(x_t) + (1/n) Σ_i δ_i + δ̄ = Σ_t (1/n) Σ_i
+// x_{t,i}. An element takes part in fewer than 2n + 4 roundings a step (n compensations, n residuals, n − 1 additions,
+// a division, and those of the server), each of at most 2⁻²⁴ of the largest number that occurs.
 TEST(Theory, nothing_is_lost_over_many_steps) {
   constexpr int ranks = 3, steps = 500;
   constexpr std::size_t d = 1000;
@@ -220,8 +220,8 @@ TEST(Theory, error_of_sgd_falls_like_one_over_ranks) {
   }
 }
 
-// 1-bit Adam has the same stationary error, n times smaller with n ranks, as long as the residuals' part, which is of second
-// order in γ, is below the noise of the measurement.
+// 1-bit Adam has the same stationary error, n times smaller with n ranks, as long as the residuals' part, which is of
+// second order in γ, is below the noise of the measurement.
 TEST(Theory, error_of_onebit_adam_falls_like_one_over_ranks) {
   for (const int ranks : {1, 4, 16, 64}) {
     Training training;
@@ -233,9 +233,9 @@ TEST(Theory, error_of_onebit_adam_falls_like_one_over_ranks) {
   }
 }
 
-// The compressor leaves a share of a vector: ‖c − C(c)‖ = ρ ‖c‖ with ρ² = 1 − ‖c‖₁² / (d ‖c‖₂²), 1 − 2/π for a normal vector.
-// So ‖δ_t‖ ≤ ρ (‖m_i‖ + ‖δ_{t−1}‖), and no residual exceeds ρ/(1 − ρ) times the greatest vector: the constant ε of the
-// paper's Assumption 1, which does not grow with the steps. The same holds for a server's chunk.
+// The compressor leaves a share of a vector: ‖c − C(c)‖ = ρ ‖c‖ with ρ² = 1 − ‖c‖₁² / (d ‖c‖₂²), 1 − 2/π for a normal
+// vector. So ‖δ_t‖ ≤ ρ (‖m_i‖ + ‖δ_{t−1}‖), and no residual exceeds ρ/(1 − ρ) times the greatest vector: the constant ε
+// of the paper's Assumption 1, which does not grow with the steps. The same holds for a server's chunk.
 TEST(Theory, residuals_stay_bounded) {
   Training training;
   training.ranks = 4;
@@ -285,11 +285,11 @@ TEST(Theory, residuals_stay_bounded) {
   EXPECT_NEAR(late / early, 1, 0.05) << "the residuals grow with the steps";  // like √t, it would be 1.8
 }
 
-// The residuals' part of the error: how far x is from where the same noise takes it without compression. As everything but
-// the residuals is linear here, this difference is itself a run of the method, without noise and from the optimum. So
-// Theorem 1 with σ = 0, f(x_0) = f*, L = 1, v = 1 bounds it: Σ_t ‖∇f‖² (1 − γ − 2γ²/(1−β)²) ≤ 6 γ² ε² T/(1−β)², ε/2 being the
-// greatest norm of the workers' average and of the server's residual. And it grows like γ², up to terms of relative order
-// γ/(1−β), which the gradient takes back within the memory of the momentum.
+// The residuals' part of the error: how far x is from where the same noise takes it without compression. As everything
+// but the residuals is linear here, this difference is itself a run of the method, without noise and from the optimum.
+// So Theorem 1 with σ = 0, f(x_0) = f*, L = 1, v = 1 bounds it: Σ_t ‖∇f‖² (1 − γ − 2γ²/(1−β)²) ≤ 6 γ² ε² T/(1−β)², ε/2
+// being the greatest norm of the workers' average and of the server's residual. And it grows like γ², up to terms of
+// relative order γ/(1−β), which the gradient takes back within the memory of the momentum.
 TEST(Theory, effect_of_residuals_grows_like_lr_squared) {
   constexpr int burn_in = 1000, steps = 3000;
   double last = 0;
