@@ -334,7 +334,8 @@ def page(studies, arguments):
               f"{distinct('threads_per_rank')}; {commits} (git), {distinct('compiler')}, Kokkos {distinct('kokkos')}, "
               f"{distinct('mpi')}, {distinct('blas', 'blas_core')} kernels; {distinct('date')}. "
               f"{len(rows)} runs in {seconds / 60:.0f} minutes of their own wall time."
-              + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else ""),
+              + (f" Read: {', '.join(data)}, with the start of each file's SHA-256." if data else "")
+              + "".join(f" Note: {note}." for note in dict.fromkeys(row.get("note", "") for row in rows) if note),
               "Runs what is not complete in `results/study`, and makes this page; with `--draw-only`, only makes it "
               "again from the CSV files:",
               f"```\nscripts/experiments/study.py{options} {files}\n```",

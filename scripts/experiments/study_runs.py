@@ -25,9 +25,9 @@ RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
                "final_validation_loss", "final_validation_accuracy", "variance_frozen_at_step", "bytes_sent",
                "bytes_dense_fp32", "reduction", "wall_s", "date", "runs", "machine", "git", "compiler", "kokkos", "mpi",
-               "blas", "blas_core"]
+               "blas", "blas_core", "note"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent",
-                "runs", "machine", "git"]
+                "runs", "machine", "git", "note"]
 WINDOW = 10  # steps of a mean training loss in the CSV file
 LEAST_SEEDS = 3  # seeds that a claim needs
 DEFAULT_HEADING = "Convergence"
@@ -263,7 +263,7 @@ class Study:
             row["runs"] = str(count[row["run"]])
             if row["run"] in drawn:
                 for point in curves[key].curves() if key in curves else old[key]:
-                    self.curves.append({**point, **{name: row.get(name, "") for name in ("runs", "machine", "git")}})
+                    self.curves.append({**point, **{name: row.get(name, "") for name in ("runs", "machine", "git", "note")}})
         if len(self.rows) < len(self.cells):
             print(f"{self.name}: {len(self.cells) - len(self.rows)} of {len(self.cells)} runs have no results, or were "
                   "kept of another input")
