@@ -255,7 +255,7 @@ def main():
                         help="default: %(default)s")
     directory = parser.parse_args().directory
     output = directory.parent / "communication.md"
-    output.write_text(page(read(directory), directory))
+    output.write_text(tables.page([page(read(directory), directory)]))
     print(f"wrote {output}")
 
 

@@ -197,6 +197,6 @@ def render(directory):
         "the floors over the measured time.",
         *sections(directory / "kernels.csv", kernels_table),
     ]
-    directory.with_suffix(".md").write_text("\n\n".join(page) + "\n")
+    directory.with_suffix(".md").write_text(tables.page(page))
 
 

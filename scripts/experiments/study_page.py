@@ -6,7 +6,7 @@ import os
 import shlex
 import statistics
 
-from lib import ROOT
+from lib import ROOT, tables
 from lib.plots import COLORS, pyplot, save, style
 from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
@@ -341,5 +341,5 @@ def page(studies, arguments):
               f"```\nscripts/experiments/study.py{options} {files}\n```",
               "Kept of each run: " + ", ".join(f"[{s.name}_{kind}.csv]({s.kept.name}/{s.name}_{kind}.csv)"
                                                for s in studies for kind in ("runs", "steps")) + "."]
-    arguments.page.write_text("\n\n".join(part for part in parts if part) + "\n")
+    arguments.page.write_text(tables.page(parts))
     print(f"{os.path.relpath(arguments.page)} is made")

@@ -262,8 +262,9 @@ class Study:
         for key, row in kept.items():
             row["runs"] = str(count[row["run"]])
             if row["run"] in drawn:
+                source = {name: row.get(name, "") for name in ("runs", "machine", "git", "note")}
                 for point in curves[key].curves() if key in curves else old[key]:
-                    self.curves.append({**point, **{name: row.get(name, "") for name in ("runs", "machine", "git", "note")}})
+                    self.curves.append({**point, **source})
         if len(self.rows) < len(self.cells):
             print(f"{self.name}: {len(self.cells) - len(self.rows)} of {len(self.cells)} runs have no results, or were "
                   "kept of another input")

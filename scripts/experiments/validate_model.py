@@ -281,7 +281,7 @@ def main():
             path = arguments.output.with_suffix(".csv")
             version = provenance.program_version(arguments.onebit, path)
             tables.write_csv(path, [kept_row(*pair, version) for pair in pairs], TABLE)
-    text = "\n\n".join(parts) + "\n"
+    text = tables.page(parts)
     if arguments.output:
         arguments.output.write_text(text)
     else:

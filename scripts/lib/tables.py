@@ -5,6 +5,7 @@ import math
 import pathlib
 import re
 import statistics
+import textwrap
 
 
 def number(text):
@@ -48,6 +49,14 @@ def markdown(header, rows):
     """A table in Markdown."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def page(parts):
+    """The parts as Markdown. Paragraphs are filled to 118 columns; tables, headings, code and figures stay."""
+    blocks = "\n\n".join(part.strip("\n") for part in parts if part).split("\n\n")
+    return "\n\n".join(block if re.match(r"\||#|```|<!--|- |!", block) else
+                       textwrap.fill(block, 118, break_long_words=False, break_on_hyphens=False)
+                       for block in blocks) + "\n"
 
 
 def aligned(header, rows, left=0):
