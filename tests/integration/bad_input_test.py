@@ -99,7 +99,7 @@ case("deep_braces", "{a: " * 10000, "input.yaml:1:")
 case("deep_list", "- " * 10000, "input.yaml:1:", "nested too deeply")
 case("deep_keys", "? " * 10000, "input.yaml:1:", "nested too deeply")
 case("huge_key", "train:\n  ? " + "k" * 1000000 + "\n  : 1\n", "input.yaml:2:5", "unknown key 'train.kkkk", "k…'")
-case("huge_value", "train:\n  steps: " + "7" * 1000000 + "\n", "input.yaml:2:3", "out of range", "7…,")
+case("huge_value", "train:\n  steps: " + "7" * 1000000 + "\n", "input.yaml:2:3", "out of range", "7…',")
 case("huge_file", "# " + "x" * (2 << 20) + "\ntrain: {steps: 5}\n", "longer than 1 MiB")
 
 # --- sections and keys ------------------------------------------------------------------------------------------------
