@@ -514,7 +514,7 @@ TEST(Check, refuses_combinations) {
       {"compression:\n  scale_residual_by_lr: true\noptimizer:\n  algorithm: zero_one_adam\n",
        1,
        "a.yaml:2:3",
-       {"zero_one_adam", "use algorithm onebit_adam"}},
+       {"zero_one_adam", "algorithms onebit_adam, double_squeeze"}},
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
