@@ -1,6 +1,3 @@
-/// \file allreduce.cpp
-/// See allreduce.hpp.
-
 #include "comm/allreduce.hpp"
 
 #include <algorithm>

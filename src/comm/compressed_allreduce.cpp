@@ -1,6 +1,3 @@
-/// \file compressed_allreduce.cpp
-/// See compressed_allreduce.hpp.
-
 #include "comm/compressed_allreduce.hpp"
 
 #include "base/error.hpp"

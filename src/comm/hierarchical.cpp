@@ -1,6 +1,3 @@
-/// \file hierarchical.cpp
-/// See hierarchical.hpp.
-
 #include "comm/hierarchical.hpp"
 
 #include <algorithm>

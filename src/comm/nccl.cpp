@@ -1,6 +1,3 @@
-/// \file nccl.cpp
-/// See nccl.hpp.
-
 #include "comm/nccl.hpp"
 
 #ifdef ONEBIT_NCCL

@@ -1,6 +1,3 @@
-/// \file overlapped_average.cpp
-/// See overlapped_average.hpp.
-
 #include "comm/overlapped_average.hpp"
 
 #include "base/activity.hpp"

@@ -1,6 +1,3 @@
-/// \file pairwise.cpp
-/// See pairwise.hpp.
-
 #include "comm/pairwise.hpp"
 
 #include <algorithm>

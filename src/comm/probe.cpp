@@ -1,6 +1,3 @@
-/// \file probe.cpp
-/// See probe.hpp.
-
 #include "comm/probe.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file quantized_average.cpp
-/// See quantized_average.hpp.
-
 #include "comm/quantized_average.hpp"
 
 #include "base/parallel.hpp"

@@ -1,6 +1,3 @@
-/// \file compressor.cpp
-/// See compressor.hpp.
-
 #include "compress/compressor.hpp"
 
 #include "compress/codec_compressor.hpp"

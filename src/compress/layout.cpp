@@ -1,6 +1,3 @@
-/// \file layout.cpp
-/// See layout.hpp.
-
 #include "compress/layout.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file blas.cpp
-/// See blas.hpp.
-
 #include "linalg/blas.hpp"
 
 #include <KokkosKernels_config.h>

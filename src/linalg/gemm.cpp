@@ -1,6 +1,3 @@
-/// \file gemm.cpp
-/// See gemm.hpp.
-
 #include "linalg/gemm.hpp"
 
 #include <KokkosBlas3_gemm.hpp>

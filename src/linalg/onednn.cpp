@@ -1,6 +1,3 @@
-/// \file onednn.cpp
-/// See onednn.hpp.
-
 #include "linalg/onednn.hpp"
 
 #ifdef ONEBIT_WITH_ONEDNN

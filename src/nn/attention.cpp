@@ -1,6 +1,3 @@
-/// \file attention.cpp
-/// See attention.hpp.
-
 #include "nn/attention.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file layers.cpp
-/// See layers.hpp.
-
 #include "nn/layers.hpp"
 
 #include "nn/activation.hpp"

@@ -1,6 +1,3 @@
-/// \file transformer.cpp
-/// See transformer.hpp.
-
 #include "nn/transformer.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file compression.cpp
-/// See compression.hpp.
-
 #include "optim/compression.hpp"
 
 #include "comm/hierarchical.hpp"

@@ -1,6 +1,3 @@
-/// \file variance_monitor.cpp
-/// See variance_monitor.hpp.
-
 #include "optim/variance_monitor.hpp"
 
 #include <algorithm>

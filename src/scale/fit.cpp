@@ -1,6 +1,3 @@
-/// \file fit.cpp
-/// See fit.hpp.
-
 #include "scale/fit.hpp"
 
 #include <algorithm>

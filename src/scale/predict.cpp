@@ -1,6 +1,3 @@
-/// \file predict.cpp
-/// See predict.hpp.
-
 #include "scale/predict.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file simulate.cpp
-/// See simulate.hpp.
-
 #include "scale/simulate.hpp"
 
 #include <algorithm>

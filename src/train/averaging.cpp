@@ -1,6 +1,3 @@
-/// \file averaging.cpp
-/// See averaging.hpp.
-
 #include "train/averaging.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file checkpoint.cpp
-/// See checkpoint.hpp.
-
 #include "train/checkpoint.hpp"
 
 #include <cstdio>

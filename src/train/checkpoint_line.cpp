@@ -1,6 +1,3 @@
-/// \file checkpoint_line.cpp
-/// See checkpoint_line.hpp.
-
 #include "train/checkpoint_line.hpp"
 
 #include <unistd.h>

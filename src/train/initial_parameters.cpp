@@ -1,6 +1,3 @@
-/// \file initial_parameters.cpp
-/// See initial_parameters.hpp.
-
 #include "train/initial_parameters.hpp"
 
 #include <map>

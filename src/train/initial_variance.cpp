@@ -1,6 +1,3 @@
-/// \file initial_variance.cpp
-/// See initial_variance.hpp.
-
 #include "train/initial_variance.hpp"
 
 #include <algorithm>

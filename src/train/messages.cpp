@@ -1,6 +1,3 @@
-/// \file messages.cpp
-/// See messages.hpp.
-
 #include "train/messages.hpp"
 
 #include <cmath>

@@ -1,6 +1,3 @@
-/// \file results.cpp
-/// See results.hpp.
-
 #include "train/results.hpp"
 
 #include <algorithm>

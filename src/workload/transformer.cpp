@@ -1,6 +1,3 @@
-/// \file transformer.cpp
-/// See transformer.hpp.
-
 #include "workload/transformer.hpp"
 
 #include <algorithm>

@@ -1,6 +1,3 @@
-/// \file workload.cpp
-/// See workload.hpp.
-
 #include "workload/workload.hpp"
 
 #include <algorithm>
