@@ -11,7 +11,6 @@ ends with status 1 where a hash differs. Hashes are those of one machine: its BL
 """
 
 import argparse
-import csv
 import itertools
 import os
 import pathlib
@@ -22,6 +21,10 @@ import tempfile
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from lib import launch
+from lib.tables import read_csv, write_csv
+
 RANKS = 3
 SMALL_MODEL = {"model.layers": 2, "model.hidden": 32, "model.heads": 2, "model.feed_forward": 64, "model.positions": 16,
                "model.sequence": 16}
@@ -87,16 +90,14 @@ def write_labelled_texts(scratch):
 def hash_of(program, settings, scratch, old_names):
     """The hash of the parameters at the end of a run, or how it ended."""
     output = scratch / "run"
-    command = ["mpirun", "--oversubscribe", "-n", str(RANKS), program, "train", scratch / "empty.yaml"]
-    for key, value in {**settings, "run.output": output, "run.threads": 1, "data.cache": scratch}.items():
-        command += ["--set", f"{old_names.get(key, key)}={str(value).format(scratch=scratch)}"]
-    done = subprocess.run(["bash", "-c", '. scripts/environment.sh && exec "$@"', "bash", *command], cwd=ROOT,
-                          capture_output=True, text=True)
+    settings = {**settings, "run.output": output, "run.threads": 1, "data.cache": scratch}
+    settings = {old_names.get(key, key): str(value).format(scratch=scratch) for key, value in settings.items()}
+    command = launch.mpirun(RANKS, program, "train", scratch / "empty.yaml", *launch.overrides(settings))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         remark = next((line for line in done.stderr.splitlines() if "error" in line.lower()), "")
         return f"status {done.returncode} {remark}"
-    with open(output / "run.csv", newline="") as file:
-        return next(csv.DictReader(file))["parameters_hash"]
+    return read_csv(output / "run.csv")[0]["parameters_hash"]
 
 
 def hashes(program, old_names):
@@ -111,17 +112,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["make", "check"])
     parser.add_argument("fixture", type=pathlib.Path)
-    parser.add_argument("--onebit", default=str(ROOT / "build/openmp/onebit"))
+    parser.add_argument("--onebit", default=launch.ONEBIT, type=launch.program)
     parser.add_argument("--rename", action="append", default=[], metavar="NEW=OLD")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     found = hashes(arguments.onebit, dict(pair.split("=") for pair in arguments.rename))
     if arguments.action == "make":
-        with open(arguments.fixture, "w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([("case", "parameters_hash"), *found.items()])
+        write_csv(arguments.fixture, [{"case": name, "parameters_hash": of_run} for name, of_run in found.items()])
         return 0
-    with open(arguments.fixture, newline="") as file:
-        wanted = {row["case"]: row["parameters_hash"] for row in csv.DictReader(file)}
+    wanted = {row["case"]: row["parameters_hash"] for row in read_csv(arguments.fixture)}
     different = [name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)]
     for name in sorted(different):
         print(f"{name}: {found.get(name)} instead of {wanted.get(name)}")
