@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, loss_over_time, plots, tables
-from lib.laboratory import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s
+from lib.laboratory import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s, with_smallest_bursts
 from lib.tables import percent
 
 FILES = ("figure9", "hierarchical", "whole_step", "table1", "figure5", "figure4b")
@@ -56,14 +56,14 @@ def origin(read):
 
 def figure9(rows, directory):
     """Speed-up of the fastest compressed average over the fastest dense axes."""
-    lines, points, drawn = [], [], set()
+    lines, points = [], []
+    smallest = by_laboratory(with_smallest_bursts(rows))
     for (rate, burst), group in by_laboratory(rows).items():
         dense, sign = fastest(group, False), fastest(group, True)
         speedup, reduction = steady_s(dense) / steady_s(sign), reduction_vs_16bit(dense, sign)
         ideal = speedup * share_of_line_rate(dense)
-        if rate not in drawn:  # the smallest bucket comes first
+        if (rate, burst) in smallest:
             points.append((float(dense["link_bit_per_s"]) / 1e6, speedup, ideal))
-            drawn.add(rate)
         lines.append([rate, f"{burst / 1024:.0f}", f"{float(dense['link_bit_per_s']) / 1e6:.1f}",
                       dense["collective"], f"{float(dense['p50_s']):.3f}", percent(share_of_line_rate(dense)),
                       sign["collective"], f"{float(sign['p50_s']):.4f}", percent(share_of_line_rate(sign)),

@@ -18,7 +18,6 @@ so; --as-installed measures the wheels without it too.
 """
 
 import argparse
-import itertools
 import os
 import pathlib
 import shlex
@@ -94,18 +93,16 @@ def measure_threads(arguments):
         replace_rows(arguments.output / "threads.csv", COLUMNS, rows)
 
 
-def checkpointed_run(program, sequence, batch, background):
-    """A run that writes checkpoints: (row of run.csv, rows of steps.csv, end of each step, bytes of a checkpoint)."""
+def checkpointed_run(program, sequence, batch):
+    """A run that writes checkpoints: (rows of steps.csv, end of each step, bytes of a checkpoint)."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {"run.output": directory, "model.sequence": sequence, "train.batch": batch,
-                    "train.steps": (CHECKPOINTS + 1) * CHECKPOINT_EVERY - 1, "checkpoint.every": CHECKPOINT_EVERY,
-                    "checkpoint.background": background}
+                    "train.steps": (CHECKPOINTS + 1) * CHECKPOINT_EVERY - 1, "checkpoint.every": CHECKPOINT_EVERY}
         lines = timed_lines(launch.mpirun(2, program, "train", "inputs/performance/checkpoints.yaml",
                                           *launch.overrides(settings)))
-        run, = tables.read_csv(f"{directory}/run.csv")
         steps = tables.read_csv(f"{directory}/steps.csv")
         size = next(pathlib.Path(directory).glob("checkpoints/*.h5")).stat().st_size
-    return run, steps, [at for at, line in lines if line.startswith("step ")], size
+    return steps, [at for at, line in lines if line.startswith("step ")], size
 
 
 def measure_checkpoints(arguments):
@@ -114,8 +111,8 @@ def measure_checkpoints(arguments):
     rows = []
     origin = provenance_of(arguments, "checkpoints.csv")
     for run in range(1, arguments.runs + 1):
-        for (sequence, batch), background in itertools.product(((64, 4), (128, 8)), ("true", "false")):
-            of_run, steps, ends, size = checkpointed_run(arguments.onebit, sequence, batch, background)
+        for sequence, batch in ((64, 4), (128, 8)):
+            steps, ends, size = checkpointed_run(arguments.onebit, sequence, batch)
             seconds = [float(step["step_s"]) for step in steps]
             times = [end - begin for begin, end in zip(ends, ends[1:])]  # of steps 2, 3, …
             without = statistics.median(times[STEPS_NOT_COUNTED - 1:CHECKPOINT_EVERY - 1])
@@ -124,9 +121,8 @@ def measure_checkpoints(arguments):
                 extra = sum(times[step - 1:step - 1 + beside]) - beside * without
                 measured = {"step_without_s": without, "step_with_s": statistics.median(seconds[CHECKPOINT_EVERY:]),
                             "waited_s": times[step - 1] - seconds[step],
-                            "complete_s": float(of_run["checkpoint_writing_s"]) / int(of_run["checkpoints"]),
                             "extra_s": extra, "share_of_50_steps": extra / (50 * without)}
-                rows.append({"sequence": sequence, "batch": batch, "background": background, "run": run,
+                rows.append({"sequence": sequence, "batch": batch, "run": run,
                              "checkpoint": checkpoint, "bytes": size,
                              **{name: f"{value:.4f}" for name, value in measured.items()}, **origin})
                 print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)

@@ -112,15 +112,15 @@ def threads_line(rows):
 def checkpoints_table(rows):
     groups = collections.defaultdict(list)
     for row in rows:
-        groups[row["sequence"], row["batch"], row["background"], row["checkpoint"]].append(row)
+        groups[row["sequence"], row["batch"], row["checkpoint"]].append(row)
     lines = []
-    for (sequence, batch, background, checkpoint), of_group in groups.items():
+    for (sequence, batch, checkpoint), of_group in groups.items():
         medians = [f"{statistics.median(float(row[column]) for row in of_group):.3g}"
-                   for column in ("step_without_s", "step_with_s", "waited_s", "complete_s", "extra_s")]
-        lines.append([sequence, batch, f"`{background}`", checkpoint, tables.with_unit(int(of_group[0]["bytes"])),
+                   for column in ("step_without_s", "step_with_s", "waited_s", "extra_s")]
+        lines.append([sequence, batch, checkpoint, tables.with_unit(int(of_group[0]["bytes"])),
                       *medians, tables.with_range([100 * float(row["share_of_50_steps"]) for row in of_group])])
-    return tables.markdown(["tokens", "batch", "`checkpoint.background`", "checkpoint", "size", "step without, s",
-                            "step with, s", "waited, s", "complete after, s", "costs, s", "% of 50 steps"], lines)
+    return tables.markdown(["tokens", "batch", "checkpoint", "size", "step without, s",
+                            "step with, s", "waited, s", "costs, s", "% of 50 steps"], lines)
 
 
 # Parts of a step: the names of their kernels, in fp32.

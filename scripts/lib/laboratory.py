@@ -39,6 +39,14 @@ def burst_of(rate, least=LEAST_BURST_BYTES):
     return max(least, int(rate / 8 * TIMER_S))
 
 
+def with_smallest_bursts(rows):
+    """The rows of each rate's smallest bucket, the nearest to a real link and the one that favours compression least."""
+    least = {}
+    for row in rows:
+        least[row["rate"]] = min(int(row["burst_bytes"]), least.get(row["rate"], math.inf))
+    return [row for row in rows if int(row["burst_bytes"]) == least[row["rate"]]]
+
+
 def bytes_that_leave_a_host(row):
     """Bytes of all ranks of a host in one call.
 

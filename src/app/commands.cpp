@@ -14,9 +14,7 @@
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
-#include "comm/nccl.hpp"
 #include "config/input.hpp"
-#include "linalg/matrix_product.hpp"
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
@@ -137,13 +135,7 @@ void list() {
   print("algorithms", config::algorithm_names());
   print("workloads", names(WorkloadKind{}));
   print("compressors", names(CompressorKind{}));
-  const std::string nccl = comm::nccl_version();
-  std::printf("transports: host device%s\n", nccl.empty() ? "" : (" nccl (" + nccl + ")").c_str());
-#define ONEBIT_PRECISIONS(Exec)                                              \
-  std::printf("precisions of %s: fp32%s%s\n", BackendName<Exec>::value,      \
-              linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "", \
-              linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "");
-  ONEBIT_FOR_EACH_BACKEND(ONEBIT_PRECISIONS)
+  std::printf("%s", bench::features().c_str());
 }
 
 /// " bench collective": the subcommands that were given.

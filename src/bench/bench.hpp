@@ -4,6 +4,8 @@
 /// write a CSV file into `run.output` and a table to standard output.
 /// \throws AgreedError when a result is wrong, or the output cannot be written
 
+#include <string>
+
 #include "base/mpi.hpp"
 #include "config/input.hpp"
 
@@ -17,5 +19,9 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
 /// of the model in section `model`, each against its roofline. All ranks measure at the same time.
 template <class Exec>
 void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator);
+
+/// What this build has on this machine, one line each: the transports, and the precisions of each backend. Not
+/// collective.
+std::string features();
 
 }  // namespace onebit::bench

@@ -236,7 +236,7 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
   const bool root = communicator.rank() == 0;
   const std::size_t hosts = comm::ranks_by_host(communicator.hosts()).size();
   const char* const network = std::getenv("ONEBIT_NETWORK");
-  const std::unique_ptr<report::CsvFile> file = open_csv(input, communicator, "collective.csv", columns);
+  const std::unique_ptr<CsvFile> file = open_csv(input, communicator, "collective.csv", columns);
   if (root) {
     std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
                 BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);

@@ -130,7 +130,7 @@ private:
                 kernel.shape.c_str(), kernel.bytes, kernel.flop, 1e3 * median, kernel.bytes / median / 1e9,
                 kernel.flop / median / 1e9, bound, 100 * roofline / median);
     std::fflush(stdout);
-    const report::Cell peak_cell = peak > 0 ? report::Cell(peak) : report::Cell();
+    const Cell peak_cell = peak > 0 ? Cell(peak) : Cell();
     m_file->row_of(kernel.name, kernel.shape, to_string(kernel.precision), BackendName<Exec>::value,
                    m_communicator.size(), threads(m_exec), kernel.bytes, kernel.flop, check.checked, check.wrong,
                    m_input.bench.repetitions, median, seconds.min, seconds.max, bound, roofline, roofline / median,
@@ -140,7 +140,7 @@ private:
   const Exec m_exec;
   const config::Input& m_input;
   const Communicator& m_communicator;
-  const std::unique_ptr<report::CsvFile> m_file;  ///< on rank 0
+  const std::unique_ptr<CsvFile> m_file;  ///< on rank 0
   Kernel m_stream, m_peak, m_rounded_peak;
   double m_balance = 0;  ///< FLOP per byte at which both bounds are equal, measured with the first m_peak
 };

@@ -6,7 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "bench/bench.hpp"
 #include "bench/kernel.hpp"
+#include "comm/nccl.hpp"
+#include "linalg/matrix_product.hpp"
 #include "workload/transformer.hpp"
 
 namespace onebit::bench {
@@ -156,5 +159,16 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
 
 #define ONEBIT_INSTANTIATE(Exec) template void machine_kernels(const Exec&, const config::Input&, const Measure&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+std::string features() {
+  const std::string nccl = comm::nccl_version();
+  std::string text = "transports: host device" + (nccl.empty() ? "" : " nccl (" + nccl + ")") + "\n";
+#define ONEBIT_PRECISIONS(Exec)                                                 \
+  text += std::string("precisions of ") + BackendName<Exec>::value + ": fp32" + \
+          (linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "") +     \
+          (linalg::missing<Exec>(Precision::bf16).empty() ? " bf16" : "") + "\n";
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_PRECISIONS)
+  return text;
+}
 
 }  // namespace onebit::bench

@@ -23,15 +23,15 @@ double quantile(const std::vector<double>& sorted, double fraction) {
 
 }  // namespace
 
-std::unique_ptr<report::CsvFile> open_csv(const config::Input& input, const Communicator& communicator,
-                                          const std::string& name, const std::vector<std::string>& columns) {
-  std::unique_ptr<report::CsvFile> file;
+std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const std::string& name,
+                                  const std::vector<std::string>& columns) {
+  std::unique_ptr<CsvFile> file;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
     std::error_code error;
     std::filesystem::create_directories(input.run.output, error);
     try {
-      file = std::make_unique<report::CsvFile>(input.run.output + "/" + name, columns);
+      file = std::make_unique<CsvFile>(input.run.output + "/" + name, columns);
     } catch (const std::exception&) {
       throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
                        "name a directory that you may write, with free space");

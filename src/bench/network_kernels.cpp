@@ -6,7 +6,6 @@
 
 #include "base/error.hpp"
 #include "bench/kernel.hpp"
-#include "data/sampler.hpp"
 #include "nn/attention.hpp"
 #include "nn/layers.hpp"
 #include "nn/reference.hpp"
@@ -295,7 +294,7 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
   const int B = input.train.batch / (ranks * input.train.accumulation), T = model.sequence, N = B * T;
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
   const bool causal = model.architecture == Architecture::gpt;
-  const int P = data::predictions(causal ? data::Objective::causal : data::Objective::masked, B, T);
+  const int P = workload::predictions(input, B);
   linalg::MatrixProduct<Exec, float> product = workload::make_product<Exec>(input);
   const Network<Exec> network{exec, input.model.precision, product, measure};
   network.dense("qkv", N, H, 3 * H);

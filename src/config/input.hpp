@@ -94,7 +94,6 @@ struct Input {
     int every = 0;
     std::string directory = "checkpoints";
     int keep = 2;
-    bool background = false;
     std::string restart = "none";
     std::string initialize_from;
   } checkpoint;

@@ -197,10 +197,10 @@ std::vector<Section> keys(Input& in) {
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),
       "F: the last step that may update the variance; local steps begin after it. DeepSpeed: `var_freeze_step`.");
   key("variance_update_scaler", in.zero_one.variance_update_scaler, integer(1),
-      "κ: the interval between two variance updates starts at 1 and doubles after so many of them. DeepSpeed: "
+      "κ: the number of variance updates after which the interval between two of them, 1 at first, doubles. DeepSpeed: "
       "`var_update_scaler`.");
   key("local_step_scaler", in.zero_one.local_step_scaler, integer(1),
-      "α: the interval between two exchanges starts at 1 and doubles every so many steps after F.");
+      "α: the number of steps after F in which the interval between two exchanges, 1 at first, doubles.");
   key("local_step_clipper", in.zero_one.local_step_clipper, integer(1),
       "H: the greatest interval between two exchanges; 1 for no local steps.");
 
@@ -224,10 +224,6 @@ std::vector<Section> keys(Input& in) {
       "from the newest one there writes into a subdirectory, line_2, line_3, …, so that it replaces no other run's.");
   key("keep", in.checkpoint.keep, integer(1),
       "How many of this run's last ones are kept. Those of other runs are always kept.");
-  key("background", in.checkpoint.background,
-      "`false`: the run waits until a checkpoint is on the disk. `true`: the run continues while each rank writes from "
-      "a copy in host memory (docs/guide/checkpoint.md says how much, and when that pays; where the copy needs more "
-      "than half of the free memory, the run waits for the rest). The files are the same.");
   key("restart", in.checkpoint.restart,
       "`none`: begin at step 1. `auto`: continue from the newest checkpoint in `directory` that is not damaged (in its "
       "subdirectory with the greatest number, where it has any), and begin at step 1 where there is none. Else: the "

@@ -69,13 +69,14 @@ RawValue raw_value(const YAML::Node& node, const std::string& path, const std::s
 
 /// Names of earlier versions, and what to write today.
 constexpr struct {
-  const char *name, *remedy;
-} retired[] = {{"warmup", "name it 'freeze'; its key 'steps' is 'step' there, all others are the same"},
-               {"comm.collective: dense", "write compression.compressor: none"}};
+  const char *name, *what, *remedy;
+} retired[] = {{"warmup", "renamed", "name it 'freeze'; its key 'steps' is 'step' there, all others are the same"},
+               {"comm.collective: dense", "renamed", "write compression.compressor: none"},
+               {"checkpoint.background", "removed", "leave it out: a run waits for its checkpoints"}};
 
 void refuse_retired(const std::string& name, const std::string& where) {
   for (const auto& one : retired)
-    if (name == one.name) throw InputError(where, "'" + name + "' was renamed", one.remedy);
+    if (name == one.name) throw InputError(where, "'" + name + "' was " + one.what, one.remedy);
 }
 
 /// Sections and keys by name, and messages for names that are unknown.
@@ -101,6 +102,7 @@ public:
       if (key.name == name) return key;
       known.push_back(key.name);
     }
+    refuse_retired(section.name + "." + name, where);
     // A key of another section is a likelier mistake than one that is far from every key of this section.
     std::string meant = nearest(name, known);
     if (!meant.empty()) meant = section.name + "." + meant;

@@ -7,7 +7,7 @@
 /// gradient of the loss with respect to x. Backward functions write the gradients of activations and add to the
 /// gradients of parameters; products can also write these.
 ///
-/// reference.hpp defines every function in plain loops.
+/// reference.hpp and tests/nn_reference.hpp define every function in plain loops.
 
 #include "base/kokkos.hpp"
 #include "linalg/matrix_product.hpp"

@@ -1,14 +1,11 @@
 #pragma once
 /// \file reference.hpp
-/// The definitions of nn's kernels, as plain loops over row-major arrays. Tests and benchmarks compare the kernels with
-/// them.
+/// The definitions of nn's greater kernels, as plain loops over row-major arrays. Benchmarks and tests compare the
+/// kernels with them; tests/nn_reference.hpp has the others.
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <vector>
-
-#include "nn/dropout.hpp"
 
 namespace onebit::nn {
 
@@ -25,38 +22,6 @@ struct Array {
   Real& operator()(int j) { return values[j]; }
   const Real& operator()(int j) const { return values[j]; }
 };
-
-/// What dropout multiplies element j of a row by. Philox has the seed's key and the counter
-///   words 0: call, 1: site << 16 | position, 2: global sample, 3: step.
-/// The call is 16 (j / 128) + j % 16, after all calls of earlier heads of `length` elements. With h = (j / 16) % 8,
-/// word h % 4 of the result decides, by its low half if h < 4 and else by its high half: the element is dropped if that
-/// is below 2^16 · probability.
-template <class Real>
-Real dropout_factor_ref(Real probability, const DropoutKey& key, int site, int sample, int position, int head,
-                        int length, int j) {
-  const auto threshold = static_cast<std::uint32_t>(std::lround(probability * 65536));
-  const std::uint32_t calls_per_head = (length + 127) / 128 * 16;
-  const std::uint32_t call = head * calls_per_head + j / 128 * 16 + j % 16;
-  const std::uint32_t place = static_cast<std::uint32_t>(site << 16 | position);
-  const std::uint32_t global_sample = static_cast<std::uint32_t>(key.first_sample + sample);
-  const Philox4 random =
-      philox(stream_key(key.seed, Stream::dropout), std::uint64_t{place} << 32 | call, key.step << 32 | global_sample);
-  const int h = j / 16 % 8;
-  const std::uint32_t decision = h < 4 ? random.word[h] & 0xFFFFu : random.word[h - 4] >> 16;
-  return decision < threshold ? Real(0) : Real(65536) / Real(65536 - threshold);
-}
-
-/// The factors of a (B*T, C) activation.
-template <class Real>
-Array<Real> dropout_factors_ref(Real probability, const DropoutKey& key, int site, int batch, int sequence,
-                                int channels) {
-  Array<Real> factors(batch * sequence, channels);
-  for (int b = 0; b < batch; ++b)
-    for (int t = 0; t < sequence; ++t)
-      for (int j = 0; j < channels; ++j)
-        factors(b * sequence + t, j) = dropout_factor_ref(probability, key, site, b, t, 0, 0, j);
-  return factors;
-}
 
 /// output (N, out) = input (N, in) · weightᵀ.
 template <class Real>
@@ -79,36 +44,6 @@ void dense_backward_ref(const Array<Real>& input, const Array<Real>& weight, con
         d_input(r, i) += d_output(r, o) * weight(o, i);
         d_weight(o, i) += d_output(r, o) * input(r, i);
       }
-}
-
-/// d_bias += the sum of the rows.
-template <class Real>
-void add_bias_backward_ref(const Array<Real>& d_output, Array<Real>& d_bias) {
-  for (int r = 0; r < d_output.rows; ++r)
-    for (int j = 0; j < d_output.columns; ++j) d_bias(j) += d_output(r, j);
-}
-
-/// output = tanh(input + bias).
-template <class Real>
-Array<Real> bias_tanh_ref(const Array<Real>& bias, const Array<Real>& input) {
-  Array<Real> output(input.rows, input.columns);
-  for (int r = 0; r < input.rows; ++r)
-    for (int j = 0; j < input.columns; ++j) output(r, j) = std::tanh(input(r, j) + bias(j));
-  return output;
-}
-
-/// The gradient at input, and d_bias += the sum of its rows.
-template <class Real>
-Array<Real> bias_tanh_backward_ref(const Array<Real>& bias, const Array<Real>& input, const Array<Real>& d_output,
-                                   Array<Real>& d_bias) {
-  Array<Real> d_input(input.rows, input.columns);
-  for (int r = 0; r < input.rows; ++r)
-    for (int j = 0; j < input.columns; ++j) {
-      const Real cosh = std::cosh(input(r, j) + bias(j));
-      d_input(r, j) = d_output(r, j) / (cosh * cosh);
-    }
-  add_bias_backward_ref(d_input, d_bias);
-  return d_input;
 }
 
 /// GELU in its tanh form.
@@ -238,27 +173,6 @@ Array<Real> attention_backward_ref(const Array<Real>& qkv, int batch, int heads,
   return d_qkv;
 }
 
-/// output (N, C) of word (V, C), position (≥ T, C) and type (C).
-template <class Real>
-Array<Real> embed_ref(int sequence, const std::vector<int>& tokens, const Array<Real>& word,
-                      const Array<Real>& position, const Array<Real>& type) {
-  Array<Real> output(static_cast<int>(tokens.size()), word.columns);
-  for (int r = 0; r < output.rows; ++r)
-    for (int j = 0; j < output.columns; ++j) output(r, j) = word(tokens[r], j) + position(r % sequence, j) + type(j);
-  return output;
-}
-
-/// d_word and d_position += their gradients.
-template <class Real>
-void embed_backward_ref(int sequence, const std::vector<int>& tokens, const Array<Real>& d_output, Array<Real>& d_word,
-                        Array<Real>& d_position) {
-  for (int r = 0; r < d_output.rows; ++r)
-    for (int j = 0; j < d_output.columns; ++j) {
-      d_word(tokens[r], j) += d_output(r, j);
-      d_position(r % sequence, j) += d_output(r, j);
-    }
-}
-
 /// losses (P). \param gradient (P, V) ← gradient of their sum
 template <class Real>
 std::vector<Real> cross_entropy_ref(const Array<Real>& logits, const Array<Real>& bias, const std::vector<int>& target,
@@ -274,22 +188,6 @@ std::vector<Real> cross_entropy_ref(const Array<Real>& logits, const Array<Real>
     losses[p] = std::log(sum) + largest - logits(p, target[p]) - bias(target[p]);
   }
   return losses;
-}
-
-/// Whether each target is the first greatest logit (P, V) of its row.
-template <class Real>
-std::vector<Real> is_right_ref(const Array<Real>& logits, const std::vector<int>& target) {
-  std::vector<Real> right(logits.rows);
-  for (int p = 0; p < logits.rows; ++p) {
-    int greatest = 0;
-    bool is_number = true;
-    for (int j = 0; j < logits.columns; ++j) {
-      is_number = is_number && !std::isnan(logits(p, j));
-      if (logits(p, j) > logits(p, greatest)) greatest = j;
-    }
-    right[p] = is_number && greatest == target[p];
-  }
-  return right;
 }
 
 }  // namespace onebit::nn

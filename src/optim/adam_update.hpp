@@ -92,11 +92,10 @@ void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<
       KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
 }
 
-/// The same with m decoded from messages.
-template <class Exec>
+/// The same with m decoded from messages. \param m the decoder of any compressor (compress/decode.hpp)
+template <class Exec, class AnyDecoder>
 void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
-                       const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
-                       const Vector<Exec, float>& x) {
+                       const AnyDecoder& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
   for_each_decoded_with_decay(
       exec, "OneBit::optim::decompress_update", m, decays,
       KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {

@@ -62,8 +62,8 @@ public:
   }
 
   /// One update. Collective.
-  /// \param x (d) parameters; the same bits on every rank before the first step, and after each step whose StepState
-  ///          says so, as that of the last step (`train.steps`) does
+  /// \param x (d) parameters; all ranks hold the same bits before the first step, and after each step whose StepState
+  ///          is `synchronised`, as the last one (`train.steps`) is
   /// \param g (d) gradient of this rank's mean loss, or the average over ranks; overwritten
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "report/csv.hpp"
+#include "io/csv.hpp"
 #include "scale/simulate.hpp"
 
 namespace onebit::scale {
@@ -95,9 +95,8 @@ void print_fits(const std::vector<Fit>& fits) {
 }
 
 void write_fits(const std::vector<Fit>& fits, const std::string& path) {
-  report::CsvFile file(
-      path, {"collective", "form", "inside", "rows", "latency_s", "wait_s", "line_rate_share", "reduce_s", "compress_s",
-             "average_s", "decompress_s", "work_fitted", "median_error", "largest_error"});
+  CsvFile file(path, {"collective", "form", "inside", "rows", "latency_s", "wait_s", "line_rate_share", "reduce_s",
+                      "compress_s", "average_s", "decompress_s", "work_fitted", "median_error", "largest_error"});
   for (const Fit& fit : fits)
     file.row({fit.collective, name(fit.form), int{fit.inside}, fit.rows, fit.latency, fit.wait, fit.share, fit.reduce,
               fit.compress, fit.average, fit.decompress, int{fit.work_fitted}, fit.median_error, fit.largest_error});
@@ -262,7 +261,7 @@ public:
     std::error_code error;
     std::filesystem::create_directories(input.run.output, error);
     try {
-      m_steps = std::make_unique<report::CsvFile>(
+      m_steps = std::make_unique<CsvFile>(
           input.run.output + "/predict.csv",
           std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
                                    "parameters",       "collective",     "form",         "numbers",
@@ -271,7 +270,7 @@ public:
                                    "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
                                    "simulated_s",      "hidden_s",       "update_s",     "step_s",
                                    "samples_per_s",    "speedup"});
-      m_crossovers = std::make_unique<report::CsvFile>(
+      m_crossovers = std::make_unique<CsvFile>(
           input.run.output + "/crossover.csv",
           std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters", "dense", "dense_step_s",
                                    "compressed", "compressed_step_s", "speedup", "pays_above_parameters",
@@ -327,7 +326,7 @@ private:
     const double simulated = m_model.simulated(candidate, cluster, in.parameters, link);
     const double throughput = static_cast<double>(cluster.ranks()) * in.samples_per_rank / step.step;
     const char* const numbers = candidate.fit != nullptr ? "measured" : "input";
-    std::vector<report::Cell> cells = {
+    std::vector<Cell> cells = {
         network, 8 * link, cluster.ranks(), cluster.hosts, in.parameters, candidate.collective, name(candidate.form),
         numbers};
     for (const double value : {step.link_bytes, in.forward_ms * 1e-3, in.backward_ms * 1e-3}) cells.push_back(value);
@@ -344,7 +343,7 @@ private:
 
   const config::Input& m_input;
   const Model& m_model;
-  std::unique_ptr<report::CsvFile> m_steps, m_crossovers;
+  std::unique_ptr<CsvFile> m_steps, m_crossovers;
   std::string m_advice;
 };
 

@@ -90,7 +90,6 @@ struct Agreement {
   double mean_square_norm;  ///< (1/n) Σ ‖g_i‖₂²
   bool finite;              ///< both means are
   bool stops;               ///< a signal asked a rank to stop
-  bool ready;               ///< all ranks are ready to continue the checkpoint that is under way
 };
 
 /// Ends the run on all ranks. The message names the lowest rank whose loss or gradient is not finite. Collective.

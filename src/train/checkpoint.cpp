@@ -2,12 +2,12 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <sstream>
 #include <tuple>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/timer.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "train/checkpoint_archive.hpp"
@@ -75,11 +75,11 @@ std::pair<config::Input, long> check_input(const std::string& path, const config
   return {saved, step};
 }
 
-/// Makes the file of a checkpoint with all but the vectors and the seal, and begins to write these.
-/// \param completed called on rank 0 by another thread, when the file has its name
+}  // namespace
+
 template <class Exec>
-void begin_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run,
-                      const std::string& label, SealedWriter& writer, std::function<void()> completed) {
+void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run,
+                      const std::string& label) {
   const Region region("OneBit::train::checkpoint");
   const std::string partial = path + ".partial";
   std::string steps_text;
@@ -96,26 +96,15 @@ void begin_checkpoint(const Exec& exec, const Communicator& communicator, const 
     archive(saver, run);
     // HDF5 1.10 does not survive a full disk, so it closes the file before the large vectors are written.
     file.close();
-    writer.begin(path, saver.ranges(!writer.is_background()), allocate_block<Exec>, std::move(completed), label);
+    write_sealed(communicator, path, saver.ranges(), label);
   } catch (const AgreedError&) {
     if (communicator.rank() == 0) std::remove(partial.c_str());
     throw;
   }
 }
 
-}  // namespace
-
-template <class Exec>
-void write_checkpoint(const Exec& exec, const Communicator& communicator, const std::string& path, Run<Exec>& run,
-                      const std::string& label) {
-  SealedWriter writer(communicator, false);
-  begin_checkpoint(exec, communicator, path, run, label, writer, {});
-}
-
 Checkpoints::Checkpoints(const config::Input& input, const Communicator& communicator)
-    : m_communicator(communicator),
-      m_every(input.checkpoint.every),
-      m_writer(communicator, input.checkpoint.background) {
+    : m_communicator(communicator), m_every(input.checkpoint.every) {
   const bool root = communicator.rank() == 0, is_auto = input.checkpoint.restart == "auto";
   const fs::path directory = fs::path(input.run.output) / input.checkpoint.directory;
   if (root) m_lines = LineDirectory(directory, static_cast<std::size_t>(input.checkpoint.keep));
@@ -183,35 +172,18 @@ void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
 }
 
 template <class Exec>
-std::string Checkpoints::begin(const Exec& exec, Run<Exec>& run) {
-  complete(run.results);
+std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) {
   const Stopwatch watch;
-  m_since_begin.restart();
   std::string path;
   m_communicator.collectively([&] {
     if (m_communicator.rank() == 0) path = m_lines.path(run.step);
   });
   path = m_communicator.broadcast(path, 0);
   run.results.count_checkpoint();
-  begin_checkpoint(exec, m_communicator, path, run, label(), m_writer,
-                   [this, path, step = run.step] { m_lines.completed(step, path); });
-  count_time(watch.seconds(), run.results);
+  write_checkpoint(exec, m_communicator, path, run, label());
+  if (m_communicator.rank() == 0) m_lines.completed(run.step, path);
+  run.results.add_checkpoint_time(watch.seconds());
   return path;
-}
-
-void Checkpoints::advance(Results& results) {
-  const Region region("OneBit::train::checkpoint");
-  const Stopwatch watch;
-  m_writer.advance();
-  count_time(watch.seconds(), results);
-}
-
-void Checkpoints::complete(Results& results) {
-  while (m_writer.is_under_way()) advance(results);
-}
-
-void Checkpoints::count_time(double waited, Results& results) const {
-  results.add_checkpoint_time(waited, m_writer.is_under_way() ? 0 : m_since_begin.seconds());
 }
 
 std::string describe_checkpoint(const std::string& path) {
@@ -238,7 +210,7 @@ std::string describe_checkpoint(const std::string& path) {
   template void write_checkpoint(const Exec&, const Communicator&, const std::string&, Run<Exec>&, \
                                  const std::string&);                                              \
   template void Checkpoints::restore(const Exec&, Run<Exec>&) const;                               \
-  template std::string Checkpoints::begin(const Exec&, Run<Exec>&);
+  template std::string Checkpoints::write(const Exec&, Run<Exec>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

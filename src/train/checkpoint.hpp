@@ -8,9 +8,7 @@
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 #include "base/tensor_table.hpp"
-#include "base/timer.hpp"
 #include "config/input.hpp"
-#include "io/sealed_writer.hpp"
 #include "optim/algorithm.hpp"
 #include "train/checkpoint_line.hpp"
 #include "train/results.hpp"
@@ -62,28 +60,19 @@ public:
   std::string label() const { return m_lines.line().label(); }
   /// Whether a checkpoint is due after step `step`. Not collective.
   bool due(long step) const { return m_every > 0 && step % m_every == 0; }
-  /// Completes the earlier checkpoint and begins a new one; the run may go on at once. When the new file is complete,
-  /// the oldest checkpoints of this run's line are removed, all but `checkpoint.keep`. \returns its path
+  /// Writes a checkpoint, then removes the oldest ones of this run's line, all but `checkpoint.keep`.
+  /// \returns its path
   template <class Exec>
-  std::string begin(const Exec& exec, Run<Exec>& run);
-  /// True if `advance` would not wait for this rank; false if no checkpoint is under way. Not collective.
-  bool is_ready() const { return m_writer.is_ready(); }
-  /// Continues the checkpoint that is under way; waits for no disk if all ranks are ready.
-  void advance(Results& results);
-  /// Waits until no checkpoint is under way.
-  void complete(Results& results);
+  std::string write(const Exec& exec, Run<Exec>& run);
 
 private:
   void find_restart(const config::Input& input);
-  void count_time(double waited, Results& results) const;
 
   const Communicator& m_communicator;
   LineDirectory m_lines;  ///< on rank 0
   long m_every;
   std::string m_restart;  ///< the file to restart from; empty to begin at step 1
   config::Input m_saved;  ///< the input of the checkpoint's run
-  Stopwatch m_since_begin;
-  SealedWriter m_writer;
 };
 
 /// Verifies a checkpoint and says in a few lines what it holds. Not collective. \throws InputError for a damaged one

@@ -11,7 +11,7 @@
 #include "base/activity.hpp"
 #include "base/error.hpp"
 #include "io/hdf5.hpp"
-#include "io/sealed_writer.hpp"
+#include "io/write_sealed.hpp"
 #include "optim/archive.hpp"
 
 namespace onebit::train {
@@ -41,7 +41,7 @@ auto range(const View& values, std::size_t first, std::size_t count) {
 }
 
 /// Saves. The ranks divide among them what is the same on every rank; what differs has one row for each rank. Numbers
-/// are written at once. Vectors only get their places in the file: a SealedWriter writes them later.
+/// are written at once. Vectors only get their places in the file: `write_sealed` writes them.
 template <class Exec>
 class Saver final : public optim::Archive<Exec> {
 public:
@@ -87,28 +87,27 @@ public:
   }
 
   /// What this rank has to write, once all state is saved.
-  /// \param waits the run waits until it is written, so no vector changes meanwhile
-  std::vector<SealedWriter::Range> ranges(bool waits) const {
-    std::vector<SealedWriter::Range> all;
-    for (const auto& [place, values] : m_vectors) {
-      // A vector that was made for the archive has no other owner by now.
-      const bool stays = waits || values.use_count() == 1;
-      SealedWriter::Range range = {place, values.extent(0) * sizeof(float), Copy{this->exec(), values}};
-      if (is_host<Exec> && stays) range.memory = {values.data(), [kept = values](const void*) {}};
-      all.push_back(std::move(range));
-    }
+  std::vector<SealedRange> ranges() const {
+    const std::shared_ptr<void> block = is_host<Exec> ? nullptr : allocate_block<Exec>(sealed_block_bytes);
+    std::vector<SealedRange> all;
+    for (const auto& [place, values] : m_vectors)
+      all.push_back({place, values.extent(0) * sizeof(float), Read{this->exec(), values, block}});
     return all;
   }
 
 private:
-  /// Copies bytes and not floats: the writer cuts the file at its own blocks, which may begin within a float.
-  struct Copy {
+  /// Reads bytes and not floats: the writer cuts the file at its own blocks, which may begin within a float.
+  struct Read {
     Exec exec;
     Vector<Exec, float> values;
-    void operator()(std::size_t first, std::size_t count, void* to) const {
-      const Vector<Exec, char> from(reinterpret_cast<char*>(values.data()) + first, count);
-      Kokkos::deep_copy(exec, HostVector<char>(static_cast<char*>(to), count), from);
+    std::shared_ptr<void> block;  ///< where device memory is copied to
+    const char* operator()(std::size_t first, std::size_t count) const {
+      char* const from = reinterpret_cast<char*>(values.data()) + first;
+      if constexpr (is_host<Exec>) return from;
+      Kokkos::deep_copy(exec, HostVector<char>(static_cast<char*>(block.get()), count),
+                        Vector<Exec, char>(from, count));
       fence(exec, "OneBit::train::checkpoint");
+      return static_cast<const char*>(block.get());
     }
   };
 
@@ -185,7 +184,7 @@ public:
 private:
   using Rows = std::pair<std::size_t, std::size_t>;  ///< [first, last)
   /// Elements that are read at once.
-  static constexpr std::size_t read_length = SealedWriter::block_bytes / sizeof(float);
+  static constexpr std::size_t read_length = sealed_block_bytes / sizeof(float);
 
   /// The rows of a dataset with `saved` rows whose mean is row `row` of `rows`: the same row, or all.
   static Rows saved_rows(std::size_t saved, std::size_t row, std::size_t rows) {

@@ -9,8 +9,6 @@
 namespace onebit::train {
 namespace {
 
-using report::Cell;
-
 constexpr std::array<const char*, 2> phase_name = {"dense", "compressed"};
 
 /// What dense fp32 training hands over in one step: a ring allreduce of the gradient.
@@ -77,7 +75,7 @@ Results::Results(const Communicator& communicator, const std::string& directory)
   if (communicator.rank() > 0) return;
   std::vector<std::string> names;
   for (const auto& [name, cell] : step_columns({}, 0)) names.push_back(name);
-  m_steps = std::make_unique<report::CsvFile>(directory + "/steps.csv", names);
+  m_steps = std::make_unique<CsvFile>(directory + "/steps.csv", names);
 }
 
 void Results::add(const StepRecord& record) {
@@ -136,7 +134,6 @@ void Results::state(optim::NumberArchive& archive) {
     visit(m_restarts);
     visit(m_checkpoints);
     visit(m_checkpoint_seconds);
-    visit(m_checkpoint_writing_seconds);
   };
   std::vector<double> numbers;
   each([&](const auto& value) { numbers.push_back(static_cast<double>(value)); });
@@ -201,8 +198,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"bytes_within_host", m_earlier_within_host + m_last.traffic_within_host},
           {"restarts", m_restarts},
           {"checkpoints", m_checkpoints},
-          {"checkpoint_s", m_checkpoint_seconds},
-          {"checkpoint_writing_s", m_checkpoint_writing_seconds}};
+          {"checkpoint_s", m_checkpoint_seconds}};
 }
 
 void Results::finish(const Columns& run_columns) {
@@ -210,8 +206,8 @@ void Results::finish(const Columns& run_columns) {
   const std::vector<std::vector<Cell>> rows = profile_rows();
   m_communicator.collectively([&] {
     if (!m_steps) return;
-    report::CsvFile profile(m_directory + "/profile.csv",
-                            {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
+    CsvFile profile(m_directory + "/profile.csv",
+                    {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
     for (const auto& row : rows) profile.row(row);
     std::vector<std::string> names;
     std::vector<Cell> cells;
@@ -219,11 +215,11 @@ void Results::finish(const Columns& run_columns) {
       names.push_back(name);
       cells.push_back(cell);
     }
-    report::CsvFile run(m_directory + "/run.csv", names);
+    CsvFile run(m_directory + "/run.csv", names);
     run.row(cells);
     // All files are complete before one takes the place of an earlier run's.
-    for (report::CsvFile* const file : {&profile, m_steps.get(), &run}) file->close();
-    for (report::CsvFile* const file : {&profile, m_steps.get(), &run}) file->finish();
+    for (CsvFile* const file : {&profile, m_steps.get(), &run}) file->close();
+    for (CsvFile* const file : {&profile, m_steps.get(), &run}) file->finish();
   });
 }
 

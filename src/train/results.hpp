@@ -12,8 +12,8 @@
 #include "base/mpi.hpp"
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
+#include "io/csv.hpp"
 #include "optim/algorithm.hpp"
-#include "report/csv.hpp"
 
 namespace onebit::train {
 
@@ -36,7 +36,7 @@ struct StepRecord {
 };
 
 /// The columns of one row: names and values.
-using Columns = std::vector<std::pair<std::string, report::Cell>>;
+using Columns = std::vector<std::pair<std::string, Cell>>;
 
 /// Sums over the steps of the dense, or of the compressed, phase.
 struct PhaseSums {
@@ -55,11 +55,8 @@ public:
   void add(const StepRecord& record);
   /// Counts a checkpoint. Called before it is written, so that the checkpoint counts itself.
   void count_checkpoint() { ++m_checkpoints; }
-  /// Adds seconds that the steps waited for a checkpoint, and that passed from its step until it was complete.
-  void add_checkpoint_time(double waited, double writing) {
-    m_checkpoint_seconds += waited;
-    m_checkpoint_writing_seconds += writing;
-  }
+  /// Adds the seconds that a checkpoint took.
+  void add_checkpoint_time(double seconds) { m_checkpoint_seconds += seconds; }
 
   /// Saves or restores the sums over all steps so far.
   void state(optim::NumberArchive& archive);
@@ -80,14 +77,14 @@ public:
   void finish(const Columns& run_columns);
 
 private:
-  std::vector<std::vector<report::Cell>> profile_rows() const;
+  std::vector<std::vector<Cell>> profile_rows() const;
   /// Bytes of a dense fp32 average in each of `steps` steps, over the `bytes` that were sent; NaN if none were.
   double reduction(long steps, std::uint64_t bytes, std::size_t parameters) const;
 
   const Communicator& m_communicator;
   std::string m_directory;
-  std::unique_ptr<report::CsvFile> m_steps;  ///< on rank 0
-  std::array<PhaseSums, 2> m_sums;           ///< [compressed]
+  std::unique_ptr<CsvFile> m_steps;  ///< on rank 0
+  std::array<PhaseSums, 2> m_sums;   ///< [compressed]
   StepRecord m_last{};
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
   double m_tokens = 0, m_seconds = 0;
@@ -95,7 +92,7 @@ private:
   comm::Traffic m_earlier_traffic;  ///< before the restart
   std::uint64_t m_earlier_within_host = 0;
   long m_restarts = 0, m_checkpoints = 0;
-  double m_checkpoint_seconds = 0, m_checkpoint_writing_seconds = 0;
+  double m_checkpoint_seconds = 0;
 };
 
 }  // namespace onebit::train

@@ -54,8 +54,6 @@ public:
       record.seconds = watch.seconds();
       record.loss = agreement.mean_loss;
       record.gradient_norm = std::sqrt(agreement.mean_square_norm);
-      if (agreement.ready) m_checkpoints.advance(m_run.results);
-      if (step == last) m_checkpoints.complete(m_run.results);
       validate(record);
       check_replicas(step);
       report(record);
@@ -64,9 +62,8 @@ public:
       const bool stops = agreement.stops && step < last;
       if (!stops && !m_checkpoints.due(step)) continue;
       m_deferred.rethrow(m_communicator);
-      const std::string checkpoint = m_checkpoints.begin(m_session.exec, m_run);
+      const std::string checkpoint = m_checkpoints.write(m_session.exec, m_run);
       if (!stops) continue;
-      m_checkpoints.complete(m_run.results);
       if (m_communicator.rank() == 0)
         std::printf(
             "stopped by a signal after step %ld; checkpoint: %s\n  to continue: --set checkpoint.restart=auto\n", step,
@@ -74,7 +71,6 @@ public:
       return ExitStatus::stopped;
     }
     m_deferred.rethrow(m_communicator);
-    m_checkpoints.complete(m_run.results);
     return ExitStatus::success;
   }
 
@@ -108,13 +104,12 @@ private:
   /// Tells the other ranks about this one's loss, gradient and state: the one small message of a step beside the
   /// algorithm's own. \throws AgreedError if any rank failed
   Agreement agree(double loss) {
-    double sums[5] = {loss, m_gradient_check.square_norm(m_session.exec), m_deferred.failed() ? 1.0 : 0.0,
-                      StopSignal::received() ? 1.0 : 0.0, m_checkpoints.is_ready() ? 1.0 : 0.0};
-    m_communicator.sum(sums, 5);
+    double sums[4] = {loss, m_gradient_check.square_norm(m_session.exec), m_deferred.failed() ? 1.0 : 0.0,
+                      StopSignal::received() ? 1.0 : 0.0};
+    m_communicator.sum(sums, 4);
     if (sums[2] > 0) m_deferred.rethrow(m_communicator);
     const double ranks = m_communicator.size();
-    return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[3] > 0,
-            sums[4] == ranks};
+    return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[3] > 0};
   }
 
   /// x ← the algorithm's update, which averages what is not averaged yet, dense or compressed.

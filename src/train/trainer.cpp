@@ -88,18 +88,9 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   Session<Exec> session(exec, input, communicator, checkpoints);
   Run<Exec> run = session.run();
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
-  try {
-    const ExitStatus status = StepLoop<Exec>(session, run, checkpoints)();
-    if (status == ExitStatus::success) finish(session, run, checkpoints);
-    return status;
-  } catch (const AgreedError&) {
-    // All ranks are here, so the checkpoint that is under way need not be lost.
-    try {
-      checkpoints.complete(run.results);
-    } catch (const AgreedError&) {  // the first error is the one to report
-    }
-    throw;
-  }
+  const ExitStatus status = StepLoop<Exec>(session, run, checkpoints)();
+  if (status == ExitStatus::success) finish(session, run, checkpoints);
+  return status;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template ExitStatus train(const Exec&, const config::Input&, const Communicator&);

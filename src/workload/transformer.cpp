@@ -72,13 +72,6 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   });
 }
 
-/// P of nn::Transformer: the predictions of one batch on this rank.
-int predictions(const config::Input& input, int batch) {
-  if (classifies(input)) return batch;
-  return located(input.where("train.batch"),
-                 [&] { return data::predictions(objective(input), batch, input.model.sequence); });
-}
-
 int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
 
 /// The tensors of the model. Refuses a model that does not fit into memory with what nn::Transformer keeps of a batch
@@ -96,6 +89,12 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
 }
 
 }  // namespace
+
+int predictions(const config::Input& input, int batch) {
+  if (classifies(input)) return batch;
+  return located(input.where("train.batch"),
+                 [&] { return data::predictions(objective(input), batch, input.model.sequence); });
+}
 
 template <class Exec>
 linalg::MatrixProduct<Exec, float> make_product(const config::Input& input) {

@@ -14,6 +14,9 @@ namespace onebit::workload {
 template <class Exec>
 linalg::MatrixProduct<Exec, float> make_product(const config::Input& input);
 
+/// P of nn::Transformer: the predictions of `batch` samples on one rank. \throws InputError if there are too many
+int predictions(const config::Input& input, int batch);
+
 /// Rank r of n takes samples [r B/n, (r+1) B/n) of the global batch of B, in `train.accumulation` rounds. Sample s of
 /// step t is the same on any rank.
 template <class Exec>

@@ -222,15 +222,8 @@ class Faults(unittest.TestCase):
             yield
 
     def test_disk_full_of_checkpoints(self):
-        self.fill_disk_with_checkpoints("true")
-
-    def test_disk_full_of_checkpoints_that_are_waited_for(self):
-        self.fill_disk_with_checkpoints("false")
-
-    def fill_disk_with_checkpoints(self, background):
         with self.small_disk("3m"):  # for three of them, a fourth does not fit
-            run = self.start((2, self.one({**KEYS, "checkpoint.keep": 100, "quadratic.dimension": 40000,
-                                           "checkpoint.background": background})))
+            run = self.start((2, self.one({**KEYS, "checkpoint.keep": 100, "quadratic.dimension": 40000})))
             err = self.assert_failed(run, 1, r"step_\d+\.h5", "could not be written", "free space")
             steps = self.assert_results_are_whole()
             self.assertIn(f"step_{steps[-1] + 8:08}.h5", err)

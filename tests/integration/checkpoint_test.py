@@ -121,7 +121,7 @@ class Checkpoints(unittest.TestCase):
             self.assertEqual((row["restarts"], row["checkpoints"]), ("1", "1"))
 
     def test_killed_at_random_moments(self):
-        keys = {**QUADRATIC, "checkpoint.every": 2, "checkpoint.restart": "auto", "checkpoint.background": "true"}
+        keys = {**QUADRATIC, "checkpoint.every": 2, "checkpoint.restart": "auto"}
         begin = time.monotonic()
         self.train(keys, "undisturbed")
         whole_run_s = time.monotonic() - begin
@@ -168,8 +168,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_killed_while_a_checkpoint_is_written(self):
         keys = {**QUADRATIC, "quadratic.dimension": 500000, "train.steps": 24, "train.batch": 2,
-                "train.validate_every": 0, "checkpoint.every": 4, "checkpoint.restart": "auto",
-                "checkpoint.background": "true"}
+                "train.validate_every": 0, "checkpoint.every": 4, "checkpoint.restart": "auto"}
         self.train(keys, "undisturbed")
         directory = self.directory / "killed/checkpoints"
         killed = 0

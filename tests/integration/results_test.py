@@ -44,13 +44,9 @@ def loss_behind_adam(path):
 
 
 def fastest_average(rate, compressed):
-    """The row of figure9.csv at this rate that takes least: the slowest rank's median, as long as without bursts.
-
-    Of the links with the smallest bursts, which are the nearest to real ones and favour compression least."""
+    """The row of figure9.csv at this rate that takes least: the slowest rank's median, as long as without bursts."""
     rows = rows_of("communication/figure9.csv", rate=rate, parameters=25000000, hosts=4)
-    least = min(int(row["burst_bytes"]) for row in rows)
-    rows = [row for row in rows if int(row["burst_bytes"]) == least]
-    return laboratory.fastest(rows, compressed)
+    return laboratory.fastest(laboratory.with_smallest_bursts(rows), compressed)
 
 
 def average_gain(rate):

@@ -235,8 +235,7 @@ TEST_F(CheckpointLine, a_file_that_came_meanwhile_is_not_overwritten) {
   Idle idle;
   train::Results results(world, output);
   train::Run<Exec> run{input, tensors, x, idle, results, 10};
-  checkpoints.begin(Exec(), run);
-  checkpoints.complete(results);
+  checkpoints.write(Exec(), run);
   EXPECT_TRUE(files().at(name_of(10)) == theirs);
   EXPECT_EQ(names().count("line_2/" + name_of(10)), 1u);
 }

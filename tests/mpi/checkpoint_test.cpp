@@ -24,7 +24,7 @@
 #include "comm/hierarchical.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
-#include "io/sealed_writer.hpp"
+#include "io/write_sealed.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint.hpp"
 #include "train/initial_parameters.hpp"
@@ -601,24 +601,25 @@ TEST(Checkpoint, flipped_bits_and_cut_files_are_detected) {
   EXPECT_TRUE(is_detected("")) << "empty";
 }
 
-/// A file for a SealedWriter, as `text` says, of which each rank has stripes.
+/// A file for `write_sealed`, as `text` says, of which each rank has stripes.
 struct Striped {
   std::string path, text;
-  std::vector<SealedWriter::Range> ranges;
+  std::vector<SealedRange> ranges;
 
   /// Stripes of odd lengths that are no whole words, of more than a block, and one of length 0.
   Striped(const Communicator& world, const std::string& file) : path(file) {
-    text.resize(seal_bytes + 2 * SealedWriter::block_bytes * world.size() + 12345);
+    text.resize(seal_bytes + 2 * sealed_block_bytes * world.size() + 12345);
     for (std::size_t i = seal_bytes; i < text.size(); ++i) text[i] = static_cast<char>(i * i >> 7);
     std::size_t begin = seal_bytes + 3;  // the bytes before it are there already
     for (int stripe = 0; begin < text.size(); ++stripe) {
       const std::size_t length =
-          stripe % 5 == 4 ? 0
-                          : std::min(text.size() - begin,
-                                     SealedWriter::block_bytes / 3 + 7 * stripe * SealedWriter::block_bytes / 5 + 1);
+          stripe % 5 == 4
+              ? 0
+              : std::min(text.size() - begin, sealed_block_bytes / 3 + 7 * stripe * sealed_block_bytes / 5 + 1);
       if (stripe % world.size() == world.rank())
-        ranges.push_back({begin, length, [this, begin](std::size_t first, std::size_t count, void* to) {
-                            std::memcpy(to, text.data() + begin + first, count);
+        ranges.push_back({begin, length, [this, begin](std::size_t first, std::size_t count) {
+                            EXPECT_LE(count, sealed_block_bytes);
+                            return text.data() + begin + first;
                           }});
       begin += length;
     }
@@ -628,128 +629,38 @@ struct Striped {
     }
     world.barrier();
   }
-  static std::shared_ptr<void> allocate(std::size_t bytes) { return {new char[bytes], std::default_delete<char[]>()}; }
 };
 
-TEST(SealedWriter, completes_files_beside_the_caller_and_at_once) {
-  const Communicator world;
-  const Scratch scratch;
-  std::string sealed[2];
-  for (const bool background : {false, true}) {
-    Striped file(world, scratch / (background ? "background" : "at_once"));
-    SealedWriter writer(world, background);
-    EXPECT_FALSE(writer.is_under_way() || writer.is_ready());
-    int completed = 0;
-    for (int again = 0; again < 2; ++again) {  // the memory of the first file serves the second one
-      writer.begin(file.path, file.ranges, Striped::allocate, [&] { ++completed; });
-      EXPECT_EQ(writer.is_under_way(), background);
-      // What is copied is no longer looked at.
-      const std::string text = file.text;
-      std::fill(file.text.begin(), file.text.end(), 'x');
-      writer.complete();
-      file.text = text;
-      EXPECT_FALSE(writer.is_under_way() || writer.is_ready());
-      EXPECT_FALSE(fs::exists(file.path + ".partial"));
-      EXPECT_NO_THROW(verify_seal(world, file.path));
-      sealed[background] = read_file(file.path);
-      EXPECT_TRUE(sealed[background].substr(seal_bytes) == file.text.substr(seal_bytes));
-      world.barrier();
-      if (world.rank() == 0) fs::rename(file.path, file.path + ".partial");
-      world.barrier();
-    }
-    EXPECT_EQ(completed, world.rank() == 0 ? 2 : 0);
-  }
-  EXPECT_TRUE(sealed[0] == sealed[1]);
-}
-
-// Were the stages not beside the calling thread, this would wait for ever.
-TEST(SealedWriter, caller_goes_on_while_a_stage_lasts) {
+TEST(WriteSealed, completes_a_file) {
   const Communicator world;
   const Scratch scratch;
   const Striped file(world, scratch / "file");
-  SealedWriter writer(world, true);
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool may_end = false;
-  writer.begin(file.path, file.ranges, Striped::allocate, [&] {
-    std::unique_lock<std::mutex> lock(mutex);
-    changed.wait(lock, [&] { return may_end; });
-  });
-  writer.advance();  // written; rank 0 seals
-  EXPECT_TRUE(writer.is_under_way());
-  EXPECT_EQ(writer.is_ready(), world.rank() > 0);
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    may_end = true;
-  }
-  changed.notify_all();
-  writer.complete();
+  write_sealed(world, file.path, file.ranges, "a label");
+  EXPECT_FALSE(fs::exists(file.path + ".partial"));
   EXPECT_NO_THROW(verify_seal(world, file.path));
+  EXPECT_EQ(read_label(file.path), "a label");
+  EXPECT_TRUE(read_file(file.path).substr(seal_bytes) == file.text.substr(seal_bytes));
 }
 
-TEST(SealedWriter, a_full_disk_is_said_by_all_ranks_and_leaves_nothing) {
+TEST(WriteSealed, a_full_disk_is_said_by_all_ranks) {
   const Communicator world;
   const Scratch scratch;
-  for (const bool background : {false, true}) {
-    Striped file(world, scratch / "file"), next(world, scratch / "next");
-    SealedWriter writer(world, background);
-    if (world.rank() == 0) {
-      fs::remove(file.path + ".partial");
-      fs::create_symlink("/dev/full", file.path + ".partial");
-    }
-    world.barrier();
-    try {
-      writer.begin(file.path, file.ranges, Striped::allocate, {});
-      EXPECT_TRUE(background);
-      writer.complete();
-      FAIL();
-    } catch (const AgreedError& error) {
-      EXPECT_EQ(error.status(), ExitStatus::failed_run);
-      EXPECT_EQ(std::string(error.what()), world.broadcast(error.what(), 0));
-      for (const char* part : {"file.partial: the file could not be written", "free space"})
-        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
-    EXPECT_FALSE(writer.is_under_way());
-    EXPECT_FALSE(fs::exists(fs::symlink_status(file.path + ".partial")) || fs::exists(file.path));
-    writer.begin(next.path, next.ranges, Striped::allocate, {});
-    writer.complete();
-    EXPECT_NO_THROW(verify_seal(world, next.path));
+  const Striped file(world, scratch / "file");
+  if (world.rank() == 0) {
+    fs::remove(file.path + ".partial");
+    fs::create_symlink("/dev/full", file.path + ".partial");
   }
-}
-
-// Every dataset of every checkpoint, and what the run comes to.
-TEST(Checkpoint, written_beside_the_steps_it_is_the_same) {
-  const Communicator world;
-  const Scratch scratch;
-  const auto compare = [&](int every, int steps, std::vector<std::string> keys) {
-    SCOPED_TRACE(keys.front());
-    keys.insert(keys.end(), {"checkpoint.every=" + std::to_string(every), "train.steps=" + std::to_string(steps),
-                             "checkpoint.keep=9", ""});
-    std::string outputs[2];
-    for (const bool background : {false, true}) {
-      outputs[background] = scratch / (keys.front() + (background ? "_background" : "_waiting"));
-      keys.back() = std::string("checkpoint.background=") + (background ? "true" : "false");
-      train::train(Exec(), make_input(outputs[background], keys), world);
-    }
-    EXPECT_EQ(rows(outputs[1] + "/run.csv"), rows(outputs[0] + "/run.csv"));
-    EXPECT_EQ(rows(outputs[1] + "/steps.csv"), rows(outputs[0] + "/steps.csv"));
-    for (int step = every; step <= steps; step += every) {
-      const ArrayReader waiting(outputs[0] + checkpoint_of(step)), background(outputs[1] + checkpoint_of(step));
-      ASSERT_EQ(background.datasets(), waiting.datasets());
-      for (const std::string& name : waiting.datasets()) {
-        ASSERT_EQ(background.shape(name), waiting.shape(name)) << name;
-        if (name == "results/sums" || waiting.shape(name).empty())
-          continue;  // times; texts that hold times, or the key
-        const std::vector<double> values = background.reals(name), expected = waiting.reals(name);
-        EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size() * sizeof(double)), 0)
-            << "step " << step << ": " << name;
-      }
-    }
-  };
-  for (const char* algorithm : {"onebit_adam", "zero_one_adam"})
-    compare(20, all_steps, {std::string("optimizer.algorithm=") + algorithm});
-  // Vectors of more than a block, which take longer to write than a step.
-  compare(2, 5, {"optimizer.algorithm=onebit_sgd", "quadratic.dimension=2500000", "run.check_replicas_every=0"});
+  world.barrier();
+  try {
+    write_sealed(world, file.path, file.ranges, "");
+    FAIL();
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.status(), ExitStatus::failed_run);
+    EXPECT_EQ(std::string(error.what()), world.broadcast(error.what(), 0));
+    for (const char* part : {"file.partial: the file could not be written", "free space"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+  EXPECT_FALSE(fs::exists(file.path));
 }
 
 // Whole by their checksum, but not what a run needs: sealed by hand, with one dataset changed.

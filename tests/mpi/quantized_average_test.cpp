@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../quantize_reference.hpp"
 #include "../support.hpp"
 #include "base/mpi.hpp"
-#include "compress/quantize_reference.hpp"
 
 namespace onebit::comm {
 namespace {

@@ -361,6 +361,7 @@ TEST(Parse, refuses_with_line_and_column) {
       {"run:\n  seed: 1\n? [a]\n: 1\n", "a.yaml:3:3", {"unknown section"}},
       {"warmup:\n  steps: 3\n", "a.yaml:1:1", {"was renamed", "'freeze'", "'step'"}},
       {"comm:\n  collective: dense\n", "a.yaml:2:3", {"was renamed", "compression.compressor: none"}},
+      {"checkpoint:\n  background: true\n", "a.yaml:2:3", {"was removed", "leave it out"}},
       {"- train\n", "a.yaml:1:1", {"not a map"}},
       {"train\n", "a.yaml:1:1", {"not a map"}},
       {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},

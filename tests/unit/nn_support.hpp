@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "../nn_reference.hpp"
 #include "../support.hpp"
-#include "nn/reference.hpp"
 #include "nn/rows.hpp"
 
 namespace onebit::test {

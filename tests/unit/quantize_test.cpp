@@ -1,13 +1,13 @@
 /// \file quantize_test.cpp
-/// The stochastic quantiser: its kernels equal compress/quantize_reference.hpp bit for bit on every backend of the
-/// build; what it computes is unbiased, within a level, and exact where a value is a level.
+/// The stochastic quantiser: its kernels equal quantize_reference.hpp bit for bit on every backend of the build; what
+/// it computes is unbiased, within a level, and exact where a value is a level.
 
 #include "compress/quantize.hpp"
 
 #include <cmath>
 
+#include "../quantize_reference.hpp"
 #include "../support.hpp"
-#include "compress/quantize_reference.hpp"
 
 namespace onebit::compress {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace onebit::report {
+namespace onebit {
 
 /// A cell: text, an integer, a real number with the digits of a float, or empty.
 class Cell {
@@ -58,4 +58,4 @@ private:
   std::ofstream m_file;
 };
 
-}  // namespace onebit::report
+}  // namespace onebit

@@ -1,4 +1,4 @@
-#include "report/csv.hpp"
+#include "io/csv.hpp"
 
 #include <cmath>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace onebit::report {
+namespace onebit {
 
 Cell::Cell(const std::string& text) : m_text(text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return;
@@ -92,4 +92,4 @@ void CsvFile::check() {
     throw std::runtime_error(m_path + ": writing failed\n  remedy: check permissions and free space of the directory");
 }
 
-}  // namespace onebit::report
+}  // namespace onebit
