@@ -40,7 +40,7 @@ def burst_of(rate, least=LEAST_BURST_BYTES):
 
 
 def with_smallest_bursts(rows):
-    """The rows of each rate's smallest bucket, the nearest to a real link and the one that favours compression least."""
+    """The rows of each rate's smallest bucket, which is the nearest to a real link and favours compression least."""
     least = {}
     for row in rows:
         least[row["rate"]] = min(int(row["burst_bytes"]), least.get(row["rate"], math.inf))
