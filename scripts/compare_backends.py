@@ -7,10 +7,10 @@ one backend on several machines. Writes into the output directory
 
     comparison.md    the tables, and the figures
     phases.csv       mean time of each part of a step, and each backend's speed-up over the baseline
-    kernels.csv      each kernel's share of its floor, and its performance portability
+    kernels.csv      each kernel's fraction of the roofline, and its performance portability
     losses.csv       losses of each step, and their differences from the baseline's
 
-Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as
+Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the fraction of the roofline as
 efficiency: the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
 """
 
@@ -128,8 +128,8 @@ def compare_kernels(benched, wanted):
         for name in wanted:
             found = benched[name].kernels.get((kernel, shape)) if name in benched else None
             row[f"{name}_s"] = number(found["median_s"]) if found else math.nan
-            row[f"{name}_floor_share"] = number(found["floor_share"]) if found else math.nan
-        row["portability"] = portability([row[f"{name}_floor_share"] for name in wanted])
+            row[f"{name}_fraction_of_roofline"] = number(found["fraction_of_roofline"]) if found else math.nan
+        row["portability"] = portability([row[f"{name}_fraction_of_roofline"] for name in wanted])
         rows.append(row)
     return rows
 
@@ -240,14 +240,14 @@ def kernel_section(benched, wanted, directory):
     kernels = compare_kernels(benched, wanted)
     write_csv(directory / "kernels.csv", kernels)
     figure, axes, path = bars(directory / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
-                              {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
+                              {name: f"{name}_fraction_of_roofline" for name in wanted}, "fraction of the roofline")
     axes.axhline(1, color="0.5", linewidth=0.8)
     save(figure, path)
     return ["## Kernels\n", machine_table(benched),
-            "\nShare of the floor of each machine (docs/develop/performance.md), and performance portability over "
+            "\nFraction of the roofline of each machine (docs/develop/performance.md), and performance portability over "
             + ", ".join(wanted) + ".\n",
             markdown(["kernel", "shape", *wanted, "portability"], [
-                [row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
+                [row["kernel"], row["shape"], *(percent(row[f"{name}_fraction_of_roofline"]) for name in wanted),
                  percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
 
 

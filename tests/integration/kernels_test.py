@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say.
+"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its fraction of the roofline as its columns say.
 Then compares the backends with scripts/compare_backends.py.
 
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
@@ -65,19 +65,30 @@ class Kernels(unittest.TestCase):
             self.assertEqual(row["precision"], precision if rounded else "fp32")
         for row in rows:
             value = {name: float(row[name] or "nan") for name in row
-                     if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git")}
+                     if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git",
+                                     "machine")}
             self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
             self.assertEqual((value["wrong"], row["git"]), (0, provenance.program_version(PROGRAM)))
             self.assertGreaterEqual(value["checked"], ranks)
             self.assertLessEqual(value["min_s"], value["median_s"])
             self.assertLessEqual(value["median_s"], value["max_s"])
-            floors = {"memory": value["bytes"] / value["bandwidth_B_per_s"]}
-            if value["flop"] > 0:
-                floors["compute"] = value["flop"] / value["peak_FLOP_per_s"]
-            self.assertEqual(row["bound"], max(floors, key=floors.get))
-            self.assertAlmostEqual(value["floor_s"] / max(floors.values()), 1, delta=1e-6)
-            self.assertAlmostEqual(value["floor_share"] * value["median_s"] / value["floor_s"], 1, delta=1e-6)
-            self.assertGreater(value["floor_share"], 0)
+            bounds = {"memory": value["bytes"] / value["bandwidth_B_per_s"]}
+            if value["peak_FLOP_per_s"] > 0:
+                bounds["compute"] = value["flop"] / value["peak_FLOP_per_s"]
+            self.assertEqual(row["bound"], max(bounds, key=bounds.get))
+            if value["bytes"] > 0:
+                self.assertAlmostEqual(value["arithmetic_intensity"] * value["bytes"], value["flop"],
+                                       delta=1e-6 * value["flop"])
+            else:
+                self.assertEqual(row["arithmetic_intensity"], "")
+            if row["kernel"] == "copy":  # moves bytes only
+                rate, roofline = value["bytes"] / value["median_s"], value["bandwidth_B_per_s"]
+            else:
+                rate = value["flop"] / value["median_s"]
+                roofline = min([value["peak_FLOP_per_s"]] * ("compute" in bounds)
+                               + [value["arithmetic_intensity"] * value["bandwidth_B_per_s"]] * (value["bytes"] > 0))
+            self.assertAlmostEqual(value["fraction_of_roofline"] * roofline / rate, 1, delta=1e-6)
+            self.assertGreater(value["fraction_of_roofline"], 0)
         by_name = {row["kernel"]: row for row in rows}
         d = 100100
         self.assertEqual(float(by_name["adam"]["bytes"]), 28 * d)
@@ -130,7 +141,7 @@ class Kernels(unittest.TestCase):
         base, other = (profiles[backend]["compressed", "total"] for backend in ("serial", "openmp"))
         self.assertAlmostEqual(float(total["openmp_speedup"]) / (base / other), 1, delta=1e-6)
         # The harmonic mean of two shares a, b that are at most 1 is 2ab/(a+b).
-        shares = {backend: {(row["kernel"], row["shape"]): min(1, float(row["floor_share"])) for row in rows}
+        shares = {backend: {(row["kernel"], row["shape"]): min(1, float(row["fraction_of_roofline"])) for row in rows}
                   for backend, rows in measured.items()}
         compared = self.rows("compared", "kernels.csv")
         self.assertEqual(len(compared), len(measured["serial"]) - 4)
