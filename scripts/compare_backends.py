@@ -35,7 +35,7 @@ PARTS = {"forward": ["forward_s"], "backward": ["backward_s"], "compress": ["com
          "exchange": ["allreduce_s", "all_to_all_s", "all_gather_s"], "update": ["update_s"]}
 # Keys that may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
-        "data.cache", "checkpoint.", "bench.")
+        "data.cache", "bench.")
 # Columns of run.csv that must not.
 SAME = ("workload", "algorithm", "seed", "ranks", "parameters", "steps", "batch")
 
