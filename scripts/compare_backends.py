@@ -1,281 +1,300 @@
 #!/usr/bin/env python3
-"""Compares runs of one input on several backends: step times, kernels against each machine's floor, losses.
+"""Compares two backends that computed one input, for example CUDA with OpenMP: one page and one figure.
 
-Each PATH is a directory with the output of `onebit train` (run.csv, profile.csv, steps.csv), of `onebit bench kernels`
-(kernels.csv), or of both; several may belong to one backend. NAME=PATH gives it another name than its backend's, for
-one backend on several machines. Writes into the output directory
+Each PATH is a directory with the output of `onebit train` (run.csv, steps.csv, input.resolved.yaml), of `onebit bench
+kernels` (kernels.csv), or of both, from any machine and any day. The backend names it, or NAME=PATH does. The first
+directory is the baseline. The page has
 
-    comparison.md    the tables, and the figures
-    phases.csv       mean time of each part of a step, and each backend's speed-up over the baseline
-    kernels.csv      each kernel's share of its floor, and its performance portability
-    losses.csv       losses of each step, and their differences from the baseline's
+    sides      machine, commit and libraries of each
+    losses     at some steps, with their relative difference; bytes sent; whether the final parameters are the same bits
+    step       medians of its parts, without the first step of a phase
+    kernels    time and fraction of the roofline of each, and their performance portability
 
-Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019) with the share of the floor as
-efficiency: the harmonic mean over all platforms, and 0 where one of them lacks the kernel. A share above 1 counts as 1.
+Results of changed sources, unfinished runs and runs of different inputs are refused.
+
+Performance portability is the metric of Pennycook, Sewall and Lee (2016, 2019): the harmonic mean over the platforms
+of the efficiency, here the fraction of the roofline. A fraction above 1 counts as 1.
 """
 
 import argparse
 import math
 import pathlib
+import re
+import statistics
 import sys
 
-from lib import plots
-from lib.plots import pyplot, style
+from lib import plots, tables
+from lib.plots import pyplot
 from lib.runs import Run
-from lib.tables import markdown, number, percent, read_rows, write_csv
+from lib.tables import number, percent
 
-BACKENDS = ["serial", "openmp", "cuda"]  # the first one with results is the baseline
-# Kernels that measure the machine and not the program.
-MACHINE = ["triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16"]
+# Kernels that measure the machine and not the program. Their shapes may differ.
+MACHINE = ("triad", "copy", "fma", "gemm", "gemm_tf32", "gemm_bf16")
+# Parts of a step, as sums of columns of steps.csv. The rest of the step lies between them.
+PARTS = {"forward": ["forward_s"], "backward": ["backward_s"], "compress": ["compress_s", "average_s"],
+         "exchange": ["allreduce_s", "all_to_all_s", "all_gather_s"], "update": ["update_s"]}
 # Keys that may differ between runs of one input.
 FREE = ("run.output", "run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "comm.transport",
         "data.cache", "bench.")
+# Columns of run.csv that must not.
+SAME = ("workload", "algorithm", "seed", "ranks", "parameters", "steps", "batch")
 
 
-class Platform:
-    """The results of one backend on one machine."""
-
-    def __init__(self):
-        self.training = None   # Run
-        self.kernels = {}      # {(kernel, shape): row}; shape is empty for MACHINE
-
-    def add(self, directory):
-        found = False
-        if (directory / "run.csv").is_file():
-            if self.training:
-                fail(directory, f"a second training run of the same name as {self.training.directory}")
-            self.training, found = Run(directory), True
-            if self.training.problems:
-                fail(directory, "; ".join(self.training.problems))
-        if (directory / "kernels.csv").is_file():
-            if self.kernels:
-                fail(directory, "a second kernels.csv of the same name")
-            rows, problem = read_rows(directory / "kernels.csv")
-            if problem:
-                fail(directory / "kernels.csv", problem)
-            self.kernels = {(row["kernel"], "" if row["kernel"] in MACHINE else row["shape"]): row for row in rows}
-            found = True
-        if not found:
-            fail(directory, "neither run.csv nor kernels.csv")
+def fail(place, what, remedy="name two directories of complete results of this version: onebit train, bench kernels"):
+    sys.exit(f"compare_backends: {place}: {what}\n  remedy: {remedy}")
 
 
-def fail(place, what):
-    sys.exit(f"compare_backends: {place}: {what}\n"
-             "  remedy: name directories of complete results, or call them NAME=PATH")
+class Side:
+    """The results in one directory: `run` (or None), and rows of kernels.csv by name, shape and precision."""
+
+    def __init__(self, text):
+        self.name, _, path = text.rpartition("=")
+        self.directory = pathlib.Path(path)
+        if not self.directory.is_dir():
+            fail(path, "no such directory")
+        self.run = self.read_run()
+        self.rows = self.read_kernels()
+        self.kernels = {(row["kernel"], "" if row["kernel"] in MACHINE else row["shape"], row["precision"]): row
+                        for row in self.rows}
+        if not self.run and not self.rows:
+            fail(path, "neither run.csv nor kernels.csv")
+        described = [row for row in (self.run and self.run.run, *self.rows[:1]) if row]
+        self.about = {**described[-1], **described[0]}
+        for column in ("backend", "machine", "git"):
+            if len(values := {row.get(column) for row in described}) > 1:
+                fail(path, f"run.csv and kernels.csv have different values of {column}: {values}",
+                     "make both with one program, on one machine")
+            if not self.about.get(column) and column != "git":
+                fail(path, f"no column {column}")
+        if not re.search(r"[0-9a-f]{7}$", self.about.get("git") or ""):
+            fail(path, f"the program was built from changed or unknown sources (git: '{self.about.get('git')}')",
+                 "commit, build again in a git checkout, and run again")
+
+    def read_run(self):
+        if not Run.is_one([path.name for path in self.directory.iterdir()]):
+            return None
+        run = Run(self.directory)
+        if run.problems or not run.complete:
+            fail(self.directory, "; ".join(run.problems or ["a later run has begun here and is not complete"]))
+        return run
+
+    def read_kernels(self):
+        path = self.directory / "kernels.csv"
+        if not path.is_file():
+            return []
+        rows, problem = tables.read_rows(path)
+        if problem or "fraction_of_roofline" not in rows[0]:
+            fail(path, problem or "no column fraction_of_roofline")
+        return rows
 
 
-def backend_of(directory):
-    for name in ("run.csv", "kernels.csv"):
-        rows, _ = read_rows(directory / name)
-        if rows:
-            return rows[0].get("backend") or fail(directory / name, "no column backend")
-    return fail(directory, "neither run.csv nor kernels.csv")
+def read_sides(paths):
+    """Both sides, named by their backends or, where these are the same, by their directories."""
+    sides = [Side(text) for text in paths]
+    backends = [side.about["backend"] for side in sides]
+    for side in sides:
+        side.name = side.name or (side.about["backend"] if backends[0] != backends[1] else str(side.directory))
+    if sides[0].name == sides[1].name:
+        fail(sides[1].directory, f"both sides are called {sides[0].name}", "call one of them NAME=PATH")
+    return sides
 
 
-def read_platforms(paths):
-    """{name: Platform} in the order of BACKENDS."""
-    platforms = {}
-    for text in paths:
-        name, _, path = text.rpartition("=")
-        directory = pathlib.Path(path)
-        platforms.setdefault(name or backend_of(directory), Platform()).add(directory)
-    place = {name: i for i, name in enumerate(BACKENDS)}
-    return dict(sorted(platforms.items(), key=lambda item: place.get(item[0], len(place))))
+def refuse_other_input(one, other):
+    """Ends the program where the runs' inputs differ, except for FREE keys and the directories of files."""
+    def values(side):
+        keys = {key: re.sub(r"[^\s\[,]*/", "", value) for key, value in side.run.input.items()
+                if not key.startswith(FREE)}
+        return {**{column: side.run.run.get(column) for column in SAME}, **keys}
+    first, second = values(one), values(other)
+    differing = [f"{key} ({first.get(key)}, {second.get(key)})" for key in [*first, *(second.keys() - first.keys())]
+                 if first.get(key) != second.get(key)]
+    if differing:
+        fail(other.directory, f"another input than {one.directory}'s: " + ", ".join(differing),
+             "train both with the same input, or copy input.resolved.yaml and change run.backend alone")
 
 
-def refuse_other_inputs(trained):
-    """Ends the program where the runs' inputs differ in other keys than FREE."""
-    (first, reference), *others = trained.items()
-    for _, platform in others:
-        one, other = reference.training.input, platform.training.input
-        differing = [key for key in sorted(one.keys() | other.keys())
-                     if not key.startswith(FREE) and one.get(key) != other.get(key)]
-        if differing:
-            fail(platform.training.directory, f"another input than {first}'s: " + ", ".join(
-                f"{key} ({one.get(key)}, {other.get(key)})" for key in differing))
+def about_table(sides):
+    lines = [[label, *(side.about.get(column, "") for side in sides)] for label, column in (
+        ("backend", "backend"), ("machine", "machine"), ("commit", "git"), ("compiler", "compiler"),
+        ("Kokkos", "kokkos"), ("MPI", "mpi"), ("transport", "transport"), ("ranks", "ranks"),
+        ("threads of each", "threads_per_rank"), ("host's products", "blas"))]
+    lines.append(["directory", *(f"`{side.directory}`" for side in sides)])
+    return tables.markdown(["", *(side.name for side in sides)], [line for line in lines if any(line[1:])])
 
 
-def portability(shares):
-    """Harmonic mean of the efficiencies, each at most 1; 0 where one is missing."""
-    if any(not share > 0 for share in shares):
-        return 0.0
-    return len(shares) / sum(1 / min(share, 1) for share in shares)
+# --- the training run ---------------------------------------------------------
 
 
-def compare_phases(trained, baseline):
-    """Rows of phases.csv: the parts of a step that all platforms have."""
-    times = {name: {(row["phase"], row["measure"]): number(row["mean_s"]) for row in platform.training.profile}
-             for name, platform in trained.items()}
-    rows = []
-    for phase, measure in times[baseline]:
-        if not all((phase, measure) in of for of in times.values()):
-            continue
-        row = {"phase": phase, "measure": measure}
-        for name in trained:
-            seconds, base = times[name][phase, measure], times[baseline][phase, measure]
-            row[f"{name}_s"] = seconds
-            row[f"{name}_speedup"] = base / seconds if seconds > 0 else math.nan
-        rows.append(row)
-    return rows
+def losses(side):
+    return {int(row["step"]): number(row["loss"]) for row in side.run.steps}
 
 
-def compare_kernels(benched, wanted):
-    """Rows of kernels.csv. `wanted` are the platforms of the portability."""
-    keys = dict.fromkeys(key for platform in benched.values() for key in platform.kernels if key[0] not in MACHINE)
-    rows = []
-    for kernel, shape in keys:
-        row = {"kernel": kernel, "shape": shape}
-        for name in wanted:
-            found = benched[name].kernels.get((kernel, shape)) if name in benched else None
-            row[f"{name}_s"] = number(found["median_s"]) if found else math.nan
-            row[f"{name}_floor_share"] = number(found["floor_share"]) if found else math.nan
-        row["portability"] = portability([row[f"{name}_floor_share"] for name in wanted])
-        rows.append(row)
-    return rows
+def relative(value, base):
+    return abs(value - base) / abs(base) if base else (0.0 if value == base else math.inf)
 
 
-def compare_losses(trained, baseline):
-    """Rows of losses.csv: the steps that all platforms have."""
-    losses = {name: {int(row["step"]): number(row["loss"]) for row in platform.training.steps}
-              for name, platform in trained.items()}
-    rows = []
-    for step in losses[baseline]:
-        if all(step in of for of in losses.values()):
-            row = {"step": step}
-            for name in trained:
-                row[name] = losses[name][step]
-                row[f"{name}_difference"] = losses[name][step] - losses[baseline][step]
-            rows.append(row)
-    return rows
+def loss_section(one, other, wanted):
+    first, second = losses(one), losses(other)
+    if first.keys() != second.keys():
+        fail(other.directory, f"steps.csv has other steps than {one.directory}'s")
+    steps = [step for step in wanted or (10 ** k for k in range(9)) if step in first]
+    if wanted and steps != wanted:
+        fail(other.directory, f"no step {', '.join(str(step) for step in wanted if step not in first)} in steps.csv",
+             f"--steps takes steps from 1 to {max(first)}")
+    differences = {step: relative(second[step], first[step]) for step in first}
+    worst = max(differences, key=differences.get)
+    lines = [[step, f"{first[step]:.7g}", f"{second[step]:.7g}", f"{differences[step]:.1e}"]
+             for step in sorted({*steps, max(first)})]
+
+    def compared(label, column):
+        values = [side.run.run.get(column, "") for side in (one, other)]
+        return [label, *values, "the same" if values[0] == values[1] else
+                "other bits" if "hash" in column else f"× {number(values[1]) / number(values[0]):.3g}"
+                if number(values[0]) > 0 else "**differ**"]
+    whole = [compared(label, column) for label, column in (
+        ("bytes sent by a rank", "bytes_sent"), ("in the dense phase", "bytes_sent_dense_phase"),
+        ("in the compressed phase", "bytes_sent_compressed_phase"), ("variance frozen at step",
+        "variance_frozen_at_step"), ("last validation loss", "final_validation_loss"), ("tokens/s", "tokens_per_s"),
+        ("peak of all arrays, bytes", "peak_view_bytes"), ("final parameters", "parameters_hash"))]
+    names = [one.name, other.name]
+    return ["## Losses", tables.markdown(["step", *names, "relative difference"], lines),
+            f"The greatest difference of {len(first)} steps is {differences[worst]:.1e}, at step {worst}.",
+            "## The whole run", tables.markdown(["", *names, ""], [line for line in whole if any(line[1:3])])]
 
 
-def save(figure, path):
-    figure.tight_layout()
-    plots.save(figure, path, dpi=120)
+def step_parts(side):
+    """{phase: {part: median seconds}}, with `rest` and `step`, without the first step of a phase if there are more."""
+    of_phase = {}
+    for row in side.run.steps:
+        parts = {part: sum(number(row[column]) for column in columns) for part, columns in PARTS.items()}
+        whole = number(row["step_s"])
+        of_phase.setdefault(row["phase"], []).append({**parts, "rest": whole - sum(parts.values()), "step": whole})
+    return {phase: {part: statistics.median(step[part] for step in steps[len(steps) > 1:]) for part in steps[0]}
+            for phase, steps in of_phase.items()}
 
 
-def bars(path, rows, label, columns, y_label):
-    """A group of bars for each row, a bar for each {name: column}."""
-    figure, axes = pyplot.subplots(figsize=(max(6, 0.35 * len(rows) * max(2, len(columns)) / 2 + 2), 4.2))
-    width = 0.8 / len(columns)
-    for place, (name, column) in enumerate(columns.items()):
-        axes.bar([i + (place - (len(columns) - 1) / 2) * width for i in range(len(rows))],
-                 [row[column] if math.isfinite(row[column]) else 0 for row in rows], width, label=name,
-                 color=style(place)["color"])
-    axes.set_xticks(range(len(rows)), [label(row) for row in rows], rotation=60, ha="right", fontsize=7)
-    axes.set_ylabel(y_label)
+def step_section(one, other):
+    first, second = step_parts(one), step_parts(other)
+    lines = [[phase, part, *(f"{1e3 * seconds:.4g}" for seconds in (first[phase][part], second[phase][part])),
+              f"{first[phase][part] / second[phase][part]:.3g}" if second[phase][part] > 0 < first[phase][part] else ""]
+             for phase in first if phase in second for part in first[phase]]
+    return ["## Parts of a step",
+            "Medians in ms of rank 0, without the first step of each phase. `compress` has the server's part too, "
+            "`exchange` is what the rank waits for, and `rest` lies between the parts.",
+            tables.markdown(["phase", "part", one.name, other.name, f"times as fast as {one.name}"], lines)]
+
+
+# --- kernels ------------------------------------------------------------------
+
+
+def portability(efficiencies):
+    """Harmonic mean of the efficiencies, each at most 1."""
+    return len(efficiencies) / sum(1 / min(efficiency, 1) for efficiency in efficiencies)
+
+
+def kernel_section(one, other):
+    ranks = [side.rows[0]["ranks"] for side in (one, other)]
+    if ranks[0] != ranks[1]:
+        fail(other.directory, f"kernels.csv of another number of ranks than {one.directory}'s ({', '.join(ranks)})",
+             "run onebit bench kernels on as many ranks")
+    common = [key for key in one.kernels if key in other.kernels]
+    if all(key[0] in MACHINE for key in common):
+        fail(other.directory, f"kernels.csv has no kernel of the shape and precision of {one.directory}'s",
+             "run onebit bench kernels with the same sections model, train and bench")
+
+    def cells(key):
+        rows = [side.kernels[key] for side in (one, other)]
+        times, fractions = ([number(row[column]) for row in rows] for column in ("median_s", "fraction_of_roofline"))
+        of_sides = [(f"{1e3 * time:.4g}", percent(fraction)) for time, fraction in zip(times, fractions)]
+        return [*key, f"{number(rows[0]['arithmetic_intensity']):.3g}", *of_sides[0], *of_sides[1],
+                f"{times[0] / times[1]:.3g}", percent(portability(fractions))]
+
+    def rates(side, kernel, column, unit):
+        row = side.kernels.get((kernel, "", kernel.partition("_")[2] or "fp32"))
+        return f"{1e-9 * number(row[column]) / number(row['median_s']):.4g} {unit}" if row else ""
+    machine = [[kernel, *(rates(side, kernel, *column) for side in (one, other))] for kernel in MACHINE
+               for column in [("bytes", "GB/s") if kernel in ("triad", "copy") else ("flop", "GFLOP/s")]]
+    names = [one.name, other.name]
+    text = ["## Machines", "Rates of a rank, measured by `onebit bench kernels` itself.",
+            tables.markdown(["", *names], [line for line in machine if any(line[1:])]),
+            "## Kernels", "Medians in ms. The roofline is that of the kernel's own machine; the last column is the "
+            "performance portability over both.",
+            tables.markdown(["kernel", "shape", "factors", "FLOP/byte", *(cell for name in names for cell in (
+                f"{name}, ms", "of roofline")), f"times as fast as {one.name}", "portability"],
+                [cells(key) for key in common if key[0] not in MACHINE])]
+    for side, missing in ((one, other), (other, one)):
+        lacking = [" ".join(key) for key in side.kernels if key not in missing.kernels and key[0] not in MACHINE]
+        text += [f"Only {side.name} has: {', '.join(lacking)}."] * bool(lacking)
+    return text
+
+
+# --- the figure ---------------------------------------------------------------
+
+
+def draw_losses(axes, sides):
+    for place, side in enumerate(sides):
+        axes.plot(*zip(*losses(side).items()), plots.DASHES[place], color=plots.COLORS[place + 1], label=side.name)
+    axes.set(xlabel="step", ylabel="training loss / nats")
     axes.legend()
-    return figure, axes, path
 
 
-def draw_losses(path, rows, names, baseline):
-    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(7, 5.5), sharex=True, gridspec_kw={"height_ratios": (2, 1)})
-    steps = [row["step"] for row in rows]
-    for place, name in enumerate(names):
-        upper.plot(steps, [row[name] for row in rows], label=name, linewidth=1.2, color=style(place)["color"],
-                   linestyle=["-", "--", ":"][place % 3])
-        if name != baseline:
-            lower.plot(steps, [abs(row[f"{name}_difference"]) for row in rows], color=style(place)["color"],
-                       label=f"|{name} − {baseline}|")
-    upper.set_ylabel("training loss / nats")
-    upper.legend()
-    lower.set(xlabel="step", ylabel="difference / nats")
-    if any(abs(row[f"{name}_difference"]) > 0 for row in rows for name in names):
-        lower.set_yscale("log")
-    if len(names) > 1:
-        lower.legend()
-    save(figure, path)
+def draw_parts(axes, sides):
+    """A bar of length 1 for each phase and side, because the sides may differ a hundredfold."""
+    bars = [(f"{phase}, {side.name}: {1e3 * parts['step']:.3g} ms", parts)
+            for phase in ("compressed", "dense") for side in reversed(sides)
+            for parts in [step_parts(side).get(phase)] if parts]
+    left = [0.0] * len(bars)
+    for place, part in enumerate([*PARTS, "rest"]):
+        widths = [parts[part] / sum(parts[each] for each in [*PARTS, "rest"]) for _, parts in bars]
+        axes.barh([label for label, _ in bars], widths, left=left, label=part, color=plots.COLORS[place])
+        left = [begin + width for begin, width in zip(left, widths)]
+    axes.set(xlabel="fraction of the sum of the parts", xlim=(0, 1))
+    axes.legend(ncol=3, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
-def machine_table(benched):
-    def rate(platform, kernel, unit, digits):
-        row = platform.kernels.get((kernel, ""), {})
-        seconds = number(row.get("median_s"))
-        return f"{number(row.get(unit)) / seconds / 1e9:.{digits}f}" if seconds > 0 else ""
-    rows = []
-    for name, platform in benched.items():
-        row = next(iter(platform.kernels.values()))
-        rows.append([name, row["ranks"], row["threads_per_rank"], rate(platform, "triad", "bytes", 1),
-                     rate(platform, "copy", "bytes", 1), rate(platform, "fma", "flop", 0),
-                     rate(platform, "gemm", "flop", 0), f"{row['blas']} {row['blas_core']}".strip()])
-    return markdown(["platform", "ranks", "threads of each", "triad / GB/s", "copy / GB/s", "FMA / GFLOP/s",
-                  "GEMM / GFLOP/s", "host's BLAS"], rows)
+def draw_rooflines(axes, sides):
+    for place, side in enumerate(sides):
+        plots.roofline(axes, side.rows, side.name, place + 1)
+    axes.set(xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s of a rank")
+    axes.legend(fontsize=6)
 
 
-def training_section(trained, baseline, directory):
-    """Compares step times and losses; returns the paragraphs, and leaves CSV files and figures."""
-    phases, losses = compare_phases(trained, baseline), compare_losses(trained, baseline)
-    write_csv(directory / "phases.csv", phases)
-    write_csv(directory / "losses.csv", losses)
-    names, others = list(trained), [name for name in trained if name != baseline]
-    hashes = {name: platform.training.run.get("parameters_hash") for name, platform in trained.items()}
-
-    def phase_cells(row):
-        speedups = (row[f"{name}_speedup"] for name in others)
-        return [row["phase"], row["measure"].replace("_", " "), *(f"{1e3 * row[f'{name}_s']:.3f}" for name in names),
-                *(f"{speedup:.2f}" if math.isfinite(speedup) else "" for speedup in speedups)]
-
-    def loss_cells(name):
-        worst = max(losses, key=lambda row: abs(row[f"{name}_difference"]))
-        return [name, f"{losses[-1][name]:.6f}", f"{abs(worst[f'{name}_difference']):.1e}", worst["step"],
-                "the same bits" if hashes[name] == hashes[baseline] else "other bits"]
-
-    figure, axes, path = bars(directory / "phases.png",
-                              [row for row in phases if any(row[f"{name}_s"] > 0 for name in names)],
-                              lambda row: f"{row['phase']}: {row['measure'].replace('_', ' ')}",
-                              {name: f"{name}_s" for name in names}, "time / s")
-    axes.set_yscale("log")
-    save(figure, path)
-    draw_losses(directory / "losses.png", losses, names, baseline)
-    return ["## Step times\n", f"Means over the steps of a phase, in ms; × is the speed-up over {baseline}.\n",
-            markdown(["phase", "part", *names, *(f"{name} ×" for name in others)], map(phase_cells, phases)),
-            "\n![step times](phases.png)\n", "## Losses\n",
-            markdown(["platform", "last loss", "greatest difference", "at step", "final parameters"],
-                     map(loss_cells, names)),
-            f"\nDifferences from {baseline}, over {len(losses)} steps.\n", "![losses](losses.png)\n"]
-
-
-def kernel_section(benched, wanted, directory):
-    """Compares kernels; returns the paragraphs, and leaves a CSV file and a figure."""
-    kernels = compare_kernels(benched, wanted)
-    write_csv(directory / "kernels.csv", kernels)
-    figure, axes, path = bars(directory / "kernels.png", kernels, lambda row: f"{row['kernel']} {row['shape']}",
-                              {name: f"{name}_floor_share" for name in wanted}, "share of the floor")
-    axes.axhline(1, color="0.5", linewidth=0.8)
-    save(figure, path)
-    return ["## Kernels\n", machine_table(benched),
-            "\nShare of the floor of each machine (docs/develop/performance.md), and performance portability over "
-            + ", ".join(wanted) + ".\n",
-            markdown(["kernel", "shape", *wanted, "portability"], [
-                [row["kernel"], row["shape"], *(percent(row[f"{name}_floor_share"]) for name in wanted),
-                 percent(row["portability"])] for row in kernels]), "\n![kernels](kernels.png)\n"]
+def draw(path, sides, drawers):
+    figure, panels = pyplot.subplots(len(drawers), 1, figsize=(7, 3.8 * len(drawers)), squeeze=False,
+                                     constrained_layout=True)
+    for axes, drawer in zip(panels[:, 0], drawers):
+        axes.grid(alpha=0.3)
+        drawer(axes, sides)
+    plots.save(figure, path, dpi=120)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", metavar="[NAME=]PATH")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/backends"), metavar="DIR",
-                        help="default: %(default)s")
-    parser.add_argument("--baseline", metavar="NAME", help="default: the first of " + ", ".join(BACKENDS))
-    parser.add_argument("--platforms", metavar="NAME,…",
-                        help="platforms of the portability, also without results; default: those with kernels.csv")
+    parser.add_argument("paths", nargs=2, metavar="[NAME=]PATH")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/backends.md"), metavar="PAGE.md",
+                        help="the figure has the same name with .png; default: %(default)s")
+    parser.add_argument("--steps", type=lambda text: [int(step) for step in text.split(",")], metavar="STEP,…",
+                        help="steps whose losses the page lists; default: 1, 10, 100, … and the last")
     arguments = parser.parse_args()
 
-    platforms = read_platforms(arguments.paths)
-    trained = {name: platform for name, platform in platforms.items() if platform.training}
-    benched = {name: platform for name, platform in platforms.items() if platform.kernels}
-    text = ["# Backends compared\n"]
-    if trained:
-        refuse_other_inputs(trained)
-        baseline = arguments.baseline or next(iter(trained))
-        if baseline not in trained:
-            fail(baseline, f"no training run; there are {', '.join(trained)}")
-        text += training_section(trained, baseline, arguments.output)
-    if benched:
-        wanted = arguments.platforms.split(",") if arguments.platforms else list(benched)
-        text += kernel_section(benched, wanted, arguments.output)
-    (arguments.output / "comparison.md").write_text("\n".join(text))
-    print(f"{arguments.output / 'comparison.md'}: {', '.join(platforms)}")
+    sides = one, other = read_sides(arguments.paths)
+    text, drawers = [f"# {other.name} against {one.name}", about_table(sides)], []
+    if one.about["git"] != other.about["git"]:
+        text.append("The commits differ, so a difference may come from the program and not from the backend.")
+    if one.run and other.run:
+        refuse_other_input(one, other)
+        text += [*loss_section(one, other, arguments.steps), *step_section(one, other)]
+        drawers += [draw_losses, draw_parts]
+    if one.rows and other.rows:
+        text += kernel_section(one, other)
+        drawers.append(draw_rooflines)
+    if not drawers:
+        fail(other.directory, f"no files of the kinds that {one.directory} has (run.csv; kernels.csv)")
+    figure = arguments.output.with_suffix(".png")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    draw(figure, sides, drawers)
+    arguments.output.write_text(tables.page([*text, f"![{other.name} against {one.name}]({figure.name})"]))
+    print(f"{arguments.output}: {other.name} against {one.name}")
 
 
 if __name__ == "__main__":

@@ -375,9 +375,10 @@ def overview(runs, benches, problems):
            f"{counted(configurations, 'configuration')} in {counted(len(problems), 'problem')}. "
            + (f"{counted(len(benches), 'benchmark')} of collectives." if benches else ""))
     columns = {"version": "version", "git": "git", "compiler": "compiler", "kokkos": "Kokkos", "mpi": "MPI",
-               "blas": "BLAS", "blas_core": "BLAS kernels", "backend": "backends", "transport": "transport",
-               "network": "network", "ranks": "ranks", "threads_per_rank": "threads of a rank",
-               "slurm_cluster": "Slurm cluster", "slurm_partition": "Slurm partition", "slurm_nodelist": "Slurm nodes"}
+               "blas": "BLAS", "blas_core": "BLAS kernels", "machine": "machine", "backend": "backends",
+               "transport": "transport", "network": "network", "ranks": "ranks",
+               "threads_per_rank": "threads of a rank", "slurm_cluster": "Slurm cluster",
+               "slurm_partition": "Slurm partition", "slurm_nodelist": "Slurm nodes"}
     rows = []
     for column, name in columns.items():
         found = collections.Counter(run.run[column] for run in whole if run.run.get(column))

@@ -49,7 +49,7 @@ def measure_kernels(arguments):
             output_of([arguments.onebit, "bench", "kernels", "inputs/bench_kernels.yaml", *launch.overrides(settings)])
             kernels += [{**row, **origin} for row in tables.read_csv(f"{directory}/kernels.csv")
                         if precision == "fp32" or row["precision"] == precision]
-    replace_rows(arguments.output / "kernels.csv", list(kernels[0]), kernels)
+    replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
     return next(1e-9 * float(row["flop"]) / float(row["median_s"]) for row in kernels if row["kernel"] == "fma")
 
 

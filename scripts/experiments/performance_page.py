@@ -5,7 +5,7 @@ import os
 import re
 import statistics
 
-from lib import models, tables
+from lib import models, plots, tables
 
 # Model: what it is, steps of the peer, precisions.
 MODELS = {
@@ -135,22 +135,46 @@ AIMS = {
 
 
 def aims_table(rows):
-    """The fraction of the floor for each part of a step: of its kernels together, and of the least and best one."""
+    """The fraction of the roofline for each part of a step: of its kernels together, of the least and the best one."""
     lines = []
     for part, pattern in AIMS.items():
         kernels = [row for row in rows if row["precision"] == "fp32" and re.fullmatch(pattern, row["kernel"])]
-        shares = sorted(float(row["floor_share"]) for row in kernels)
-        together = sum(float(row["floor_s"]) for row in kernels) / sum(float(row["median_s"]) for row in kernels)
-        lines.append([part, tables.percent(together), f"{tables.percent(shares[0])} – {tables.percent(shares[-1])}"
-                      if len(shares) > 1 else ""])
+        fractions = [float(row["fraction_of_roofline"]) for row in kernels]
+        times = [float(row["median_s"]) for row in kernels]
+        together = sum(fraction * time for fraction, time in zip(fractions, times)) / sum(times)
+        lines.append([part, tables.percent(together), " – ".join(map(tables.percent, (min(fractions), max(fractions))))
+                      if len(fractions) > 1 else ""])
     return tables.markdown(["part of a step in fp32", "together", "single kernels"], lines)
 
 
 def kernels_table(rows):
-    table = tables.markdown(["kernel", "shape", "factors", "ms", "bound by", "of the floor"], [
-        [row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}", row["bound"],
-         tables.percent(tables.number(row["floor_share"]))] for row in rows])
+    table = tables.markdown(["kernel", "shape", "factors", "ms", "FLOP/byte", "bound by", "of the roofline"], [
+        [row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}",
+         f"{intensity:.3g}" if intensity == intensity else "", row["bound"],
+         tables.percent(tables.number(row["fraction_of_roofline"]))]
+        for row in rows for intensity in [tables.number(row["arithmetic_intensity"])]])
     return f"{aims_table(rows)}\n\n{table}"
+
+
+def draw_rooflines(path, machines):
+    """A roofline with its kernels for each of `machines` = {name: rows of kernels.csv}."""
+    figure, panels = plots.pyplot.subplots(len(machines), 1, figsize=(7, 4.2 * len(machines)), squeeze=False,
+                                           constrained_layout=True)
+    for axes, (machine, rows) in zip(panels[:, 0], machines.items()):
+        plots.roofline(axes, rows, rows[0]["backend"])
+        axes.set(title=machine.partition(" (")[0], xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=7)
+    plots.save(figure, path, palette=32, dpi=110)
+
+
+def kernels_sections(directory):
+    """The figure, and the tables of each machine."""
+    machines = rows_by_machine(directory / "kernels.csv")
+    if machines:
+        draw_rooflines(directory / "roofline.png", machines)
+    return [*([f"![rooflines]({directory.name}/roofline.png)"] if machines else []),
+            *sections(directory / "kernels.csv", kernels_table)]
 
 
 STEPS_TEXT = """\
@@ -193,9 +217,10 @@ def render(directory):
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
         "## Kernels",
         "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
-        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the time of "
-        "the floors over the measured time.",
-        *sections(directory / "kernels.csv", kernels_table),
+        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the fraction "
+        "of the roofline, weighted by time. The figure has the same rows; its lines are the medians of the "
+        "bandwidths and peaks that were measured beside them.",
+        *kernels_sections(directory),
     ]
     directory.with_suffix(".md").write_text(tables.page(page))
 

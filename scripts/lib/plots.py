@@ -1,6 +1,10 @@
 """Styles and axes of figures. Import this before matplotlib: it chooses the backend that needs no display."""
 
+import re
+import statistics
+
 from lib import require
+from lib.tables import number
 
 require({"matplotlib": "matplotlib", "yaml": "PyYAML"})
 import matplotlib  # noqa: E402
@@ -12,6 +16,15 @@ from PIL import Image  # noqa: E402  (matplotlib needs it too)
 # Okabe and Ito's palette, which colour-blind readers can tell apart, without yellow, which is too light for a line.
 COLORS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 DASHES = ["-", "--", ":"]
+
+# Kinds of kernels in a roofline: the marker, and the names; the first that fits.
+KINDS = {
+    "machine": ("x", r"triad|gemm.*"),
+    "optimiser's passes": ("o", r"adam|.*_norm|.*compress|.*_update"),
+    "products": ("s", r"(qkv|attention_output|feed_forward_in|feed_forward_out|head)_.*"),
+    "attention": ("^", r"attention_.*"),
+    "other layers": ("D", r".*"),
+}
 
 
 def style(place):
@@ -27,6 +40,32 @@ def axes(x_label, y_label):
     for side in ("top", "right"):
         pair.spines[side].set_visible(False)
     return figure, pair
+
+
+def roofline(pair, rows, name, place=1):
+    """Rows of a kernels.csv in log-log axes, below the roofline of their machine.
+
+    The roofline is that of the medians of the rows' bandwidths and peaks, for each precision; kernels without FLOP
+    (copy) or without bytes (fma) have no place here. \param place of the colour in COLORS"""
+    color = style(place)["color"]
+    shown = [row for row in rows if number(row["arithmetic_intensity"]) > 0]
+    intensities = [number(row["arithmetic_intensity"]) for row in shown]
+    bandwidth = statistics.median(number(row["bandwidth_B_per_s"]) for row in rows)
+    for dashes, precision in zip(DASHES, sorted({row["precision"] for row in rows}, key=lambda word: word != "fp32")):
+        peak = statistics.median(number(row["peak_FLOP_per_s"]) for row in rows
+                                 if row["precision"] == precision and number(row["peak_FLOP_per_s"]) > 0)
+        ends = [min(intensities) / 2, peak / bandwidth, max(*intensities, peak / bandwidth) * 2]
+        pair.loglog(ends, [1e-9 * min(peak, bandwidth * at) for at in ends], color=color, linestyle=dashes,
+                    label=f"{name}: {1e-9 * bandwidth:.3g} GB/s, {precision} {1e-9 * peak:.0f} GFLOP/s")
+    points = {}
+    for at, row in zip(intensities, shown):
+        kind = next(kind for kind, (_, pattern) in KINDS.items() if re.fullmatch(pattern, row["kernel"]))
+        points.setdefault((kind, row["precision"]), []).append((at, 1e-9 * number(row["flop"])
+                                                                / number(row["median_s"])))
+    for (kind, precision), of_kind in points.items():
+        filled, note = ("none", "") if precision == "fp32" else ("full", f" in {precision}")
+        pair.plot(*zip(*of_kind), KINDS[kind][0], color=color, markersize=5, fillstyle=filled,
+                  label=f"{name}: {kind}{note}")
 
 
 def save(figure, path, palette=0, **options):

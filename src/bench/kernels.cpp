@@ -1,17 +1,20 @@
 /// \file kernels.cpp
-/// `onebit bench kernels`. The roofline of a kernel (Williams et al. 2009) is the longer of two times: in which the
-/// machine moves its bytes, and in which it computes its FLOP. Other work on the machine slows down both, so the
-/// machine is measured again before every repetition of a kernel, and medians are compared. This leaves the caches
-/// cold; a kernel that is bound by its FLOP runs once more before it is timed, as in benchmarks of matrix products.
+/// `onebit bench kernels`. The roofline (Williams et al. 2009) is the greatest rate of a kernel, in FLOP/s:
+/// min(peak, arithmetic intensity × bandwidth), where the intensity is the kernel's FLOP over its bytes. Other work on
+/// the machine slows down kernel and roofline alike, so the machine is measured again before every repetition of a
+/// kernel, and medians are compared. This leaves the caches cold; a kernel that is bound by its FLOP runs once more
+/// before it is timed, as in benchmarks of matrix products.
 
 #include "bench/bench.hpp"
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/timer.hpp"
 #include "bench/kernel.hpp"
 #include "bench/measurement.hpp"
@@ -21,10 +24,11 @@ namespace onebit::bench {
 namespace {
 
 const std::vector<std::string> columns = {
-    "kernel",          "shape", "precision", "backend", "ranks",       "threads_per_rank",
-    "bytes",           "flop",  "checked",   "wrong",   "repetitions", "median_s",
-    "min_s",           "max_s", "bound",     "floor_s", "floor_share", "bandwidth_B_per_s",
-    "peak_FLOP_per_s", "blas",  "blas_core", "git"};
+    "kernel", "shape", "precision", "backend", "ranks", "threads_per_rank",
+    // least traffic and work; the check and the times
+    "bytes", "flop", "arithmetic_intensity", "checked", "wrong", "repetitions", "median_s", "min_s", "max_s",
+    // against the machine
+    "bound", "fraction_of_roofline", "bandwidth_B_per_s", "peak_FLOP_per_s", "blas", "blas_core", "git", "machine"};
 
 /// Host threads of a rank.
 template <class Exec>
@@ -122,19 +126,21 @@ private:
   void write_row(const Kernel& kernel, const Check& check, const RepetitionTimes& seconds, double bandwidth,
                  double peak) const {
     const double median = seconds.median, memory_time = kernel.bytes / bandwidth;
-    const double compute_time = kernel.flop > 0 ? kernel.flop / peak : 0;
+    const double compute_time = peak > 0 ? kernel.flop / peak : 0;
     const char* const bound = compute_time > memory_time ? "compute" : "memory";
-    const double roofline = std::max(memory_time, compute_time);
+    // The rate over min(peak, intensity × bandwidth), written with times, so that it holds without FLOP or bytes too.
+    const double fraction = std::max(memory_time, compute_time) / median;
     const linalg::BlasInfo blas = linalg::blas_info();
     std::printf("%-26s %-22s %12.0f %12.0f %10.4f %8.1f %8.1f  %-7s %6.1f %%\n", kernel.name.c_str(),
                 kernel.shape.c_str(), kernel.bytes, kernel.flop, 1e3 * median, kernel.bytes / median / 1e9,
-                kernel.flop / median / 1e9, bound, 100 * roofline / median);
+                kernel.flop / median / 1e9, bound, 100 * fraction);
     std::fflush(stdout);
-    const Cell peak_cell = peak > 0 ? Cell(peak) : Cell();
+    constexpr double empty = std::numeric_limits<double>::quiet_NaN();
     m_file->row_of(kernel.name, kernel.shape, to_string(kernel.precision), BackendName<Exec>::value,
-                   m_communicator.size(), threads(m_exec), kernel.bytes, kernel.flop, check.checked, check.wrong,
-                   m_input.bench.repetitions, median, seconds.min, seconds.max, bound, roofline, roofline / median,
-                   bandwidth, peak_cell, blas.library, blas.core, build_git);
+                   m_communicator.size(), threads(m_exec), kernel.bytes, kernel.flop,
+                   kernel.bytes > 0 ? kernel.flop / kernel.bytes : empty, check.checked, check.wrong,
+                   m_input.bench.repetitions, median, seconds.min, seconds.max, bound, fraction, bandwidth,
+                   peak > 0 ? peak : empty, blas.library, blas.core, build_git, machine_name(m_exec));
   }
 
   const Exec m_exec;

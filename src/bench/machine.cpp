@@ -103,7 +103,7 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
     return compare(
         n / stride, [&](std::size_t i) { return host(stride * i); }, [&](std::size_t i) { return twin(stride * i); });
   };
-  measure({"triad", length, 3 * bytes, 0, [=] { triad(exec, a, b, c); },
+  measure({"triad", length, 3 * bytes, 2.0 * static_cast<double>(n), [=] { triad(exec, a, b, c); },
            [=] { return compare_a([](std::size_t i) { return value_at(1, i) + 0.5 * value_at(2, i); }); }});
   measure({"copy", length, 2 * bytes, 0, [=] { copy(exec, a, b); },
            [=] { return compare_a([](std::size_t i) { return value_at(1, i); }); }});

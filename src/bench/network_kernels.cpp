@@ -195,7 +195,7 @@ struct Network {
         }
       return sum;
     };
-    measure({"layer_norm_forward", extents({N, H}), floats(4 * size), 0,
+    measure({"layer_norm_forward", extents({N, H}), floats(4 * size), 9 * size,
              [&] { Layers::residual_layer_norm(exec, matrix(residual, H), weight, nn::Dropout<float>(), norm); },
              [&] {
                return compare(whole(output, H), nn::layer_norm_ref(sum_ref(), whole(weight, H), whole(bias, H), 1e-5));
@@ -203,7 +203,7 @@ struct Network {
              [&] { fill(exec, 0, input); }});
     const Buffer d_output = array(4, size), d_input = zeros(size), d_weight = zeros(H), d_bias = zeros(H);
     const Buffer scratch = zeros(3.0 * nn::row_block_count<Exec>(N) * H);
-    measure({"layer_norm_backward", extents({N, H}), floats(3 * size), 0,
+    measure({"layer_norm_backward", extents({N, H}), floats(3 * size), 13 * size,
              [&] {
                Layers::layer_norm_backward(exec, norm, matrix(d_output, H), false, matrix(d_input, H),
                                            nn::Dropout<float>(), matrix(d_input, H), scratch,
@@ -228,7 +228,7 @@ struct Network {
       fill(exec, 0, input);
       fill(exec, 1, gradient);
     };
-    measure({"gelu_forward", extents({N, F}), floats(3 * size), 0,
+    measure({"gelu_forward", extents({N, F}), floats(3 * size), 8 * size,
              [&] { Layers::bias_gelu(exec, bias, matrix(input, F), matrix(output, F)); },
              [&] {
                const auto host = on_host(output);
@@ -239,11 +239,11 @@ struct Network {
              prepare});
     // The same kernel with subnormal activations. It must take as long, because they count as 0.
     const Buffer no_bias = zeros(F);
-    measure({"gelu_forward_subnormal", extents({N, F}), floats(3 * size), 0,
+    measure({"gelu_forward_subnormal", extents({N, F}), floats(3 * size), 8 * size,
              [&] { Layers::bias_gelu(exec, no_bias, matrix(input, F), matrix(output, F)); },
              [&] { return bench::compare(length, on_host(output), [](std::size_t) { return 0.0; }); },
              [&] { fill_subnormal(exec, input); }});
-    measure({"gelu_backward", extents({N, F}), floats(4 * size), 0,
+    measure({"gelu_backward", extents({N, F}), floats(4 * size), 16 * size,
              [&] { Layers::bias_gelu_backward(exec, matrix(input, F), matrix(gradient, F), scratch, d_bias); },
              [&] {
                const auto derivative = [](std::size_t i) {
@@ -267,7 +267,7 @@ struct Network {
     const auto target_host = Kokkos::create_mirror_view(target);
     for (int p = 0; p < P; ++p) target_ref[p] = target_host(p) = static_cast<int>(std::int64_t{p} * 7919 % V);
     Kokkos::deep_copy(target, target_host);
-    measure({"softmax_loss", extents({P, V}), floats(2.0 * P * V), 0,
+    measure({"softmax_loss", extents({P, V}), floats(2.0 * P * V), 4.0 * P * V,
              [&] {
                Layers::cross_entropy(exec, Row(), target, nn::CrossEntropyOutput::gradient, matrix(logits, V), losses);
              },

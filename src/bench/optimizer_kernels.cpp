@@ -117,11 +117,14 @@ Vector<Exec, std::uint32_t> decay_bits(std::size_t d) {
 std::string shape_of(std::size_t d) { return "d=" + std::to_string(d); }
 double square(double value) { return value * value; }
 
-/// Measures a sum over d elements. \param run returns the sum \param term (i) the terms in double
+/// Measures a sum over d elements. \param flop of an element \param run returns the sum \param term (i) the terms in
+/// double
 template <class Run, class Term>
-void measure_sum(const Measure& measure, const char* name, std::size_t d, const Run& run, const Term& term) {
+void measure_sum(const Measure& measure, const char* name, std::size_t d, double flop, const Run& run,
+                 const Term& term) {
   double total = 0;
-  measure({name, shape_of(d), 4 * static_cast<double>(d), 0, [&] { total = run(); },
+  const double elements = static_cast<double>(d);
+  measure({name, shape_of(d), 4 * elements, flop * elements, [&] { total = run(); },
            [&] {
              double right = 0;
              for (std::size_t i = 0; i < d; ++i) right += term(i);
@@ -138,12 +141,12 @@ void dense_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_
   const auto decaying = decay_bits<Exec>(d);
   const OrderedSum<Exec> sum(d);
   measure_sum(
-      measure, "gradient_norm", d, [&] { return square(optim::l2_norm(exec, sum, g)); },
+      measure, "gradient_norm", d, 2, [&] { return square(optim::l2_norm(exec, sum, g)); },
       [](std::size_t i) { return square(value_at(gradient, i)); });
   measure_sum(
-      measure, "variance_norm", d, [&] { return optim::variance_l1(exec, sum, v); },
+      measure, "variance_norm", d, 1, [&] { return optim::variance_l1(exec, sum, v); },
       [](std::size_t i) { return static_cast<double>(variance_at(i)); });
-  measure({"adam", shape_of(d), 28 * static_cast<double>(d), 0,
+  measure({"adam", shape_of(d), 28 * static_cast<double>(d), 14 * static_cast<double>(d),
            [&] { optim::update_all(exec, update, decaying, g, m, v, x); },
            [&] {
              const auto x_host = on_host(x), m_host = on_host(m), v_host = on_host(v);
@@ -185,7 +188,8 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
              check_compression(exec, *compressor, layout_ref, worker);
     };
     fill_feedback(exec, feedback);
-    measure({"momentum_compress", shape_of(d), 12 * elements + 2 * bits, 0, [&] { compressor->compress(exec, moving); },
+    measure({"momentum_compress", shape_of(d), 12 * elements + 2 * bits, 6 * elements,
+             [&] { compressor->compress(exec, moving); },
              [&] {
                const auto m_ref = averaged_ref();
                return check([&](std::size_t i) {
@@ -194,11 +198,11 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
                });
              }});
     fill_feedback(exec, feedback);
-    measure({"compress", shape_of(d), 12 * elements + bits, 0, [&] { compressor->compress(exec, worker); },
+    measure({"compress", shape_of(d), 12 * elements + bits, 3 * elements, [&] { compressor->compress(exec, worker); },
              [&] { return check([](std::size_t i) { return static_cast<double>(value_at(momentum, i)); }); }});
     fill_feedback(exec, feedback);
     measure_sum(
-        measure, "residual_norm", d, [&] { return square(compressor->residual_l2(exec, 0, senders, feedback)); },
+        measure, "residual_norm", d, 3, [&] { return square(compressor->residual_l2(exec, 0, senders, feedback)); },
         [](std::size_t i) { return square(earlier_residual(i)); });
   }
   {
@@ -211,7 +215,8 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
     fill_messages(exec, message, messages);
     fill_feedback(exec, feedback);
     measure({"average_recompress", std::to_string(senders) + "x" + std::to_string(length),
-             8 * of_chunk + (senders + 1) * of_chunk / 8, 0, [&] { compressor->compress(exec, server); },
+             8 * of_chunk + (senders + 1) * of_chunk / 8, (senders + 3) * of_chunk,
+             [&] { compressor->compress(exec, server); },
              [&] {
                const auto c = on_host(feedback.c);
                const auto mean_ref = compress::average_ref(layout_ref, compress::Options(), 0, senders,
@@ -223,7 +228,7 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
   const auto x = make_array(exec, parameters, d), v = make_variance(exec, d);
   const auto decaying = decay_bits<Exec>(d);
   const compress::AnyDecoder<Exec> decoder = compressor->decoder(averaged);
-  measure({"decompress_update", shape_of(d), 12 * elements + bits, 0,
+  measure({"decompress_update", shape_of(d), 12 * elements + bits, 7 * elements,
            [&] { optim::update_parameters(exec, update, decaying, decoder, v, x); },
            [&] {
              const auto host = on_host(x);

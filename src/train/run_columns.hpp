@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/build_info.hpp"
+#include "base/machine.hpp"
 #include "linalg/blas.hpp"
 #include "train/replicas.hpp"
 #include "train/results.hpp"
@@ -40,6 +41,7 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"compiler", build_compiler},
           {"kokkos", kokkos_version()},
           {"backend", BackendName<Exec>::value},
+          {"machine", machine_name(session.exec)},
           {"mpi", mpi_library()},
           {"transport", transport.name()},
           {"collective", session.averaging.name()},

@@ -1,20 +1,28 @@
 #!/usr/bin/env python3
-"""Runs `onebit bench kernels` on small shapes: every kernel is there, right, and its floor is what its columns say.
-Then compares the backends with scripts/compare_backends.py.
+"""Runs `onebit bench kernels` on small shapes: every kernel is there and right, and its fraction of the roofline is
+what its columns give. Then compares the backends with scripts/compare_backends.py.
 
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import contextlib
+import os
 import pathlib
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
+import compare_backends
 import skips
 import support
 from lib import provenance
+from lib.tables import percent, write_csv
 from support import PROGRAM
 
 ENVIRONMENT = {**support.ENVIRONMENT, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
@@ -41,21 +49,15 @@ class Kernels(unittest.TestCase):
         (cls.directory / "input.yaml").write_text(INPUT)
         (cls.directory / "corpus.txt").write_text("a text to learn, of few characters. " * 300)
 
-    def run_it(self, command, backend, *arguments, ranks=1, expected=0):
+    def run_it(self, command, backend, *arguments, ranks=1, expected=0, **variables):
         full = [PROGRAM, *command, "input.yaml", "--set", f"run.backend={backend}", "--set", f"run.output={backend}",
                 *arguments]
-        return support.run(self, support.ranks_of(ranks, *full), expected, cwd=self.directory, env=ENVIRONMENT).stderr
+        return support.run(self, support.ranks_of(ranks, *full), expected, cwd=self.directory,
+                           env={**ENVIRONMENT, **variables}).stderr
 
     def kernels(self, *arguments, **options):
         self.run_it(["bench", "kernels"], *arguments, **options)
-        return self.rows(arguments[0], "kernels.csv")
-
-    def rows(self, *path):
-        return support.read_csv(self.directory.joinpath(*path))
-
-    def compare(self, *arguments, expected=0):
-        return support.run(self, [sys.executable, COMPARE, *arguments, "--output", "compared"], expected,
-                           cwd=self.directory).stderr
+        return support.read_csv(self.directory / arguments[0] / "kernels.csv")
 
     def check(self, rows, backend, ranks, precision="fp32"):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
@@ -65,30 +67,44 @@ class Kernels(unittest.TestCase):
             self.assertEqual(row["precision"], precision if rounded else "fp32")
         for row in rows:
             value = {name: float(row[name] or "nan") for name in row
-                     if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git")}
+                     if name not in ("kernel", "shape", "precision", "backend", "bound", "blas", "blas_core", "git",
+                                     "machine")}
             self.assertEqual((row["backend"], value["ranks"], value["repetitions"]), (backend, ranks, 1))
             self.assertEqual((value["wrong"], row["git"]), (0, provenance.program_version(PROGRAM)))
             self.assertGreaterEqual(value["checked"], ranks)
             self.assertLessEqual(value["min_s"], value["median_s"])
             self.assertLessEqual(value["median_s"], value["max_s"])
-            floors = {"memory": value["bytes"] / value["bandwidth_B_per_s"]}
-            if value["flop"] > 0:
-                floors["compute"] = value["flop"] / value["peak_FLOP_per_s"]
-            self.assertEqual(row["bound"], max(floors, key=floors.get))
-            self.assertAlmostEqual(value["floor_s"] / max(floors.values()), 1, delta=1e-6)
-            self.assertAlmostEqual(value["floor_share"] * value["median_s"] / value["floor_s"], 1, delta=1e-6)
-            self.assertGreater(value["floor_share"], 0)
+            bounds = {"memory": value["bytes"] / value["bandwidth_B_per_s"]}
+            if value["peak_FLOP_per_s"] > 0:
+                bounds["compute"] = value["flop"] / value["peak_FLOP_per_s"]
+            self.assertEqual(row["bound"], max(bounds, key=bounds.get))
+            if value["bytes"] > 0:
+                self.assertAlmostEqual(value["arithmetic_intensity"] * value["bytes"], value["flop"],
+                                       delta=1e-6 * value["flop"])
+            else:
+                self.assertEqual(row["arithmetic_intensity"], "")
+            if row["kernel"] == "copy":  # moves bytes only
+                rate, roofline = value["bytes"] / value["median_s"], value["bandwidth_B_per_s"]
+            else:
+                rate = value["flop"] / value["median_s"]
+                roofline = min([value["peak_FLOP_per_s"]] * ("compute" in bounds)
+                               + [value["arithmetic_intensity"] * value["bandwidth_B_per_s"]] * (value["bytes"] > 0))
+            self.assertAlmostEqual(value["fraction_of_roofline"] * roofline / rate, 1, delta=1e-6)
+            self.assertGreater(value["fraction_of_roofline"], 0)
         by_name = {row["kernel"]: row for row in rows}
         d = 100100
         self.assertEqual(float(by_name["adam"]["bytes"]), 28 * d)
         self.assertEqual(float(by_name["adam"]["checked"]), 3 * d * ranks)
         self.assertEqual(float(by_name["decompress_update"]["bytes"]), 12 * d + d / 8)
+        self.assertEqual([float(by_name[kernel]["flop"]) for kernel in ("adam", "compress")], [14 * d, 3 * d])
         rows_of_rank, hidden = 4 * 24 // ranks, 64
         self.assertEqual(float(by_name["qkv_forward"]["flop"]), 2 * rows_of_rank * hidden * 3 * hidden)
         self.assertEqual(by_name["softmax_loss"]["shape"].split("x")[1], "300")
 
     def test_gpt_on_two_threads(self):
-        self.check(self.kernels("openmp", "--set", "model.architecture=gpt"), "openmp", 1)
+        rows = self.kernels("openmp", "--set", "model.architecture=gpt")
+        self.check(rows, "openmp", 1)
+        self.assertRegex(rows[0]["machine"], r"\S.*, \d+ cores$")
 
     def test_rounded_factors(self):
         listing = subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
@@ -105,45 +121,161 @@ class Kernels(unittest.TestCase):
                       self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
 
     def test_two_backends_and_their_comparison(self):
-        measured = {}
         for backend in ("openmp", "serial"):
-            measured[backend] = self.kernels(backend, ranks=2)
-            self.check(measured[backend], backend, 2)
-            self.run_it(["train"], backend, ranks=2)
-        self.compare("openmp", "serial")
-        page = (self.directory / "compared" / "comparison.md").read_text()
-        for figure in ("phases", "losses", "kernels"):
-            self.assertGreater((self.directory / "compared" / f"{figure}.png").stat().st_size, 1000)
-            self.assertIn(f"({figure}.png)", page)
-        # Serial is the baseline; both backends' losses are the same bits.
-        losses = self.rows("compared", "losses.csv")
-        self.assertEqual(len(losses), 6)
-        for row, step in zip(losses, self.rows("openmp", "steps.csv")):
-            self.assertEqual(float(row["openmp"]), float(step["loss"]))
-            self.assertEqual(float(row["openmp_difference"]), 0)
-        self.assertIn("the same bits", page)
-        profiles = {backend: {(row["phase"], row["measure"]): float(row["mean_s"])
-                              for row in self.rows(backend, "profile.csv")} for backend in measured}
-        phases = self.rows("compared", "phases.csv")
-        self.assertEqual({(row["phase"], row["measure"]) for row in phases}, profiles["serial"].keys())
-        total = next(row for row in phases if (row["phase"], row["measure"]) == ("compressed", "total"))
-        base, other = (profiles[backend]["compressed", "total"] for backend in ("serial", "openmp"))
-        self.assertAlmostEqual(float(total["openmp_speedup"]) / (base / other), 1, delta=1e-6)
-        # The harmonic mean of two shares a, b that are at most 1 is 2ab/(a+b).
-        shares = {backend: {(row["kernel"], row["shape"]): min(1, float(row["floor_share"])) for row in rows}
-                  for backend, rows in measured.items()}
-        compared = self.rows("compared", "kernels.csv")
-        self.assertEqual(len(compared), len(measured["serial"]) - 4)
-        for row in compared:
-            one, other = (of[row["kernel"], row["shape"]] for of in shares.values())
-            self.assertAlmostEqual(float(row["portability"]), 2 * one * other / (one + other), delta=1e-6)
+            options = {"ranks": 2, "ONEBIT_MACHINE": f"the machine of {backend}"}
+            self.check(self.kernels(backend, **options), backend, 2)
+            self.run_it(["train"], backend, **options)
+            # A developer's program may be of changed sources, which the comparison refuses.
+            change(self.directory / backend, git="0123abc")
+        command = [sys.executable, COMPARE, "serial", "openmp", "--output", "page.md"]
+        support.run(self, command, cwd=self.directory)
+        Comparison(self, self.directory).all_checks()
 
-        # A platform without results has portability 0; runs of other inputs and unknown directories are refused.
-        self.compare("openmp", "serial", "--platforms", "openmp,serial,cuda")
-        self.assertEqual({float(row["portability"]) for row in self.rows("compared", "kernels.csv")}, {0.0})
-        self.run_it(["train"], "openmp", "--set", "optimizer.lr=0.01", "--set", "run.output=other", ranks=2)
-        self.assertIn("optimizer.lr", self.compare("serial", "faster=other", expected=1))
-        self.assertIn("kernels.csv", self.compare("nowhere", expected=1))
+
+def change(directory, **columns):
+    """Sets columns in all rows of run.csv and kernels.csv."""
+    for name in ("run.csv", "kernels.csv"):
+        if (directory / name).exists():
+            write_csv(directory / name, [{**row, **columns} for row in support.read_csv(directory / name)])
+
+
+class Comparison:
+    """scripts/compare_backends.py on real results of `serial` and `openmp`, and on changed copies of them."""
+
+    def __init__(self, test, directory):
+        self.test, self.directory = test, directory
+        test.addCleanup(os.chdir, os.getcwd())
+        os.chdir(directory)
+
+    def compare(self, *arguments):
+        """The page."""
+        with mock.patch.object(sys, "argv", [COMPARE, *arguments, "--output", "pages/page.md"]), \
+                contextlib.redirect_stdout(None):
+            compare_backends.main()
+        return (self.directory / "pages/page.md").read_text()
+
+    def refuses(self, said, *arguments):
+        with self.test.assertRaises(SystemExit) as refusal:
+            self.compare(*arguments)
+        self.test.assertIn(said, str(refusal.exception))
+        self.test.assertIn("\n  remedy: ", str(refusal.exception))
+
+    def copy(self, source, name, *files):
+        """A copy of a directory of results, or of these files of it."""
+        shutil.rmtree(self.directory / name, ignore_errors=True)
+        shutil.copytree(self.directory / source, self.directory / name,
+                        ignore=lambda _, names: set(names) - set(files) if files else ())
+        return self.directory / name
+
+    def replace(self, name, file, old, new):
+        path = self.directory / name / file
+        text = path.read_text()
+        self.test.assertIn(old, text)
+        path.write_text(text.replace(old, new))
+
+    def row(self, page, *cells):
+        """The further cells of the page's only table row that begins with these."""
+        rows = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
+        found, = (row[len(cells):] for row in rows if row[:len(cells)] == list(cells))
+        return found
+
+    def all_checks(self):
+        for check in (self.serial_and_openmp, self.cuda_of_another_day, self.one_backend, self.refusals):
+            with self.test.subTest(check.__name__):
+                check()
+
+    def serial_and_openmp(self):
+        test, page = self.test, self.compare("serial", "openmp")
+        test.assertGreater((self.directory / "pages/page.png").stat().st_size, 10000)
+        test.assertIn("](page.png)", page)
+        test.assertEqual(self.row(page, "machine"), ["the machine of serial", "the machine of openmp"])
+        test.assertEqual(self.row(page, "commit"), ["0123abc", "0123abc"])
+        test.assertNotIn("The commits differ", page)
+        steps = {name: support.read_csv(self.directory / name / "steps.csv") for name in ("serial", "openmp")}
+        for step in ("1", "6"):  # by default the powers of ten and the last
+            losses = [f"{float(steps[name][int(step) - 1]['loss']):.7g}" for name in steps]
+            test.assertEqual(self.row(page, step), [*losses, "0.0e+00"])
+        for what in ("final parameters", "bytes sent by a rank"):
+            test.assertEqual(self.row(page, what)[2], "the same")
+        for phase, part, columns in (("dense", "exchange", ("allreduce_s", "all_to_all_s", "all_gather_s")),
+                                     ("compressed", "compress", ("compress_s", "average_s")),
+                                     ("compressed", "step", ("step_s",))):
+            times = [statistics.median(sum(float(row[column]) for column in columns) for row in
+                                       [row for row in rows if row["phase"] == phase][1:]) for rows in steps.values()]
+            test.assertEqual(self.row(page, phase, part)[:2], [f"{1e3 * time:.4g}" for time in times])
+        # The harmonic mean of two fractions a, b that are at most 1 is 2ab/(a+b).
+        kernels = [{row["kernel"]: row for row in support.read_csv(self.directory / name / "kernels.csv")}
+                   for name in steps]
+        for kernel in ("adam", "qkv_forward", "softmax_loss"):
+            rows = [of[kernel] for of in kernels]
+            one, other = (float(row["fraction_of_roofline"]) for row in rows)
+            a, b = min(1, one), min(1, other)
+            cells = self.row(page, kernel, rows[0]["shape"], "fp32")
+            test.assertEqual([cells[place] for place in (2, 4, 6)],
+                             [percent(one), percent(other), percent(2 * a * b / (a + b))])
+        test.assertNotIn("Only ", page)
+
+    def cuda_of_another_day(self):
+        cuda = self.copy("openmp", "cuda")
+        change(cuda, backend="cuda", git="v1.0-3-gfedcba9", machine="a GPU, another host")
+        self.replace("cuda", "input.resolved.yaml", "backend: openmp", "backend: cuda")
+        self.replace("cuda", "input.resolved.yaml", "corpus.txt", "/of/another/machine/corpus.txt")
+        rows = support.read_csv(cuda / "steps.csv")
+        rows[2]["loss"] = float(rows[2]["loss"]) * (1 + 1e-5)
+        write_csv(cuda / "steps.csv", rows)
+        rows = support.read_csv(cuda / "kernels.csv")
+        rows[0]["shape"] = "n=67108864"  # of the machine's kernels, which differ between backends
+        write_csv(cuda / "kernels.csv", [*rows, {**rows[-1], "kernel": "fused_kernel"}])
+        page = self.compare("openmp", "cuda", "--steps", "1,3")
+        self.test.assertTrue(page.startswith("# cuda against openmp\n"))
+        self.test.assertEqual(self.row(page, "machine")[1], "a GPU, another host")
+        self.test.assertIn("The commits differ", page)
+        self.test.assertEqual([self.row(page, step)[2] for step in "136"], ["0.0e+00", "1.0e-05", "0.0e+00"])
+        self.test.assertIn("The greatest difference of 6 steps is 1.0e-05, at step 3.", page)
+        self.test.assertIn(f"Only cuda has: fused_kernel {rows[-1]['shape']} fp32.", page)
+
+    def one_backend(self):
+        self.copy("openmp", "again", "kernels.csv")
+        page = self.compare("openmp", "again")
+        self.test.assertTrue(page.startswith("# again against openmp\n"))
+        self.test.assertNotIn("## Losses", page)
+        self.test.assertTrue(self.compare("old=openmp", "new=again").startswith("# new against old\n"))
+        self.refuses("call one of them NAME=PATH", "openmp", "openmp")
+        self.copy("serial", "trained", "run.csv", "steps.csv", "profile.csv", "input.resolved.yaml")
+        self.refuses("no files of the kinds", "again", "trained")
+
+    def refusals(self):
+        changed = "git: '0123abc-dirty'"
+        for columns, said in (({"git": "0123abc-dirty"}, changed), ({"git": ""}, "unknown sources"),
+                              ({"machine": ""}, "no column machine")):
+            change(self.copy("openmp", "bad"), **columns)
+            self.refuses(said, "serial", "bad")
+        # Another input, in the resolved input or in what was run.
+        for file, old, new, said in (("input.resolved.yaml", "seed: 1", "seed: 2", "run.seed (1, 2)"),
+                                     ("input.resolved.yaml", "batch: 4", "batch: 8", "train.batch (4, 8)")):
+            self.copy("openmp", "bad")
+            self.replace("bad", file, old, new)
+            self.refuses(said, "serial", "bad")
+        change(self.copy("openmp", "bad"), ranks=4)
+        self.refuses("ranks (2, 4)", "serial", "bad")
+        change(self.copy("openmp", "bad", "kernels.csv"), ranks=4)
+        self.refuses("another number of ranks", "serial", "bad")
+        change(self.copy("openmp", "bad", "kernels.csv"), shape="1x1")
+        self.refuses("no kernel of the shape", "serial", "bad")
+        write_csv(self.copy("openmp", "bad") / "run.csv", [
+            {**row, "machine": "another"} for row in support.read_csv(self.directory / "openmp/run.csv")])
+        self.refuses("different values of machine", "serial", "bad")
+        # Incomplete results, and those of an earlier version.
+        self.copy("openmp", "bad")
+        (self.directory / "bad/input.resolved.yaml.partial").touch()
+        self.refuses("not complete", "serial", "bad")
+        (self.copy("openmp", "bad") / "steps.csv").unlink()
+        self.refuses("no steps.csv", "serial", "bad")
+        self.copy("openmp", "bad")
+        self.replace("bad", "kernels.csv", "fraction_of_roofline", "floor_share")
+        self.refuses("no column fraction_of_roofline", "serial", "bad")
+        self.refuses("no step 7", "serial", "openmp", "--steps", "1,7")
+        self.refuses("no such directory", "serial", "nowhere")
 
 
 if __name__ == "__main__":

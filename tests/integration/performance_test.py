@@ -5,6 +5,7 @@ Usage: performance_test.py SOURCE_DIRECTORY [unittest arguments]
 """
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/experiments"), str(RO
 import performance_page
 import performance_peers
 import skips
-from lib import models
+from lib import models, plots
 from lib.tables import read_csv, write_csv
 
 
@@ -69,6 +70,53 @@ class Rows(unittest.TestCase):
                               capture_output=True, text=True, timeout=30)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no model gpt5; remedy: choose from bert_small", done.stderr)
+
+
+class Kernels(unittest.TestCase):
+    KEPT = ROOT / "docs/results/performance/kernels.csv"
+
+    def test_kept_rows_have_the_fraction_that_their_columns_give(self):
+        for number, line in enumerate(read_csv(self.KEPT), 2):
+            bytes_, flop, seconds, bandwidth = (float(line[column]) for column in (
+                "bytes", "flop", "median_s", "bandwidth_B_per_s"))
+            peak = float(line["peak_FLOP_per_s"] or "inf")
+            with self.subTest(f"line {number}: {line['kernel']}"):
+                if bytes_ > 0:
+                    self.assertAlmostEqual(float(line["arithmetic_intensity"]) * bytes_, flop, delta=1e-6 * flop)
+                fraction = max(bytes_ / bandwidth, flop / peak) / seconds
+                self.assertAlmostEqual(float(line["fraction_of_roofline"]) / fraction, 1, delta=1e-6)
+
+    def test_page_has_a_roofline_and_a_row_for_each_kernel(self):
+        with tempfile.TemporaryDirectory() as directory:
+            output = pathlib.Path(directory) / "performance"
+            output.mkdir()
+            shutil.copy(self.KEPT, output)
+            performance_page.render(output)
+            page = output.with_name("performance.md").read_text()
+            self.assertGreater((output / "roofline.png").stat().st_size, 5000)
+        self.assertIn("![rooflines](performance/roofline.png)", page)
+        for line in read_csv(self.KEPT):
+            cells = [line["kernel"], line["shape"], line["precision"], f"{1e3 * float(line['median_s']):.3g}",
+                     f"{float(line['arithmetic_intensity']):.3g}" if float(line["bytes"]) > 0 else "", line["bound"],
+                     f"{100 * float(line['fraction_of_roofline']):.0f} %"]
+            self.assertIn(f"| {' | '.join(cells)} |", page)
+
+    def test_a_roofline_ends_at_the_peak_of_each_precision(self):
+        figure, axes = plots.axes("", "")
+        kernels = (("triad", "fp32", "0.5", ""), ("fma", "fp32", "", "4e11"), ("copy", "fp32", "0", "4e11"),
+                   ("qkv_forward", "fp32", "50", "4e11"), ("qkv_forward", "bf16", "50", "8e11"))
+        rows = [{"kernel": kernel, "precision": precision, "arithmetic_intensity": intensity, "peak_FLOP_per_s": peak,
+                 "bandwidth_B_per_s": "1e10", "flop": "1e9", "median_s": "0.01"}
+                for kernel, precision, intensity, peak in kernels]
+        plots.roofline(axes, rows, "openmp")
+        lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+        plots.pyplot.close(figure)
+        # 10 GB/s meet 400 GFLOP/s at 40 FLOP/byte, 800 at 80. Neither copy nor fma has a point.
+        self.assertEqual(lines["openmp: 10 GB/s, fp32 400 GFLOP/s"], [[0.25, 2.5], [40, 400], [100, 400]])
+        self.assertEqual(lines["openmp: 10 GB/s, bf16 800 GFLOP/s"], [[0.25, 2.5], [80, 800], [160, 800]])
+        self.assertEqual(lines["openmp: machine"], [[0.5, 100]])
+        self.assertEqual(lines["openmp: products"], [[50, 100]])
+        self.assertEqual(lines["openmp: products in bf16"], [[50, 100]])
 
 
 class Operations(unittest.TestCase):

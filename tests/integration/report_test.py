@@ -130,6 +130,7 @@ class Report(unittest.TestCase):
             self.assertIn(f"# {heading}", markdown)
         self.assertNotIn("Incomplete", page.texts)
         self.assertIn("5 runs, 5 of them complete", page.text())
+        self.assertIn(["machine", read_csv(self.real / "adam_openmp_2/run.csv")[0]["machine"]], page.rows)
         self.assertEqual(sum(tag == "img" for tag, _ in page.elements), 5)
         # Every link that names a column shows that column's value.
         checked = 0

@@ -33,6 +33,7 @@ RETIRED = [
     (r"\bwarmup\.(?:steps|criterion|threshold|at_most|from)\b", EVERYWHERE, "freeze.…"),
     # A kernel's speed.
     (r"\b(?:share|part)s? of (?:the|its|their) (?:roofline|machine's own floor)\b", EVERYWHERE, "fraction of roofline"),
+    (r"\bfloor_s(?:hare)?\b|\bof the floors?\b", EVERYWHERE, "fraction_of_roofline, of the roofline"),
     # Phrases that a reader must read twice.
     (r"\bthat of which\b|\bthose of which\b", EVERYWHERE, "a sentence with a subject"),
     (r"\bword is of its build\b", EVERYWHERE, "says how it was built"),
