@@ -37,8 +37,12 @@ struct DropoutRow {
 
   KOKKOS_FORCEINLINE_FUNCTION bool active() const { return threshold > 0; }
 
-  /// The factors that one call decides on.
+  /// The factors that one call decides on; 1 without dropout, and no call.
   KOKKOS_FORCEINLINE_FUNCTION void call_factors(int call, Real (&factors)[dropout_decisions]) const {
+    if (!active()) {
+      for (int i = 0; i < dropout_decisions; ++i) factors[i] = Real(1);
+      return;
+    }
     const Philox4 random = philox(key, counter_low + call, counter_high);
     for (int w = 0; w < 4; ++w) {
       factors[w] = factor(random.word[w] & 0xFFFFu);

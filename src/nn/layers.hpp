@@ -11,6 +11,7 @@
 
 #include "base/kokkos.hpp"
 #include "linalg/matrix_product.hpp"
+#include "nn/column_sums.hpp"
 #include "nn/dropout.hpp"
 #include "nn/rows.hpp"
 
@@ -133,9 +134,6 @@ struct Layers {
   /// right(p) ← 1 if logits(p, target(p)) is the first greatest logit of row p, else 0; 0 if a logit is NaN.
   /// \param logits (P, V), with their bias
   static void is_right(const Exec& exec, Indices target, ConstMatrix logits, Vector right);
-
-  /// total (C) += scale · the sum of the rows of partial (blocks, C), in their order.
-  static void add_partial_sums(const Exec& exec, ConstMatrix partial, Vector total, Real scale = 1);
 };
 
 }  // namespace onebit::nn

@@ -24,11 +24,12 @@ template <class Real>
 constexpr double rounding = std::is_same_v<Real, float> ? 2e-6 : 1e-14;
 constexpr double gradient_tolerance = 1e-7;
 
-/// Shapes around the sizes of lanes, blocks of rows and blocks of dropout.
+/// Shapes around the sizes of lanes, blocks of rows and blocks of dropout, and of a device's strips and teams.
 struct Extents {
   int rows, columns;
 };
-constexpr Extents extents[] = {{1, 5}, {3, 31}, {31, 32}, {32, 33}, {33, 128}, {65, 129}, {100, 300}};
+constexpr Extents extents[] = {{1, 5},    {3, 31},    {31, 32},   {32, 33},  {33, 128},
+                               {65, 129}, {100, 300}, {130, 700}, {35, 2100}};
 
 const DropoutKey key{11, 5, 1000};
 
@@ -458,7 +459,7 @@ TYPED_TEST(Layer, embeddings_equal_reference) {
     using Kernels = Layers<TypeParam, Real>;
     // One token everywhere, a few tokens, hardly any twice.
     for (const int vocabulary : {1, 5, 1000}) {
-      const int sequence = 9, rows = 8 * sequence, columns = 35;
+      const int sequence = 9, rows = 19 * sequence, columns = 35;
       const std::vector<int> tokens = test::random_integers(rows, vocabulary, 1);
       const auto word = random_array<Real>(vocabulary, columns, 2), position = random_array<Real>(12, columns, 3);
       const auto type = random_array<Real>(1, columns, 4), d_output = random_array<Real>(rows, columns, 5);
@@ -481,6 +482,27 @@ TYPED_TEST(Layer, embeddings_equal_reference) {
       EXPECT_LE(relative_error(p.array(), d_position), rounding<Real>);
     }
   });
+}
+
+TYPED_TEST(Layer, embeddings_gradient_is_added_in_the_order_of_rows) {
+  // In float, so that another order has other bits.
+  const int sequence = 9, rows = 19 * sequence, columns = 70;
+  for (const int vocabulary : {1, 5, 1000}) {
+    const std::vector<int> tokens = test::random_integers(rows, vocabulary, 1);
+    const auto d_output = random_array<float>(rows, columns, 5);
+    auto word = random_array<float>(vocabulary, columns, 2), position = random_array<float>(sequence, columns, 3);
+    const DeviceArray<TypeParam, float> w(word), p(position), dy(d_output);
+    const Vector<TypeParam, int> links("OneBit::test::links", 2 * rows);
+    Layers<TypeParam, float>::embed_backward(this->exec, sequence, test::to_device<TypeParam>(tokens), dy.matrix(),
+                                             links, w.matrix(), p.matrix());
+    for (int r = 0; r < rows; ++r)
+      for (int j = 0; j < columns; ++j) {
+        word(tokens[r], j) += d_output(r, j);
+        position(r % sequence, j) += d_output(r, j);
+      }
+    EXPECT_TRUE(test::same_bits(test::to_host(w.memory), word.values));
+    EXPECT_TRUE(test::same_bits(test::to_host(p.memory), position.values));
+  }
 }
 
 TYPED_TEST(Layer, embeddings_gradient) {

@@ -361,6 +361,44 @@ TYPED_TEST(TransformerTest, nan_reaches_the_loss) {
   }
 }
 
+// ---- launches ----
+
+/// Kernels of nn that a step of a BERT with dropout starts, without those of attention.
+class Launches {
+public:
+  template <class Exec>
+  static int of_a_step(int layers) {
+    Shape shape = bert;
+    shape.layers = layers;
+    const Batch batch(shape, 2, 9, 4);
+    Model<Exec, float> model(shape, batch, 0.1f);
+    const std::vector<float> x = parameters<Exec, float>(shape);
+    s_count = 0;
+    Kokkos::Tools::Experimental::set_begin_parallel_for_callback(count);
+    Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(count);
+    model.gradient(x);
+    Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
+    Kokkos::Tools::Experimental::set_begin_parallel_reduce_callback(nullptr);
+    return s_count;
+  }
+
+private:
+  static void count(const char* name, std::uint32_t, std::uint64_t*) {
+    const std::string label = name;
+    s_count += label.rfind("OneBit::nn::", 0) == 0 && label.find("attention") == std::string::npos &&
+               label.find("softmax") == std::string::npos;
+  }
+  static inline int s_count = 0;
+};
+
+TYPED_TEST(TransformerTest, a_step_launches_few_kernels) {
+  // Forward: bias of q, k, v; bias and GELU; two residuals. Backward: each of four biases and norms takes two.
+  const int four = Launches::of_a_step<TypeParam>(4);
+  EXPECT_EQ(four - Launches::of_a_step<TypeParam>(3), 12);
+  const int outside = four - 4 * 12;  // embeddings, head, loss
+  EXPECT_LE(outside, 30);
+}
+
 // ---- what results do not depend on ----
 
 TYPED_TEST(TransformerTest, samples_may_be_divided_among_batches) {

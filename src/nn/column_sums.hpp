@@ -1,0 +1,213 @@
+#pragma once
+/// \file column_sums.hpp
+/// Sums of the columns of a matrix in a fixed order, in one pass with the loop that makes their terms. A first kernel
+/// adds blocks of rows, a second one adds the blocks.
+
+#include "nn/rows.hpp"
+
+namespace onebit::nn {
+
+/// Rows of a block. On the host enough to make partial sums cheap. On a device few if a team takes whole rows, because
+/// teams are few then.
+template <class Exec, bool whole_rows = true>
+inline constexpr int rows_per_block = !rows_have_lanes<Exec> ? 32
+                                      : whole_rows           ? 16
+                                                             : 64;
+
+/// Most blocks of a matrix.
+template <class Exec, bool whole_rows = true>
+constexpr int row_block_count(int rows) {
+  return (rows + rows_per_block<Exec, whole_rows> - 1) / rows_per_block<Exec, whole_rows>;
+}
+
+/// The terms of `sum_columns`: a struct that derives from this one and has
+///   static constexpr int sums           the number of sums of a column
+///   load(r, j)                          reads all that element (r, j) needs
+///   (r, j, loaded, row, factor, add)    computes and stores; calls add(k, term) once for each sum k
+/// and replaces what follows where it needs to know the whole row or drops elements.
+template <class Exec, class RealType>
+struct ColumnTerms {
+  using Real = RealType;
+  static constexpr bool whole_rows = false;
+  struct Row {};
+  KOKKOS_FORCEINLINE_FUNCTION Row row(const RowTeam<Exec>&, int) const { return {}; }
+  KOKKOS_FORCEINLINE_FUNCTION DropoutRow<Real> dropout(int) const { return {0, 0, 0, 0, Real(1)}; }
+};
+
+/// Sums of blocks of rows on the host: a thread takes a block, row after row.
+template <class Exec, class Terms, bool = rows_have_lanes<Exec>>
+struct BlockSums {
+  using Real = typename Terms::Real;
+  Terms terms;
+  int rows, columns;
+  Real* partial;  ///< (sums, blocks, columns)
+
+  void operator()(int block) const {
+    const int begin = block * rows_per_block<Exec>, blocks = row_block_count<Exec>(rows);
+    const int end = begin + rows_per_block<Exec> < rows ? begin + rows_per_block<Exec> : rows;
+    const ThreadRow team;
+    const std::size_t stride = static_cast<std::size_t>(blocks) * columns;
+    Real* const sums = partial + static_cast<std::size_t>(block) * columns;
+    for (int k = 0; k < Terms::sums; ++k) team.for_each(columns, [&](int j) { sums[k * stride + j] = 0; });
+    for (int r = begin; r < end; ++r) {
+      const auto row = terms.row(team, r);
+      team.for_each(columns, terms.dropout(r), [&](int j, Real factor) {
+        terms(r, j, terms.load(r, j), row, factor, [&](int k, Real term) { sums[k * stride + j] += term; });
+      });
+    }
+  }
+
+  void run(const Exec& exec, const char* label) const {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, row_block_count<Exec>(rows)), *this);
+  }
+};
+
+/// On a device: a strip is the 256 columns of a warp. A team of 8 warps takes one strip of 64 rows, or all strips of 16
+/// rows if it needs to know whole rows. Its warps divide strips and rows among them, so some rows' loads are in flight
+/// at once. A lane keeps the sums of its 8 columns in registers, and the warps of a strip add theirs in scratch memory.
+template <class Exec, class Terms>
+struct BlockSums<Exec, Terms, true> {
+  using Real = typename Terms::Real;
+  using Row = typename Terms::Row;
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr int strip = lane_count * LaneColumns::count, sums = Terms::sums;
+  static constexpr int block_rows = rows_per_block<Exec, Terms::whole_rows>;
+  static constexpr int most_subsets = 32 / sizeof(Real);  ///< 24 KiB of scratch memory for three sums
+
+  Terms terms;
+  int rows, columns;
+  Real* partial;  ///< (sums, blocks, columns)
+  int blocks = row_block_count<Exec, Terms::whole_rows>(rows), strips = (columns + strip - 1) / strip;
+  int strips_of_team = Terms::whole_rows ? strips : 1;
+  /// Into which the warps divide the rows of each strip.
+  int subsets = strips_of_team < most_subsets ? most_subsets / strips_of_team : 1;
+
+  int scratch_reals() const { return subsets > 1 ? sums * subsets * strips_of_team * strip : 0; }
+
+  void run(const Exec& exec, const char* label) const {
+    const int bytes = static_cast<int>(block_rows * sizeof(Row) + scratch_reals() * sizeof(Real));
+    Kokkos::parallel_for(
+        label, teams(exec, blocks * (strips / strips_of_team)).set_scratch_size(0, Kokkos::PerTeam(bytes)), *this);
+  }
+
+  KOKKOS_FUNCTION void operator()(const Member& member) const {
+    const int groups = strips / strips_of_team, block = member.league_rank() / groups;
+    const int first_column = member.league_rank() % groups * strips_of_team * strip, first_row = block * block_rows;
+    const int end = first_row + block_rows < rows ? first_row + block_rows : rows;
+    Row* const known = reinterpret_cast<Row*>(member.team_scratch(0).get_shmem(block_rows * sizeof(Row)));
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, end - first_row), [&](int i) {
+      const Row row = terms.row(RowTeam<Exec>(member), first_row + i);
+      Kokkos::single(Kokkos::PerThread(member), [&] { known[i] = row; });
+    });
+    member.team_barrier();
+
+    const int width = strips_of_team * strip;
+    const std::size_t stride = static_cast<std::size_t>(blocks) * columns;
+    Real* const result = partial + static_cast<std::size_t>(block) * columns + first_column;
+    Real* const shared = subsets > 1
+                             ? reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(scratch_reals() * sizeof(Real)))
+                             : nullptr;
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, strips_of_team * subsets), [&](int task) {
+      const int subset = task / strips_of_team, first = task % strips_of_team * strip;
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, lane_count), [&](int lane) {
+        const LaneColumns mine{(first_column + first) / LaneColumns::count + lane};
+        Real sum[sums][LaneColumns::count] = {};
+        for (int r = first_row + subset; r < end; r += subsets) add_row(mine, r, known[r - first_row], sum);
+        for (int k = 0; k < sums; ++k)
+          for (int i = 0; i < LaneColumns::count; ++i) {
+            if (shared)
+              shared[(k * subsets + subset) * width + mine[i] - first_column] = sum[k][i];
+            else if (mine[i] < columns)
+              result[k * stride + mine[i] - first_column] = sum[k][i];
+          }
+      });
+    });
+    if (!shared) return;
+    member.team_barrier();
+    const int length = columns - first_column < width ? columns - first_column : width;
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(member, length), [&](int j) {
+      for (int k = 0; k < sums; ++k) {
+        Real sum = 0;
+        for (int subset = 0; subset < subsets; ++subset) sum += shared[(k * subsets + subset) * width + j];
+        result[k * stride + j] = sum;
+      }
+    });
+  }
+
+private:
+  KOKKOS_FORCEINLINE_FUNCTION void add_row(const LaneColumns& mine, int r, const Row& row,
+                                           Real (&sum)[sums][LaneColumns::count]) const {
+    Real factors[LaneColumns::count];
+    terms.dropout(r).call_factors(mine.batch, factors);
+    mine.for_each(
+        columns, [&](int j) { return terms.load(r, j); },
+        [&](int i, int j, const auto& loaded) {
+          terms(r, j, loaded, row, factors[i], [&](int k, Real term) { sum[k][i] += term; });
+        });
+  }
+};
+
+/// total(j) of each sum += scale · Σ partial(·, j) over the blocks. On the host a thread takes 32 columns of a sum. On
+/// a device a team of 8 warps takes them, and every eighth block goes to a warp.
+template <class Exec, class Real, int sums>
+struct SumsOfBlocks {
+  int blocks, columns;
+  const Real* partial;  ///< (sums, blocks, columns)
+  Kokkos::Array<Real*, sums> totals;
+  Real scale;
+
+  /// Σ of partial(k, block, j) over the blocks first, first + step, …
+  KOKKOS_FORCEINLINE_FUNCTION Real sum(int k, int j, int first, int step) const {
+    const Real* const values = partial + static_cast<std::size_t>(k) * blocks * columns + j;
+    Real sum = 0;
+    for (int block = first; block < blocks; block += step) sum += values[static_cast<std::size_t>(block) * columns];
+    return sum;
+  }
+
+  void run(const Exec& exec, const char* label) const {
+    const int parts = (columns + lane_count - 1) / lane_count;
+    const SumsOfBlocks self = *this;
+    if constexpr (rows_have_lanes<Exec>) {
+      constexpr int subsets = 8;
+      Kokkos::parallel_for(
+          label, teams(exec, sums * parts).set_scratch_size(0, Kokkos::PerTeam(subsets * lane_count * sizeof(Real))),
+          KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& member) {
+            const int k = member.league_rank() / parts, begin = member.league_rank() % parts * lane_count;
+            const int length = self.columns - begin < lane_count ? self.columns - begin : lane_count;
+            Real* const shared =
+                reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(subsets * lane_count * sizeof(Real)));
+            Kokkos::parallel_for(Kokkos::TeamThreadRange(member, subsets), [&](int subset) {
+              Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, length), [&](int lane) {
+                shared[subset * lane_count + lane] = self.sum(k, begin + lane, subset, subsets);
+              });
+            });
+            member.team_barrier();
+            Kokkos::parallel_for(Kokkos::TeamVectorRange(member, length), [&](int lane) {
+              Real total = 0;
+              for (int subset = 0; subset < subsets; ++subset) total += shared[subset * lane_count + lane];
+              self.totals[k][begin + lane] += self.scale * total;
+            });
+          });
+    } else {
+      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, sums * parts), [=](int part) {
+        const int k = part / parts, begin = part % parts * lane_count;
+        const int length = self.columns - begin < lane_count ? self.columns - begin : lane_count;
+        ThreadRow().for_each(
+            length, [&](int lane) { self.totals[k][begin + lane] += self.scale * self.sum(k, begin + lane, 0, 1); });
+      });
+    }
+  }
+};
+
+/// totals[k](j) += scale · the sum over the rows of the terms that `terms` makes for sum k of column j.
+/// \param scratch sums * row_block_count(rows) * columns elements
+template <class Exec, class Terms, class Real = typename Terms::Real>
+void sum_columns(const Exec& exec, const char* label, int rows, int columns, const Terms& terms,
+                 VectorRef<Exec, Real> scratch, const Kokkos::Array<Real*, Terms::sums>& totals, Real scale = 1) {
+  BlockSums<Exec, Terms>{terms, rows, columns, scratch.data()}.run(exec, label);
+  SumsOfBlocks<Exec, Real, Terms::sums>{row_block_count<Exec, Terms::whole_rows>(rows), columns, scratch.data(), totals,
+                                        scale}
+      .run(exec, "OneBit::nn::sums_of_blocks");
+}
+
+}  // namespace onebit::nn
