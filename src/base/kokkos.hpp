@@ -13,6 +13,14 @@
 
 #include "base/activity.hpp"
 
+/// Unrolls the following loop on a device, where the elements of an array stay in registers only if each index is a
+/// constant.
+#ifdef __CUDA_ARCH__
+#define ONEBIT_UNROLL _Pragma("unroll")
+#else
+#define ONEBIT_UNROLL
+#endif
+
 namespace onebit {
 
 /// An execution space with its memory.
@@ -134,6 +142,13 @@ void fence(const Exec& exec, const char* label) {
   (void)label;
   exec.fence();
 #endif
+}
+
+/// A policy whose kernel takes its functor as an argument. Kokkos passes those above 512 bytes through constant memory
+/// otherwise, and the host then waits for the kernel before.
+template <class Policy>
+auto light(const Policy& policy) {
+  return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
 /// An instance with a stream of its own on a GPU, so that its copies do not wait for other instances.

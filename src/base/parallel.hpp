@@ -41,7 +41,7 @@ void for_each(const Exec& exec, const char* label, std::size_t length, const F& 
                            for (std::size_t i = begin; i < end; ++i) f(i);
                          });
   } else {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, length), f);
+    Kokkos::parallel_for(label, light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, length)), f);
   }
 }
 
@@ -118,8 +118,9 @@ void reduce_blocks(const Exec& exec, const char* label, const Begins& begins, co
     // A warp takes a block, and its threads are the lanes.
     using Policy = Kokkos::TeamPolicy<Exec>;
     constexpr int warps = 8;
+    constexpr int terms_in_flight = 8;  // read before the first is joined: one load at a time would wait for memory
     Kokkos::parallel_for(
-        label, Policy(exec, (blocks + warps - 1) / warps, warps, lane_count),
+        label, light(Policy(exec, (blocks + warps - 1) / warps, warps, lane_count)),
         KOKKOS_LAMBDA(const typename Policy::member_type& team) {
           Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
             const int block = team.league_rank() * warps + warp;
@@ -132,7 +133,15 @@ void reduce_blocks(const Exec& exec, const char* label, const Begins& begins, co
                 [&](int lane, double& result) {
                   using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
                   Term mine = Join::template identity<Term>();
-                  for (std::size_t i = begin + lane; i < end; i += lane_count) Join::join(mine, call(f, block, i));
+                  std::size_t i = begin + lane;
+                  for (; i + (terms_in_flight - 1) * lane_count < end; i += terms_in_flight * lane_count) {
+                    Term terms[terms_in_flight];
+                    ONEBIT_UNROLL
+                    for (int k = 0; k < terms_in_flight; ++k) terms[k] = call(f, block, i + k * lane_count);
+                    ONEBIT_UNROLL
+                    for (int k = 0; k < terms_in_flight; ++k) Join::join(mine, terms[k]);
+                  }
+                  for (; i < end; i += lane_count) Join::join(mine, call(f, block, i));
                   Join::join(result, static_cast<double>(mine));
                 },
                 typename Join::template Reducer<double>(total));
@@ -142,14 +151,58 @@ void reduce_blocks(const Exec& exec, const char* label, const Begins& begins, co
   }
 }
 
-/// Sums over a vector of `length` elements in a fixed tree: of blocks of 1024 elements, and then of the blocks' sums.
-/// Owns the scratch space, so it is made once for all steps.
+/// Joins the results of blocks, which is the rest of the tree: a segment of more than 1024 results is cut into blocks
+/// of 1024 of them, and their results are joined as one block. Owns the scratch space, so it is made once for all
+/// steps.
+template <class Exec>
+class BlockTree {
+public:
+  /// \param segments most segments of a call \param longest most results of a segment
+  BlockTree(std::size_t segments, std::size_t longest)
+      : m_nodes_of_segment(block_count(longest)),
+        m_nodes("OneBit::base::BlockTree::nodes", m_nodes_of_segment > 1 ? segments * m_nodes_of_segment : 0) {}
+
+  /// results(s) ← Σ or max of blocks(k) for k in [begins(s), begins(s+1)).
+  template <class Join, class Begins>
+  void join(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& blocks,
+            const Vector<Exec, double>& results) const {
+    if (m_nodes_of_segment <= 1) return join_blocks<Join>(exec, label, begins, blocks, results);
+    const std::size_t segments = results.extent(0), of_segment = m_nodes_of_segment;
+    const Vector<Exec, double> nodes = Kokkos::subview(m_nodes, std::make_pair(std::size_t{0}, segments * of_segment));
+    // All segments have as many nodes as the longest. Those without blocks change no result.
+    const auto node_begins = KOKKOS_LAMBDA(std::size_t node) {
+      const std::size_t segment = node / of_segment, inside = node % of_segment * block_length;
+      if (inside == 0) return static_cast<std::size_t>(begins(segment));
+      const std::size_t begin = begins(segment) + inside, end = begins(segment + 1);
+      return begin < end ? begin : end;
+    };
+    join_blocks<Join>(exec, label, node_begins, blocks, nodes);
+    join_blocks<Join>(
+        exec, label, KOKKOS_LAMBDA(std::size_t segment) { return segment * of_segment; }, nodes, results);
+  }
+
+  /// Public only because it holds a device lambda.
+  template <class Join, class Begins>
+  static void join_blocks(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& blocks,
+                          const Vector<Exec, double>& results) {
+    reduce_blocks<Join>(
+        exec, label, begins, results, KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
+  }
+
+private:
+  std::size_t m_nodes_of_segment;
+  Vector<Exec, double> m_nodes;  ///< (segments * nodes of a segment)
+};
+
+/// Sums over a vector of `length` elements in a fixed tree: of blocks of 1024 elements, of blocks of 1024 of their
+/// sums, and of the rest. Owns the scratch space, so it is made once for all steps.
 template <class Exec>
 class OrderedSum {
 public:
   explicit OrderedSum(std::size_t length)
       : m_length(length),
         m_blocks("OneBit::base::OrderedSum::blocks", block_count(length)),
+        m_tree(1, block_count(length)),
         m_total("OneBit::base::OrderedSum::total", 1) {}
 
   /// Σ f(i) over [0, length); fences.
@@ -177,10 +230,8 @@ public:
 
   /// Public only because it holds a device lambda.
   double sum_of_blocks(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
-    const Vector<Exec, double> blocks = m_blocks;
-    reduce_blocks<Sum>(
-        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? first : last; }, m_total,
-        KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
+    m_tree.template join<Sum>(
+        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? first : last; }, m_blocks, m_total);
     double total = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),
                       Kokkos::subview(m_total, 0));
@@ -191,6 +242,7 @@ public:
 private:
   std::size_t m_length;
   Vector<Exec, double> m_blocks;
+  BlockTree<Exec> m_tree;
   Vector<Exec, double> m_total;
 };
 

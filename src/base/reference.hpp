@@ -20,15 +20,22 @@ double block_sum_ref(const std::vector<Term>& terms) {
   return tree[0];
 }
 
-/// The sum of a vector: the sums of blocks of 1024 terms, added as one block.
+/// The sums of blocks of 1024 terms.
 template <class Term>
-double ordered_sum_ref(const std::vector<Term>& terms) {
+std::vector<double> block_sums_ref(const std::vector<Term>& terms) {
   std::vector<double> blocks;
   for (std::size_t begin = 0; begin < terms.size(); begin += block_length) {
     const std::size_t end = begin + block_length < terms.size() ? begin + block_length : terms.size();
     blocks.push_back(block_sum_ref(std::vector<Term>(terms.begin() + begin, terms.begin() + end)));
   }
-  return block_sum_ref(blocks);
+  return blocks;
+}
+
+/// The sum of a vector: the sums of blocks of 1024 terms, the sums of blocks of 1024 of these, and those added as one
+/// block.
+template <class Term>
+double ordered_sum_ref(const std::vector<Term>& terms) {
+  return block_sum_ref(block_sums_ref(block_sums_ref(terms)));
 }
 
 }  // namespace onebit

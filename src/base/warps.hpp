@@ -43,7 +43,7 @@ void for_each_block(const Exec& exec, const char* label, std::size_t blocks, con
     using Policy = Kokkos::TeamPolicy<Exec>;
     constexpr int warps = 8;
     Kokkos::parallel_for(
-        label, Policy(exec, static_cast<int>((blocks + warps - 1) / warps), warps, static_cast<int>(lanes)),
+        label, light(Policy(exec, static_cast<int>((blocks + warps - 1) / warps), warps, static_cast<int>(lanes))),
         KOKKOS_LAMBDA(const typename Policy::member_type& team) {
           Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
             const std::size_t block = static_cast<std::size_t>(team.league_rank()) * warps + warp;

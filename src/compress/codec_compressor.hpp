@@ -52,43 +52,62 @@ struct Compensate {
   }
 };
 
-/// Where the elements come from. Each is called with a cursor, its first element counted from the start of the
-/// compression's vectors, and room for the values at the cursor.
-template <class Exec>
-struct FromVector {
-  Vector<Exec, const float> x;
+/// Where the elements of a compression come from.
+enum class From { vector, moving_average, messages };
 
-  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Cursor&, std::size_t at, float*) const {
-    return Given{x.data() + at};  // nvcc loses the braces of a type that is not named
-  }
-};
-template <class Exec, class Codec>
-struct FromMovingAverage {
-  Decoder<Exec, Codec> old;
-  Vector<Exec, const float> x;
-  float old_share, new_share, factor;
-
-  KOKKOS_FORCEINLINE_FUNCTION Averaged operator()(const Cursor& cursor, std::size_t at, float* values) const {
-    old.decode(cursor, values);
-    return Averaged{x.data() + at, values, old_share, new_share, factor};
-  }
-};
-template <class Exec, class Codec>
-struct FromMessages {
+/// Compensates and encodes the elements at a cursor.
+template <class Exec, class Codec, From from>
+struct EncodeWord {
+  static constexpr std::size_t per_thread = WordTable<Exec>::per_thread;
   Codec codec;
   WordTable<Exec> table;
+  Compression<Exec> own;
   std::size_t message_words;
-  MeanOfMessages<Exec> mean;
+  std::size_t base;  ///< first element of the vectors of `own`
 
-  KOKKOS_FORCEINLINE_FUNCTION Given operator()(const Cursor& cursor, std::size_t, float* values) const {
-    constexpr std::size_t count = WordTable<Exec>::per_thread;
-    float sums[count] = {};
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(const Cursor& cursor) const {
+    const std::size_t relative = cursor.chunk - own.first_chunk, scales = table.groups * Codec::scales;
+    const std::size_t at = cursor.begin - base, count = table.length(cursor);
+    float* const c = own.feedback.c.data() + at;
+    std::uint32_t codes[per_thread] = {};
+    float c_values[per_thread], x_values[per_thread], values[per_thread] = {};
+    float* const c_room = room<Exec>(c, c_values);
+    load<Exec>(c, count, c_values);
+    const auto source = elements(cursor, at, count, x_values, values);
+    table.for_each_group(
+        cursor, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
+                                                                  own.residual_factor, source, c_room, codes});
+    store<Exec>(c_room, count, c);
+    if (Codec::codes_before_scales)
+      pack<Exec>(table, cursor, codes, codec.planes,
+                 own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
+  }
+
+  /// \param x_values, values room for the elements of vectors and of messages
+  KOKKOS_FORCEINLINE_FUNCTION auto elements(const Cursor& cursor, std::size_t at, std::size_t count, float* x_values,
+                                            float* values) const {
+    const auto x = [&] { return load<Exec>(own.x.data() + at, count, x_values); };
+    if constexpr (from == From::vector) {
+      return Given{x()};  // nvcc loses the braces of a type that is not named
+    } else if constexpr (from == From::moving_average) {
+      const MovingAverage<Exec>& average = own.average;
+      decode(codec, table, cursor, average.old.data() + cursor.chunk * message_words, values);
+      return Averaged{x(), values, average.old_share, average.new_share, average.factor};
+    } else {
+      take_mean(cursor, values);
+      return Given{values};
+    }
+  }
+
+  /// values[j] ← the mean of what the senders sent.
+  KOKKOS_FORCEINLINE_FUNCTION void take_mean(const Cursor& cursor, float* values) const {
+    const int senders = own.mean.senders;
+    float sums[per_thread] = {};
     int sender = 0;
-    for (; sender + 4 <= mean.senders; sender += 4) add<4>(cursor, sender, sums);
-    for (; sender + 2 <= mean.senders; sender += 2) add<2>(cursor, sender, sums);
-    for (; sender < mean.senders; ++sender) add<1>(cursor, sender, sums);
-    for (std::size_t j = 0; j < count; ++j) values[j] = sums[j] / static_cast<float>(mean.senders);
-    return Given{values};
+    for (; sender + 4 <= senders; sender += 4) add<4>(cursor, sender, sums);
+    for (; sender + 2 <= senders; sender += 2) add<2>(cursor, sender, sums);
+    for (; sender < senders; ++sender) add<1>(cursor, sender, sums);
+    for (std::size_t j = 0; j < per_thread; ++j) values[j] = sums[j] / static_cast<float>(senders);
   }
 
   /// Adds the values of `senders` senders at once, because one after the other the sums would go through memory.
@@ -97,7 +116,7 @@ struct FromMessages {
     const std::uint32_t* messages[senders];
     Codes<Exec, Codec> codes[senders];
     for (int i = 0; i < senders; ++i) {
-      messages[i] = mean.messages.data() + (first_sender + i) * message_words;
+      messages[i] = own.mean.messages.data() + (first_sender + i) * message_words;
       codes[i] = Codes<Exec, Codec>(codec, table, cursor, messages[i]);
     }
     table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
@@ -109,30 +128,6 @@ struct FromMessages {
         sums[j] = sum;
       }
     });
-  }
-};
-
-/// Compensates and encodes the elements at a cursor.
-template <class Exec, class Codec, class From>
-struct EncodeWord {
-  Codec codec;
-  WordTable<Exec> table;
-  Compression<Exec> own;
-  std::size_t message_words;
-  std::size_t relative, base;  ///< the chunk, counted from the first of `own`, and the first element of its vectors
-  From from;
-
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(const Cursor& cursor) const {
-    const std::size_t scales = table.groups * Codec::scales, at = cursor.begin - base;
-    std::uint32_t codes[WordTable<Exec>::per_thread] = {};
-    float values[WordTable<Exec>::per_thread] = {};
-    const auto source = from(cursor, at, values);
-    table.for_each_group(cursor, Compensate<Codec, std::decay_t<decltype(source)>>{
-                                     codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source,
-                                     own.feedback.c.data() + at, codes});
-    if (Codec::codes_before_scales)
-      pack<Exec>(cursor, codes, codec.planes,
-                 own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
   }
 };
 
@@ -176,6 +171,8 @@ public:
         m_block_groups(copy_to_device<Exec>("OneBit::compress::block_groups", groups_of_blocks(layout))),
         m_block_squares("OneBit::compress::block_squares", blocks()),
         m_square("OneBit::compress::square", 1),
+        m_tree_of_squares(1, blocks()),
+        m_tree_of_groups(groups(), longest_group()),
         m_block_statistics("OneBit::compress::block_statistics", statistics * blocks()),
         m_group_statistics("OneBit::compress::group_statistics", statistics * groups()),
         m_vector_statistics("OneBit::compress::vector_statistics", statistics) {}
@@ -189,22 +186,7 @@ public:
   // One pass compensates and encodes. The statistics follow while c is in the cache.
   void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const override {
     const Region region("OneBit::compress::encode");
-    const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
-    const MovingAverage<Exec>& average = compression.average;
-    if (compression.mean.senders > 0)
-      encode_words(exec, compression, chunk, range,
-                   FromMessages<Exec, Codec>{m_codec, m_table, message_words(), compression.mean});
-    else if (average.old.extent(0) > 0)
-      encode_words(exec, compression, chunk, range,
-                   FromMovingAverage<Exec, Codec>{
-                       {m_codec, m_table, static_cast<std::size_t>(m_layout.chunks), message_words(), average.old},
-                       compression.x,
-                       average.old_share,
-                       average.new_share,
-                       average.factor});
-    else
-      encode_words(exec, compression, chunk, range, FromVector<Exec>{compression.x});
-
+    encode_words(exec, compression, chunk, 1, range);
     // Blocks that end in this range, wherever they began, are complete now.
     const std::size_t chunk_begin = m_layout.chunk_begins[chunk], chunk_end = m_layout.chunk_begins[chunk + 1];
     const auto blocks_that_end_by = [&](std::size_t word) {
@@ -212,10 +194,21 @@ public:
       const auto ends = m_layout.block_begins.begin() + 1;
       return static_cast<std::size_t>(std::upper_bound(ends, m_layout.block_begins.end(), element) - ends);
     };
-    const std::size_t first = blocks_that_end_by(range.begin), end = blocks_that_end_by(range.end);
-    for_each_statistic(
-        [&](auto k) { take_statistic<decltype(k)::value>(exec, first, end, base, compression.feedback.c); },
-        std::make_index_sequence<statistics>());
+    take_statistics(exec, compression, blocks_that_end_by(range.begin), blocks_that_end_by(range.end));
+  }
+
+  void encode(const Exec& exec, const Compression<Exec>& compression) const override {
+    if constexpr (is_host<Exec>) {
+      const int end = compression.first_chunk + compression.chunks;
+      for (int chunk = compression.first_chunk; chunk < end; ++chunk)
+        for (const Range& range : ranges<Exec>(m_layout.words)) encode(exec, compression, chunk, range);
+    } else {
+      const Region region("OneBit::compress::encode");
+      const std::size_t first_group = compression.first_chunk * m_layout.groups;
+      encode_words(exec, compression, compression.first_chunk, compression.chunks, {0, m_layout.words});
+      take_statistics(exec, compression, m_layout.group_blocks[first_group],
+                      m_layout.group_blocks[first_group + compression.chunks * m_layout.groups]);
+    }
   }
 
   void finish(const Exec& exec, const Compression<Exec>& compression) const override {
@@ -238,11 +231,16 @@ public:
         exec, "OneBit::compress::residual", table, first_chunk, chunks, {0, m_layout.words},
         KOKKOS_LAMBDA(const Cursor& cursor) {
           const std::size_t at = cursor.begin - base, first_scale = (cursor.chunk - first_chunk) * scales;
+          const std::size_t count = table.length(cursor);
+          float c_values[WordTable<Exec>::per_thread], residual_values[WordTable<Exec>::per_thread];
+          const float* const c = load<Exec>(own.c.data() + at, count, c_values);
+          float* const residuals = room<Exec>(residual.data() + at, residual_values);
           table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
             const auto values = codec.values(own.scales.data() + first_scale + group * Codec::scales);
-            for (std::size_t j = at + first; j < at + last; ++j)
-              residual(j) = own.c(j) - codec.decode(values, codec.encode(values, own.c(j)));
+            for (std::size_t j = first; j < last; ++j)
+              residuals[j] = c[j] - codec.decode(values, codec.encode(values, c[j]));
           });
+          store<Exec>(residuals, count, residual.data() + at);
         });
   }
 
@@ -266,10 +264,9 @@ public:
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
         });
-    reduce_blocks<Sum>(
+    m_tree_of_squares.template join<Sum>(
         exec, "OneBit::compress::residual_l2",
-        KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : count; }, m_square,
-        KOKKOS_LAMBDA(std::size_t block) { return squares(block); });
+        KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? std::size_t{0} : count; }, squares, m_square);
     double square = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&square),
                       Kokkos::subview(m_square, 0));
@@ -286,8 +283,11 @@ public:
     for_each_word(
         exec, "OneBit::compress::decompress", table, first_chunk, chunks, {0, m_layout.words},
         KOKKOS_LAMBDA(const Cursor& cursor) {
-          const std::uint32_t* const message = messages.data() + (cursor.chunk - first_chunk) * length;
-          decode(codec, table, cursor, message, x.data() + (cursor.begin - base));
+          float values[WordTable<Exec>::per_thread];
+          float* const elements = x.data() + (cursor.begin - base);
+          float* const decoded = room<Exec>(elements, values);
+          decode(codec, table, cursor, messages.data() + (cursor.chunk - first_chunk) * length, decoded);
+          store<Exec>(decoded, table.length(cursor), elements);
         });
   }
 
@@ -301,19 +301,36 @@ public:
 
   // The steps of `encode` and `finish`. They are public because they hold lambdas for the device.
 
-  template <class From>
-  void encode_words(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range,
-                    const From& from) const {
-    for_each_word(exec, "OneBit::compress::compensate", m_table, chunk, 1, range,
-                  EncodeWord<Exec, Codec, From>{m_codec, m_table, compression, message_words(),
-                                                static_cast<std::size_t>(chunk - compression.first_chunk),
-                                                m_layout.chunk_begins[compression.first_chunk], from});
+  /// c and, where they need no scales, the codes of one range of each of some chunks.
+  void encode_words(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
+                    Range range) const {
+    if (compression.mean.senders > 0)
+      encode_from<From::messages>(exec, compression, first_chunk, chunks, range);
+    else if (compression.average.old.extent(0) > 0)
+      encode_from<From::moving_average>(exec, compression, first_chunk, chunks, range);
+    else
+      encode_from<From::vector>(exec, compression, first_chunk, chunks, range);
+  }
+  template <From from>
+  void encode_from(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
+                   Range range) const {
+    for_each_word(exec, "OneBit::compress::compensate", m_table, first_chunk, chunks, range,
+                  EncodeWord<Exec, Codec, from>{m_codec, m_table, compression, message_words(),
+                                                m_layout.chunk_begins[compression.first_chunk]});
   }
 
   /// Calls f(std::integral_constant<std::size_t, K>()) for each statistic K.
   template <class F, std::size_t... K>
   static void for_each_statistic(const F& f, std::index_sequence<K...>) {
     (f(std::integral_constant<std::size_t, K>()), ...);
+  }
+
+  void take_statistics(const Exec& exec, const Compression<Exec>& compression, std::size_t first_block,
+                       std::size_t end_block) const {
+    const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
+    for_each_statistic(
+        [&](auto k) { take_statistic<decltype(k)::value>(exec, first_block, end_block, base, compression.feedback.c); },
+        std::make_index_sequence<statistics>());
   }
 
   /// Statistic K of blocks. \param base first element of c
@@ -340,13 +357,13 @@ public:
     const std::size_t group_count = compression.chunks * m_layout.groups;
     const std::size_t first_block = K * blocks();
     const auto group_blocks = m_group_blocks;
-    const auto block_statistics = m_block_statistics;
+    const Vector<Exec, double> of_blocks =
+        Kokkos::subview(m_block_statistics, std::make_pair(first_block, first_block + blocks()));
     const Vector<Exec, double> of_groups = Kokkos::subview(
         m_group_statistics, std::make_pair(K * groups() + first_group, K * groups() + first_group + group_count));
-    reduce_blocks<Join>(
+    m_tree_of_groups.template join<Join>(
         exec, "OneBit::compress::group_statistic",
-        KOKKOS_LAMBDA(std::size_t group) { return group_blocks(first_group + group); }, of_groups,
-        KOKKOS_LAMBDA(std::size_t block) { return block_statistics(first_block + block); });
+        KOKKOS_LAMBDA(std::size_t group) { return group_blocks(first_group + group); }, of_blocks, of_groups);
     if (is_one_group(compression))
       reduce_blocks<Join>(
           exec, "OneBit::compress::vector_statistic",
@@ -368,7 +385,7 @@ public:
     const bool one_group = is_one_group(compression);
     Kokkos::parallel_for(
         "OneBit::compress::scales",
-        Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, own.chunks * groups_of_chunk),
+        light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, own.chunks * groups_of_chunk)),
         KOKKOS_LAMBDA(std::size_t group) {
           double taken[statistics];
           for (std::size_t k = 0; k < statistics; ++k)
@@ -396,9 +413,12 @@ public:
         KOKKOS_LAMBDA(const Cursor& cursor) {
           std::uint32_t* const message = own.messages.data() + (cursor.chunk - own.first_chunk) * length;
           std::uint32_t codes[WordTable<Exec>::per_thread] = {};
-          table.for_each_group(cursor,
-                               Encode<Codec>{codec, message, own.feedback.c.data() + (cursor.begin - base), codes});
-          pack<Exec>(cursor, codes, codec.planes, message + table.groups * Codec::scales + cursor.word * codec.planes);
+          float c_values[WordTable<Exec>::per_thread];
+          const float* const c =
+              load<Exec>(own.feedback.c.data() + (cursor.begin - base), table.length(cursor), c_values);
+          table.for_each_group(cursor, Encode<Codec>{codec, message, c, codes});
+          pack<Exec>(table, cursor, codes, codec.planes,
+                     message + table.groups * Codec::scales + cursor.word * codec.planes);
         });
   }
 
@@ -407,6 +427,13 @@ private:
 
   std::size_t blocks() const { return m_layout.block_begins.size() - 1; }
   std::size_t groups() const { return m_layout.group_begins.size() - 1; }
+  /// Most blocks of a group.
+  std::size_t longest_group() const {
+    std::size_t most = 0;
+    for (std::size_t group = 0; group < groups(); ++group)
+      most = std::max(most, m_layout.group_blocks[group + 1] - m_layout.group_blocks[group]);
+    return most;
+  }
   /// True where all groups share the scales of the whole vector.
   bool is_one_group(const Compression<Exec>& compression) const {
     return m_layout.grouping == Grouping::vector && compression.chunks == m_layout.chunks;
@@ -418,9 +445,10 @@ private:
   Vector<Exec, std::size_t> m_group_blocks, m_block_begins;
   Vector<Exec, std::uint32_t> m_block_groups;      ///< (blocks) group, among all chunks'
   Vector<Exec, double> m_block_squares, m_square;  ///< (blocks), (1) of residuals
-  Vector<Exec, double> m_block_statistics;         ///< (statistics * blocks)
-  Vector<Exec, double> m_group_statistics;         ///< (statistics * chunks * S)
-  Vector<Exec, double> m_vector_statistics;        ///< (statistics)
+  BlockTree<Exec> m_tree_of_squares, m_tree_of_groups;
+  Vector<Exec, double> m_block_statistics;   ///< (statistics * blocks)
+  Vector<Exec, double> m_group_statistics;   ///< (statistics * chunks * S)
+  Vector<Exec, double> m_vector_statistics;  ///< (statistics)
 };
 
 }  // namespace onebit::compress

@@ -6,9 +6,7 @@ namespace onebit::compress {
 
 template <class Exec>
 void Compressor<Exec>::compress(const Exec& exec, const Compression<Exec>& compression) const {
-  // By ranges, so that statistics are taken while c is in the cache.
-  for (int chunk = compression.first_chunk; chunk < compression.first_chunk + compression.chunks; ++chunk)
-    for (const Range& range : ranges<Exec>(layout().words)) encode(exec, compression, chunk, range);
+  encode(exec, compression);
   finish(exec, compression);
 }
 

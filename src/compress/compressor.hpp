@@ -54,11 +54,11 @@ struct Compression {
   float residual_factor = 1;             ///< f, by which δ is multiplied; 1 gives the same bits as no factor
 };
 
-/// The words of a chunk as ranges to work on one after the other: 32 KiB of signs where caches count, and enough to
-/// fill a GPU.
+/// The words of a chunk as ranges to work on one after the other: 32 KiB of signs where caches count. On a GPU a range
+/// is long, because each costs launches; it is the part of a chunk that travels while the next is encoded.
 template <class Exec>
 std::vector<Range> ranges(std::size_t words) {
-  constexpr std::size_t length = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 17;
+  constexpr std::size_t length = is_host<Exec> ? std::size_t{1} << 13 : std::size_t{1} << 20;
   std::vector<Range> all;
   for (std::size_t begin = 0; begin < words; begin += length) all.push_back({begin, std::min(words, begin + length)});
   return all;
@@ -87,6 +87,9 @@ public:
 
   /// c ← x + f δ for the elements of some words of a chunk, and writes their codes.
   virtual void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const = 0;
+  /// The same for all words of all chunks: by ranges on the host, so that statistics are taken while c is in the cache,
+  /// and at once on a GPU.
+  virtual void encode(const Exec& exec, const Compression<Exec>& compression) const = 0;
   /// Writes the scales, and the codes that depend on them, into all messages.
   virtual void finish(const Exec& exec, const Compression<Exec>& compression) const = 0;
   /// `encode` for all words of all chunks, and `finish`.

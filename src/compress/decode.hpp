@@ -12,9 +12,10 @@
 
 namespace onebit::compress {
 
-/// The elements of a word of a chunk that one thread takes: on the host elements [begin, begin + 32) of the whole
-/// vector, on a device, where a warp takes the word, element `begin` for its lane; less the padding behind the chunk's
-/// end. The first of them is in group `group`, which ends at `group_end`.
+/// The elements of a chunk that one thread takes at once: begin + j · stride for j < per_thread (WordTable), counted
+/// from the start of the vector, less the padding behind the chunk's end. On the host they are those of word `word`. On
+/// a device a warp takes four words, and a thread the element of each word that belongs to its lane. The first element
+/// is in group `group`, which ends at `group_end`.
 struct Cursor {
   std::size_t chunk, word, lane, begin, group, group_end;
 };
@@ -22,10 +23,14 @@ struct Cursor {
 /// A layout's tables on the device.
 template <class Exec>
 struct WordTable {
-  /// Elements of a word that one thread takes.
-  static constexpr std::size_t per_thread = bits_per_word / lanes_of_block<Exec>;
+  /// Words that one thread or warp takes at once. A warp reads the elements of several before it votes on the first,
+  /// because one load at a time would wait for memory.
+  static constexpr std::size_t words_at_once = lanes_of_block<Exec> == 1 ? 1 : 4;
+  /// Elements that one thread takes at once, and the distance between them.
+  static constexpr std::size_t per_thread = words_at_once * bits_per_word / lanes_of_block<Exec>;
+  static constexpr std::size_t stride = lanes_of_block<Exec>;
   /// Words that a thread or a warp takes one after the other: one look-up for each word would take time.
-  static constexpr std::size_t words_per_block = is_host<Exec> ? 32 : 8;
+  static constexpr std::size_t words_per_block = 32;
 
   std::size_t words, groups;
   Vector<Exec, const std::size_t> chunk_begins, group_begins;
@@ -49,29 +54,44 @@ struct WordTable {
     return cursor;
   }
   KOKKOS_FORCEINLINE_FUNCTION void advance(Cursor& cursor) const {
-    ++cursor.word;
-    cursor.begin += bits_per_word;
+    cursor.word += words_at_once;
+    cursor.begin += words_at_once * bits_per_word;
     leave_group(cursor);
+  }
+  /// True if no element at the cursor is padding or outside the first element's group; almost always.
+  KOKKOS_FORCEINLINE_FUNCTION bool is_in_one_group(const Cursor& cursor) const {
+    return cursor.begin + (per_thread - 1) * stride < cursor.group_end;
   }
   /// Elements at the cursor that are not padding.
   KOKKOS_FUNCTION std::size_t length(const Cursor& cursor) const {
+    if (is_in_one_group(cursor)) return per_thread;
     const std::size_t end = chunk_begins(cursor.chunk + 1);
-    return cursor.begin >= end ? 0 : end - cursor.begin < per_thread ? end - cursor.begin : per_thread;
+    const std::size_t left = cursor.begin >= end ? 0 : (end - cursor.begin + stride - 1) / stride;
+    return left < per_thread ? left : per_thread;
   }
-  /// Calls work(group, first, last) for each range of elements [first, last) at the cursor that lies in one group;
+  /// Calls work(group, first, last) for each range [first, last) of elements at the cursor that lies in one group;
   /// elements count from the first at the cursor. Almost always the range is all of them, and its length fixed.
   template <class Work>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_group(Cursor cursor, const Work& work) const {
-    if (cursor.begin + per_thread <= cursor.group_end) {
+    if (is_in_one_group(cursor)) {
       work(cursor.group, std::size_t{0}, per_thread);
       return;
     }
     const std::size_t count = length(cursor);
-    for (std::size_t first = 0; first < count;) {
-      find_group(cursor, cursor.begin + first);
-      const std::size_t left = cursor.group_end - cursor.begin, last = left < count ? left : count;
-      work(cursor.group, first, last);
-      first = last;
+    if constexpr (stride == 1) {
+      for (std::size_t first = 0; first < count;) {
+        find_group(cursor, cursor.begin + first);
+        const std::size_t left = cursor.group_end - cursor.begin, last = left < count ? left : count;
+        work(cursor.group, first, last);
+        first = last;
+      }
+    } else {
+      ONEBIT_UNROLL
+      for (std::size_t j = 0; j < per_thread; ++j) {
+        if (j >= count) continue;
+        find_group(cursor, cursor.begin + j * stride);
+        work(cursor.group, j, j + 1);
+      }
     }
   }
 
@@ -89,6 +109,38 @@ struct WordTable {
   }
 };
 
+/// Room for the floats at a cursor. On the host it is their memory, because the loop over them is vectorised; on a
+/// device `values`, which are registers.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION float* room(float* memory, float* values) {
+  return WordTable<Exec>::stride == 1 ? memory : values;
+}
+/// The first `count` floats at a cursor, in their `room`. A device reads all of them before the first is used.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION const float* load(const float* memory, std::size_t count, float* values) {
+  constexpr std::size_t per_thread = WordTable<Exec>::per_thread, stride = WordTable<Exec>::stride;
+  if constexpr (stride == 1) {
+    return memory;
+  } else if (count == per_thread) {
+    ONEBIT_UNROLL
+    for (std::size_t j = 0; j < per_thread; ++j) values[j] = memory[j * stride];
+  } else {
+    ONEBIT_UNROLL
+    for (std::size_t j = 0; j < per_thread; ++j) values[j] = j < count ? memory[j * stride] : 0;
+  }
+  return values;
+}
+/// Writes the first `count` floats at a cursor from their `room` to memory.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void store(const float* values, std::size_t count, float* memory) {
+  constexpr std::size_t per_thread = WordTable<Exec>::per_thread, stride = WordTable<Exec>::stride;
+  if constexpr (stride > 1) {
+    ONEBIT_UNROLL
+    for (std::size_t j = 0; j < per_thread; ++j)
+      if (j < count) memory[j * stride] = values[j];
+  }
+}
+
 /// Calls f(cursor) at the words of one range of each of some chunks.
 template <class Exec, class F>
 void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& table, std::size_t first_chunk,
@@ -102,17 +154,22 @@ void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& t
       });
 }
 
-/// words[p] ← the bits of plane p of the codes at the cursor.
+/// words[p] ← the bits of plane p of the codes at the cursor; on a device words[j * planes + p] for word j.
 template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION void pack(const Cursor& cursor, const std::uint32_t* codes, int planes,
-                                      std::uint32_t* words) {
-  for (int plane = 0; plane < planes; ++plane) {
-    if constexpr (lanes_of_block<Exec> == 1) {
+KOKKOS_FORCEINLINE_FUNCTION void pack(const WordTable<Exec>& table, const Cursor& cursor, const std::uint32_t* codes,
+                                      int planes, std::uint32_t* words) {
+  if constexpr (lanes_of_block<Exec> == 1) {
+    for (int plane = 0; plane < planes; ++plane) {
       std::uint32_t bits = 0;
       for (std::size_t j = 0; j < bits_per_word; ++j) bits |= (codes[j] >> plane & 1u) << j;
       words[plane] = bits;
-    } else {
-      store_ballot(cursor.lane, (codes[0] >> plane & 1u) != 0, words + plane);
+    }
+  } else {
+    ONEBIT_UNROLL
+    for (std::size_t j = 0; j < WordTable<Exec>::per_thread; ++j) {
+      if (cursor.word + j >= table.words) continue;  // the whole warp
+      for (int plane = 0; plane < planes; ++plane)
+        store_ballot(cursor.lane, (codes[j] >> plane & 1u) != 0, words + j * planes + plane);
     }
   }
 }
@@ -135,13 +192,26 @@ public:
   KOKKOS_FORCEINLINE_FUNCTION Codes(const Codec& codec, const WordTable<Exec>& table, const Cursor& cursor,
                                     const std::uint32_t* message) {
     const std::uint32_t* const words = message + table.groups * Codec::scales + cursor.word * codec.planes;
-    const std::size_t first = per_thread == bits_per_word ? 0 : cursor.lane;
-    if constexpr (planes > 0) {
-      for (int plane = 0; plane < planes; ++plane) m_data[plane] = words[plane] >> first;
-    } else {
+    if constexpr (lanes_of_block<Exec> == 1 && planes > 0) {
+      for (int plane = 0; plane < planes; ++plane) m_data[plane] = words[plane];
+    } else if constexpr (lanes_of_block<Exec> == 1) {
       for (std::size_t j = 0; j < per_thread; ++j) m_data[j] = 0;
       for (int plane = 0; plane < codec.planes; ++plane)
-        for (std::size_t j = 0; j < per_thread; ++j) m_data[j] |= (words[plane] >> (first + j) & 1u) << plane;
+        for (std::size_t j = 0; j < per_thread; ++j) m_data[j] |= (words[plane] >> j & 1u) << plane;
+    } else {
+      for (std::uint32_t& data : m_data) data = 0;
+      ONEBIT_UNROLL
+      for (std::size_t j = 0; j < per_thread; ++j) {
+        // Instead of a word behind the chunk's end, whose bits belong to padding, another is read: no load is a branch.
+        const std::size_t word = cursor.word + j < table.words ? j : 0;
+        for (int plane = 0; plane < codec.planes; ++plane) {
+          const std::uint32_t bit = words[word * codec.planes + plane] >> cursor.lane & 1u;
+          if constexpr (planes > 0)
+            m_data[plane] |= bit << j;
+          else
+            m_data[j] |= bit << plane;
+        }
+      }
     }
   }
   /// The code of element j at the cursor.
@@ -191,8 +261,8 @@ std::variant<Decoder<Exec, typename Lines::Code>...> any_decoder(Table<Lines...>
 template <class Exec>
 using AnyDecoder = decltype(any_decoder<Exec>(Compressors()));
 
-/// Calls f(begin, count, values) for ranges of `count` ≤ 32 elements from `begin` on, with their values: whole words on
-/// the host, where f's loop is vectorised, and single elements on a device. `count` is 0 for padding.
+/// Calls f(begin, count, values) for the elements begin + j · WordTable<Exec>::stride, j < count, with their values:
+/// whole words on the host, where f's loop is vectorised. `count` is 0 for padding.
 template <class Exec, class Codec, class F>
 void for_each_decoded(const Exec& exec, const char* label, const Decoder<Exec, Codec>& decoder, const F& f) {
   const Decoder<Exec, Codec> own = decoder;

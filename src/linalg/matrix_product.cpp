@@ -23,13 +23,64 @@ std::string missing(Precision precision) {
 
 namespace {
 
-/// rounded(i) ← α values(i) in bfloat16.
+/// Elements that a thread rounds: on a device 16 bytes of the copy.
 template <class Exec>
-void round_to_bfloat16(const Exec& exec, float alpha, const float* values, std::size_t length,
-                       const Vector<Exec, std::uint16_t>& rounded) {
-  for_each(
-      exec, "OneBit::linalg::round_to_bfloat16", length,
-      KOKKOS_LAMBDA(std::size_t i) { rounded(i) = to_bfloat16(alpha * values[i]); });
+constexpr std::size_t rounded_at_once = is_host<Exec> ? block_length : 8;
+
+/// Elements between the rows of a rounded copy: on a GPU a multiple of 16 bytes, which its products read at once.
+template <class Exec>
+std::size_t rounded_stride(std::size_t columns) {
+  constexpr std::size_t aligned = is_host<Exec> ? 1 : rounded_at_once<Exec>;
+  return (columns + aligned - 1) / aligned * aligned;
+}
+
+/// What one load or one store of a device moves.
+struct alignas(16) FourFloats {
+  float values[4];
+};
+struct alignas(16) EightRounded {
+  std::uint16_t values[8];
+};
+
+/// rounded(i) ← α values(i) in bfloat16 for i < length. \param aligned values and rounded begin at multiples of 16
+/// bytes
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION void round_some(bool aligned, float alpha, const float* values, std::size_t length,
+                                            std::uint16_t* rounded) {
+  if constexpr (!is_host<Exec>)
+    if (aligned && length == rounded_at_once<Exec>) {
+      const FourFloats low = *reinterpret_cast<const FourFloats*>(values);
+      const FourFloats high = *reinterpret_cast<const FourFloats*>(values + 4);
+      EightRounded eight;
+      ONEBIT_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        eight.values[i] = to_bfloat16(alpha * low.values[i]);
+        eight.values[i + 4] = to_bfloat16(alpha * high.values[i]);
+      }
+      *reinterpret_cast<EightRounded*>(rounded) = eight;
+      return;
+    }
+  for (std::size_t i = 0; i < length; ++i) rounded[i] = to_bfloat16(alpha * values[i]);
+}
+
+/// copy(row, column) ← α matrix(row, column) in bfloat16.
+template <class Exec>
+void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const float> matrix, Rows<std::uint16_t> copy) {
+  constexpr std::size_t at_once = rounded_at_once<Exec>;
+  const bool whole = matrix.extent(0) == 1 || copy.row_stride == matrix.extent(1);  // all rows are one
+  const std::size_t rows = whole ? 1 : matrix.extent(0), columns = whole ? matrix.size() : matrix.extent(1);
+  const std::size_t ranges = (columns + at_once - 1) / at_once;
+  const float* const values = matrix.data();
+  const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0 && (whole || columns % 4 == 0);
+  Kokkos::parallel_for(
+      "OneBit::linalg::round_to_bfloat16",
+      light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, rows * ranges)),
+      KOKKOS_LAMBDA(std::size_t number) {
+        const std::size_t row = number / ranges, begin = number % ranges * at_once;
+        const std::size_t length = columns - begin < at_once ? columns - begin : at_once;
+        round_some<Exec>(aligned, alpha, values + row * columns + begin, length,
+                         copy.data + row * copy.row_stride + begin);
+      });
 }
 
 /// c ← op(a) op(b) + β c.
@@ -67,14 +118,15 @@ public:
 
   explicit RoundedProduct(Precision precision) : m_precision(precision) {}
 
-  void operator()(const Exec& exec, Transpose op_a, Transpose op_b, float alpha, ConstMatrix a, ConstMatrix b,
-                  float beta, Matrix c) {
-    const int m = c.extent_int(0), n = c.extent_int(1), k = a.extent_int(op_a == Transpose::yes ? 0 : 1);
+  void operator()(const Exec& exec, Transpose op_a, Transpose op_b, float alpha, const Factor<Exec, float>& a,
+                  const Factor<Exec, float>& b, float beta, Matrix c) {
+    const int m = c.extent_int(0), n = c.extent_int(1), k = a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1);
 #ifdef KOKKOS_ENABLE_CUDA
     if constexpr (!is_host<Exec>)
       if (m_precision == Precision::tf32)
-        return product_on_cuda(exec, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, op_a, op_b, m, n, k, alpha, a.data(),
-                               a.extent(1), b.data(), b.extent(1), beta, c.data());
+        return product_on_cuda(exec, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, op_a, op_b, m, n, k, alpha,
+                               a.matrix.data(), a.matrix.extent(1), b.matrix.data(), b.matrix.extent(1), beta,
+                               c.data());
 #endif
     const Rows<const std::uint16_t> left = rounded(exec, alpha, a, m_a), right = rounded(exec, 1, b, m_b);
     if constexpr (is_host<Exec>) {
@@ -87,17 +139,28 @@ public:
     }
   }
 
+  void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
+    factor.matrix = matrix;
+    if (m_precision != Precision::bf16) return;
+    factor.alpha = alpha;
+    factor.row_stride = rounded_stride<Exec>(matrix.extent(1));
+    const std::size_t length = matrix.extent(0) * factor.row_stride;
+    if (factor.rounded.extent(0) < length)
+      factor.rounded = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", length);
+    round_to_bfloat16(exec, alpha, matrix, Rows<std::uint16_t>{factor.rounded.data(), factor.row_stride});
+  }
+
 private:
-  static Rows<const std::uint16_t> rounded(const Exec& exec, float alpha, ConstMatrix matrix,
-                                           Vector<Exec, std::uint16_t>& memory) {
-    if (memory.extent(0) < matrix.size())
-      memory = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", matrix.size());
-    round_to_bfloat16(exec, alpha, matrix.data(), matrix.size(), memory);
-    return {memory.data(), matrix.extent(1)};
+  /// The copy of a factor; of one that has none with this α, `own` makes it.
+  Rows<const std::uint16_t> rounded(const Exec& exec, float alpha, const Factor<Exec, float>& factor,
+                                    Factor<Exec, float>& own) const {
+    if (factor.rounded.extent(0) > 0 && factor.alpha == alpha) return {factor.rounded.data(), factor.row_stride};
+    prepare(exec, alpha, factor.matrix, own);
+    return {own.rounded.data(), own.row_stride};
   }
 
   Precision m_precision;
-  Vector<Exec, std::uint16_t> m_a, m_b;  ///< factors in bfloat16
+  Factor<Exec, float> m_a, m_b;  ///< scratch
 };
 
 template <class Exec, class Real>
@@ -116,13 +179,22 @@ template <class Exec, class Real>
 MatrixProduct<Exec, Real>::MatrixProduct(MatrixProduct&&) noexcept = default;
 
 template <class Exec, class Real>
-void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, ConstMatrix a,
-                                           ConstMatrix b, Real beta, Matrix c) {
+void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha,
+                                           const Factor& a, const Factor& b, Real beta, Matrix c) {
   if (c.size() == 0) return;
   if constexpr (std::is_same_v<Real, float>)
     if (m_rounded) return (*m_rounded)(exec, op_a, op_b, alpha, a, b, beta, c);
-  gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), a.extent_int(op_a == Transpose::yes ? 0 : 1),
-                   alpha, {a.data(), a.extent(1)}, {b.data(), b.extent(1)}, beta, {c.data(), c.extent(1)});
+  const ConstMatrix left = a.matrix, right = b.matrix;
+  gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), left.extent_int(op_a == Transpose::yes ? 0 : 1),
+                   alpha, {left.data(), left.extent(1)}, {right.data(), right.extent(1)}, beta,
+                   {c.data(), c.extent(1)});
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha) const {
+  factor.matrix = matrix;
+  if constexpr (std::is_same_v<Real, float>)
+    if (m_rounded) m_rounded->prepare(exec, alpha, matrix, factor);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/choices.hpp"
 #include "base/kokkos.hpp"
@@ -27,6 +28,30 @@ KOKKOS_INLINE_FUNCTION std::uint16_t to_bfloat16(float value) {
   return static_cast<std::uint16_t>(value == value ? rounded : quiet_nan);
 }
 
+/// A factor of products: a matrix, and its copy in bfloat16 if it has one. A product makes the copy that is missing.
+template <class Exec, class Real>
+struct Factor {
+  using Matrix = MatrixRef<Exec, const Real>;
+  Matrix matrix{};
+  Vector<Exec, std::uint16_t> rounded{};  ///< α matrix, rounded; empty without a copy
+  std::size_t row_stride = 0;             ///< of the copy
+  Real alpha = 1;                         ///< of the copy
+
+  Factor() = default;
+  template <class View>
+  Factor(const View& view) : matrix(view) {}  // NOLINT: a matrix is a factor
+
+  /// The (rows, columns) matrix from an element of a flat buffer, whose factor has one row, with its part of the copy.
+  Factor part(std::size_t offset, int rows, int columns) const {
+    Factor factor(Matrix(matrix.data() + offset, rows, columns));
+    if (rounded.extent(0) > 0)
+      factor.rounded = Kokkos::subview(rounded, std::make_pair(offset, offset + factor.matrix.size()));
+    factor.row_stride = columns;
+    factor.alpha = alpha;
+    return factor;
+  }
+};
+
 /// Products of float matrices with rounded factors.
 template <class Exec>
 class RoundedProduct;
@@ -37,6 +62,7 @@ class MatrixProduct {
 public:
   using Matrix = MatrixRef<Exec, Real>;
   using ConstMatrix = MatrixRef<Exec, const Real>;
+  using Factor = linalg::Factor<Exec, Real>;
 
   /// \throws InputError if such products are missing
   explicit MatrixProduct(Precision precision = Precision::fp32);
@@ -44,8 +70,12 @@ public:
   MatrixProduct(MatrixProduct&&) noexcept;
 
   /// c (m, n) ← α op(a) (m, k) · op(b) (k, n) + β c. With β = 0, c need not be initialised.
-  void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, ConstMatrix a, ConstMatrix b, Real beta,
-                  Matrix c);
+  void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, const Factor& a, const Factor& b,
+                  Real beta, Matrix c);
+
+  /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
+  /// the caller does so again before it uses the factor of a matrix that changed.
+  void prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha = 1) const;
 
 private:
   std::unique_ptr<RoundedProduct<Exec>> m_rounded;  ///< empty in fp32

@@ -11,20 +11,20 @@ using linalg::Transpose;
 // F = 4096 channels, P = 640 predictions of V = 30522 words. A team has 8 warps. Nothing of it has been timed.
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight,
+void Layers<Exec, Real>::dense(const Exec& exec, Product& product, const Factor& input, const Factor& weight,
                                Matrix output) {
   product(exec, Transpose::no, Transpose::yes, Real(1), input, weight, Real(0), output);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output,
-                                              ConstMatrix weight, bool add, Matrix d_input, Real scale) {
+void Layers<Exec, Real>::dense_backward_input(const Exec& exec, Product& product, const Factor& d_output,
+                                              const Factor& weight, bool add, Matrix d_input, Real scale) {
   product(exec, Transpose::no, Transpose::no, scale, d_output, weight, Real(add ? 1 : 0), d_input);
 }
 
 template <class Exec, class Real>
-void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
-                                               ConstMatrix input, bool add, Matrix d_weight, Real scale) {
+void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& product, const Factor& d_output,
+                                               const Factor& input, bool add, Matrix d_weight, Real scale) {
   product(exec, Transpose::yes, Transpose::no, scale, d_output, input, Real(add ? 1 : 0), d_weight);
 }
 

@@ -51,16 +51,17 @@ struct Layers {
   using Indices = VectorRef<Exec, const int>;
   using Norm = LayerNorm<Exec, Real>;
   using Product = linalg::MatrixProduct<Exec, Real>;
+  using Factor = linalg::Factor<Exec, Real>;
 
   /// output (N, out) ← input (N, in) · weightᵀ, weight (out, in). The next kernel adds the bias.
-  static void dense(const Exec& exec, Product& product, ConstMatrix input, ConstMatrix weight, Matrix output);
+  static void dense(const Exec& exec, Product& product, const Factor& input, const Factor& weight, Matrix output);
 
   /// d_input (N, in) ← scale · d_output (N, out) · weight; += if `add`.
-  static void dense_backward_input(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix weight,
+  static void dense_backward_input(const Exec& exec, Product& product, const Factor& d_output, const Factor& weight,
                                    bool add, Matrix d_input, Real scale = 1);
 
   /// d_weight (out, in) ← scale · d_outputᵀ · input; += if `add`.
-  static void dense_backward_weight(const Exec& exec, Product& product, ConstMatrix d_output, ConstMatrix input,
+  static void dense_backward_weight(const Exec& exec, Product& product, const Factor& d_output, const Factor& input,
                                     bool add, Matrix d_weight, Real scale = 1);
 
   /// matrix (N, C) += bias (C) in each row.

@@ -178,6 +178,7 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
       m_predictions(predictions),
       m_dropout(dropout),
       m_epsilon(shape.architecture == Architecture::bert ? Real(1e-12) : Real(1e-5)),
+      m_inputs(shape.layers),
       m_loss_sum(predictions) {
   check(batch > 0 && sequence > 0, "a batch has no tokens", "ask for at least one sample of one token");
   check(sequence <= shape.positions,
@@ -319,8 +320,9 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   m_key = key;
   const int H = m_shape.hidden, F = m_shape.feed_forward;
   const bool bert = m_shape.architecture == Architecture::bert;
-  const auto dense = [&](std::size_t weight, const RealMatrix& from, const RealMatrix& to) {
-    Kernels::dense(exec, m_product, from, matrix_at<Exec>(x, weight, to.extent_int(1), from.extent_int(1)), to);
+  m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
+  const auto dense = [&](std::size_t weight, const Factor& from, const RealMatrix& to) {
+    Kernels::dense(exec, m_product, from, m_weights.part(weight, to.extent_int(1), from.matrix.extent_int(1)), to);
   };
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
@@ -335,18 +337,22 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
 
   for (int l = 0; l < m_shape.layers; ++l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
+    LayerInputs& inputs = m_inputs[l];
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
-    dense(offsets.qkv.weight, before.output, qkv);
+    m_product.prepare(exec, before.output, inputs.qkv);
+    dense(offsets.qkv.weight, inputs.qkv, qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
-    dense(offsets.attention_output.weight, context, between.input);
+    m_product.prepare(exec, context, inputs.attention_output);
+    dense(offsets.attention_output.weight, inputs.attention_output, between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
-    dense(offsets.feed_forward_input.weight, between.output, inner);
+    m_product.prepare(exec, between.output, inputs.feed_forward_input);
+    dense(offsets.feed_forward_input.weight, inputs.feed_forward_input, inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
     dense(offsets.feed_forward_output.weight, gelu, after.input);
     Kernels::residual_layer_norm(exec, residual(between), bias(offsets.feed_forward_output.bias, H),
@@ -387,6 +393,8 @@ template <class Exec, class Real>
 struct Transformer<Exec, Real>::BackwardPass {
   const Exec& exec;
   linalg::MatrixProduct<Exec, Real>& product;
+  const Factor& weights;
+  Factor& d_output;
   const Vector<Exec, const Real>& x;
   const Vector<Exec, Real>& g;
   bool add;
@@ -399,15 +407,19 @@ struct Transformer<Exec, Real>::BackwardPass {
     const int H = d_norm.extent_int(1);
     return {d_bias(norm.weight, H), d_bias(norm.bias, H), d_bias(branch_bias, branch_channels)};
   }
-  void dense_weight(std::size_t weight, const RealMatrix& d_output, const RealMatrix& input, Real scale = 1) const {
-    Kernels::dense_backward_weight(exec, product, d_output, input, add,
-                                   matrix_at<Exec>(g, weight, d_output.extent_int(1), input.extent_int(1)), scale);
+  /// scale · d_output as the factor of the products of its dense layer, until the next layer's.
+  const Factor& factor(const RealMatrix& matrix, Real scale = 1) const {
+    product.prepare(exec, matrix, d_output, scale);
+    return d_output;
   }
-  void dense_input(std::size_t weight, const RealMatrix& d_output, const RealMatrix& d_input, bool adds = false,
+  void dense_weight(std::size_t weight, const Factor& d_output, const Factor& input, Real scale = 1) const {
+    const int out = d_output.matrix.extent_int(1), in = input.matrix.extent_int(1);
+    Kernels::dense_backward_weight(exec, product, d_output, input, add, matrix_at<Exec>(g, weight, out, in), scale);
+  }
+  void dense_input(std::size_t weight, const Factor& d_output, const RealMatrix& d_input, bool adds = false,
                    Real scale = 1) const {
-    Kernels::dense_backward_input(exec, product, d_output,
-                                  matrix_at<Exec>(x, weight, d_output.extent_int(1), d_input.extent_int(1)), adds,
-                                  d_input, scale);
+    const int out = d_output.matrix.extent_int(1), in = d_input.extent_int(1);
+    Kernels::dense_backward_input(exec, product, d_output, weights.part(weight, out, in), adds, d_input, scale);
   }
 };
 
@@ -419,8 +431,9 @@ void Transformer<Exec, Real>::head_backward(const BackwardPass& pass, const Toke
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
   // The forward pass left P times the gradient of the mean loss in the place of the logits.
   const auto d_logits = matrix_at<Exec>(m_logits, 0, P, outputs);
-  pass.dense_input(m_offsets.output.weight, d_logits, d_head, false, scale / P);
-  pass.dense_weight(m_offsets.output.weight, d_logits, head_output, scale / P);
+  const Factor& d_output = pass.factor(d_logits, scale / P);
+  pass.dense_input(m_offsets.output.weight, d_output, d_head, false, scale / P);
+  pass.dense_weight(m_offsets.output.weight, d_output, head_output, scale / P);
   if (bert || classes) {
     const ParameterOffsets::WeightAndBias& dense = m_offsets.head_dense;
     // The head's output is no longer needed, so a classifier's gradient takes its place.
@@ -435,8 +448,9 @@ void Transformer<Exec, Real>::head_backward(const BackwardPass& pass, const Toke
                                    m_sums, pass.d_parameters(m_offsets.head_norm, 0, 0));
       Kernels::bias_gelu_backward(pass.exec, head_input, d_dense, m_sums, pass.d_bias(dense.bias, H));
     }
-    pass.dense_weight(dense.weight, d_dense, predicted);
-    pass.dense_input(dense.weight, d_dense, d_head);
+    const Factor& d_first = pass.factor(d_dense);
+    pass.dense_weight(dense.weight, d_first, predicted);
+    pass.dense_input(dense.weight, d_first, d_head);
   }
   if (classes && m_shape.mean_pooling)
     Kernels::mean_rows_backward(pass.exec, d_head, pass.d_norm);
@@ -458,32 +472,34 @@ MatrixRef<Exec, Real> Transformer<Exec, Real>::norm_backward(const BackwardPass&
 }
 
 template <class Exec, class Real>
-MatrixRef<Exec, Real> Transformer<Exec, Real>::feed_forward_backward(const BackwardPass& pass, int l) {
-  const int H = m_shape.hidden, F = m_shape.feed_forward;
+const linalg::Factor<Exec, Real>& Transformer<Exec, Real>::feed_forward_backward(const BackwardPass& pass, int l) {
+  const int F = m_shape.feed_forward;
   const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
   const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
-  const auto d_branch = norm_backward(pass, 2 * l + 2, offsets.feed_forward_output.bias);
+  const Factor& d_branch = pass.factor(norm_backward(pass, 2 * l + 2, offsets.feed_forward_output.bias));
   pass.dense_input(offsets.feed_forward_output.weight, d_branch, d_inner);
   Kernels::bias_gelu_backward(pass.exec, inner, d_inner, m_sums, pass.d_bias(offsets.feed_forward_input.bias, F));
   pass.dense_weight(offsets.feed_forward_output.weight, d_branch, inner);
-  pass.dense_weight(offsets.feed_forward_input.weight, d_inner, rows_of(m_norm_output, 2 * l + 1, H));
-  return d_inner;
+  const Factor& d_output = pass.factor(d_inner);
+  pass.dense_weight(offsets.feed_forward_input.weight, d_output, m_inputs[l].feed_forward_input);
+  return d_output;
 }
 
 template <class Exec, class Real>
-MatrixRef<Exec, Real> Transformer<Exec, Real>::attention_backward(const BackwardPass& pass, int l) {
+const linalg::Factor<Exec, Real>& Transformer<Exec, Real>::attention_backward(const BackwardPass& pass, int l) {
   const int H = m_shape.hidden;
   const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
   const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H), context = rows_of(m_context, l, H);
-  const auto d_branch = norm_backward(pass, 2 * l + 1, offsets.attention_output.bias);
+  const Factor& d_branch = pass.factor(norm_backward(pass, 2 * l + 1, offsets.attention_output.bias));
   const auto d_context = pass.d_norm;  // no longer needed
   pass.dense_input(offsets.attention_output.weight, d_branch, d_context);
-  pass.dense_weight(offsets.attention_output.weight, d_branch, context);
+  pass.dense_weight(offsets.attention_output.weight, d_branch, m_inputs[l].attention_output);
   m_attention.backward(pass.exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
                        m_attention_scratch, d_qkv);
   Kernels::add_bias_backward(pass.exec, d_qkv, m_sums, pass.d_bias(offsets.qkv.bias, 3 * H));
-  pass.dense_weight(offsets.qkv.weight, d_qkv, rows_of(m_norm_output, 2 * l, H));
-  return d_qkv;
+  const Factor& d_output = pass.factor(d_qkv);
+  pass.dense_weight(offsets.qkv.weight, d_output, m_inputs[l].qkv);
+  return d_output;
 }
 
 template <class Exec, class Real>
@@ -494,21 +510,23 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   if (!add) set_zero(exec, m_summed, g);
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
-  BackwardPass pass{exec, m_product, x, g, add, rows_of(m_d_norm, 0, H), rows_of(m_d_residual, 0, H)};
+  m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
+  BackwardPass pass{
+      exec, m_product, m_weights, m_d_output, x, g, add, rows_of(m_d_norm, 0, H), rows_of(m_d_residual, 0, H)};
   head_backward(pass, tokens, scale);
 
   // From the gradient at the output of a half's first dense layer to d_norm at its input. BERT adds the gradient of the
   // residual.
-  const auto first_dense_backward = [&](std::size_t weight, const RealMatrix& d_output) {
+  const auto first_dense_backward = [&](std::size_t weight, const Factor& d_output) {
     pass.dense_input(weight, d_output, bert ? pass.d_residual : pass.d_norm, bert);
     if (bert) std::swap(pass.d_norm, pass.d_residual);
   };
   for (int l = m_shape.layers - 1; l >= 0; --l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
-    const auto d_inner = feed_forward_backward(pass, l);
+    const Factor& d_inner = feed_forward_backward(pass, l);
     if (final_from) final_from(offsets.feed_forward_input.weight);
     first_dense_backward(offsets.feed_forward_input.weight, d_inner);
-    const auto d_qkv = attention_backward(pass, l);
+    const Factor& d_qkv = attention_backward(pass, l);
     // Not yet final: the norm before it in GPT, and the embeddings, whose gradient comes last because the first layer
     // and the head both read them.
     if (final_from) final_from(offsets.qkv.weight);

@@ -121,17 +121,22 @@ public:
 private:
   using Kernels = Layers<Exec, Real>;
   using RealMatrix = MatrixRef<Exec, Real>;
+  using Factor = linalg::Factor<Exec, Real>;
   using Buffer = Vector<Exec, Real>;
 
   struct BackwardPass;
+  /// What the dense layers of a layer read in the forward pass and again in the backward pass.
+  struct LayerInputs {
+    Factor qkv, attention_output, feed_forward_input;
+  };
 
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
              const DropoutKey& key, CrossEntropyOutput output);
   void head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale);
   RealMatrix norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias);
   // Each returns the gradient at the output of the first dense layer of its half.
-  RealMatrix feed_forward_backward(const BackwardPass& pass, int l);
-  RealMatrix attention_backward(const BackwardPass& pass, int l);
+  const Factor& feed_forward_backward(const BackwardPass& pass, int l);
+  const Factor& attention_backward(const BackwardPass& pass, int l);
   LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
   LayerNorm<Exec, Real> head_norm(const Vector<Exec, const Real>& x) const;
   Dropout<Real> residual_dropout(int k) const;  ///< of half k; of the embeddings for k = 0
@@ -164,6 +169,11 @@ private:
   Buffer m_head_mean, m_head_reciprocal_std;  ///< (P); BERT's language model only
   Buffer m_head_output;                       ///< (P, H), input of the last dense layer
   Buffer m_logits;                            ///< (P, outputs), or their gradient
+
+  // Factors of more than one product, which are rounded once in bf16.
+  Factor m_weights;                   ///< all parameters
+  std::vector<LayerInputs> m_inputs;  ///< (L)
+  Factor m_d_output;                  ///< the gradient at the output of one dense layer
 
   // Scratch.
   Buffer m_attention_scratch;      ///< scores of some queries, and their gradients

@@ -97,9 +97,9 @@ template <class Exec, class AnyDecoder>
 void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
                        const AnyDecoder& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
   for_each_decoded_with_decay(
-      exec, "OneBit::optim::decompress_update", m, decays,
+      exec, "OneBit::optim::decompress_update", m, decays, x,
       KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {
-        x(i) = update.apply(x(i), momentum, v(i), decaying);
+        return update.apply(x(i), momentum, v(i), decaying);
       });
 }
 

@@ -2,6 +2,7 @@
 /// \file tensor_reduction.hpp
 /// Reductions over named tensors, and the tensor of an element.
 
+#include <algorithm>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -10,11 +11,12 @@
 namespace onebit::optim {
 
 /// Sums and maxima over each tensor in a fixed tree: blocks of at most 1024 elements that end at tensor borders, then
-/// the blocks of a tensor.
+/// the blocks of a tensor as BlockTree joins them.
 template <class Exec>
 class TensorReduction {
 public:
-  explicit TensorReduction(const TensorTable& tensors) {
+  explicit TensorReduction(const TensorTable& tensors)
+      : m_tree(tensors.tensors().size(), block_count(longest(tensors))) {
     std::vector<std::size_t> block_begins, tensor_begins;
     for (const Tensor& tensor : tensors.tensors()) {
       tensor_begins.push_back(block_begins.size());
@@ -42,16 +44,21 @@ public:
   /// Public only because a device lambda may not stand in a private member function.
   template <class Join, class F>
   void reduce(const Exec& exec, const char* label, const Vector<Exec, double>& results, const F& f) const {
-    const auto blocks = m_blocks;
-    reduce_blocks<Join>(exec, label, m_block_begins, blocks, f);
-    reduce_blocks<Join>(
-        exec, label, m_tensor_begins, results, KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
+    reduce_blocks<Join>(exec, label, m_block_begins, m_blocks, f);
+    m_tree.template join<Join>(exec, label, m_tensor_begins, m_blocks, results);
   }
 
 private:
+  static std::size_t longest(const TensorTable& tensors) {
+    std::size_t most = 0;
+    for (const Tensor& tensor : tensors.tensors()) most = std::max(most, tensor.size());
+    return most;
+  }
+
   Vector<Exec, std::size_t> m_block_begins;   ///< (blocks + 1) first element of each block
   Vector<Exec, std::size_t> m_tensor_begins;  ///< (tensors + 1) first block of each tensor
   Vector<Exec, double> m_blocks;
+  BlockTree<Exec> m_tree;
 };
 
 /// Finds the tensor of an element, inside a kernel: a table has the tensor of every 1024th element, from which the

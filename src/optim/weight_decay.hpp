@@ -50,31 +50,43 @@ void for_each_with_decay(const Exec& exec, const char* label, std::size_t length
   }
 }
 
-/// Calls f(i, value, decays) for at most 32 elements.
+/// x(i) ← f(i, value, decays) for the elements that a thread takes at once.
 template <class Exec, class F>
 struct WithDecay {
   Vector<Exec, std::uint32_t> bits;
+  Vector<Exec, float> x;
   F f;
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* values) const {
-    if (count == 32 && begin % 32 == 0) {
+    using Table = compress::WordTable<Exec>;
+    if constexpr (Table::stride > 1) {
+      // All are read before the first is written, so that a thread has several loads in flight.
+      float updated[Table::per_thread];
+      ONEBIT_UNROLL
+      for (std::size_t j = 0; j < Table::per_thread; ++j) {
+        const std::size_t i = begin + (j < count ? j : 0) * Table::stride;
+        if (count > 0) updated[j] = f(i, values[j], decay_of(bits.data(), i));
+      }
+      compress::store<Exec>(updated, count, x.data() + begin);
+    } else if (count == 32 && begin % 32 == 0) {
       const std::uint32_t decays = bits(begin / 32);
 #if !defined(__CUDA_ARCH__)
       ONEBIT_IVDEP
 #endif
-      for (std::uint32_t j = 0; j < 32; ++j) f(begin + j, values[j], static_cast<float>(decays >> j & 1u));
+      for (std::uint32_t j = 0; j < 32; ++j)
+        x(begin + j) = f(begin + j, values[j], static_cast<float>(decays >> j & 1u));
     } else {
-      for (std::size_t j = 0; j < count; ++j) f(begin + j, values[j], decay_of(bits.data(), begin + j));
+      for (std::size_t j = 0; j < count; ++j) x(begin + j) = f(begin + j, values[j], decay_of(bits.data(), begin + j));
     }
   }
 };
 
-/// Calls f(i, value, decays) like for_each_with_decay, where `value` is element i of the vector that messages hold.
-/// \param decoder of any compressor (compress/decode.hpp)
+/// x(i) ← f(i, value, decays), where `value` is element i of the vector that messages hold, and `decays` as in
+/// for_each_with_decay. f writes nothing. \param decoder of any compressor (compress/decode.hpp)
 template <class Exec, class AnyDecoder, class F>
 void for_each_decoded_with_decay(const Exec& exec, const char* label, const AnyDecoder& decoder,
-                                 const Vector<Exec, std::uint32_t>& bits, const F& f) {
-  std::visit([&](const auto& one) { for_each_decoded(exec, label, one, WithDecay<Exec, F>{bits, f}); }, decoder);
+                                 const Vector<Exec, std::uint32_t>& bits, const Vector<Exec, float>& x, const F& f) {
+  std::visit([&](const auto& one) { for_each_decoded(exec, label, one, WithDecay<Exec, F>{bits, x, f}); }, decoder);
 }
 
 }  // namespace onebit::optim

@@ -79,7 +79,8 @@ int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int
 TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
   const double N = batch * T;
-  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads);
+  const double rounded = input.model.precision == Precision::bf16 ? 1.5 * L * N * H : 0;  // 2 bytes each
+  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded;
   TensorTable tensors = nn::tensor_table(shape);
   check_memory(input,
                {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",

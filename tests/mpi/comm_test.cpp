@@ -210,7 +210,7 @@ template <class Exec>
 struct Store {
   Vector<Exec, float> x;
   KOKKOS_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* values) const {
-    for (std::size_t j = 0; j < count; ++j) x(begin + j) = values[j];
+    for (std::size_t j = 0; j < count; ++j) x(begin + j * compress::WordTable<Exec>::stride) = values[j];
   }
 };
 

@@ -217,6 +217,39 @@ TYPED_TEST(Parallel, maxima_of_blocks) {
   }
 }
 
+/// The results of BlockTree over segments of `blocks`.
+template <class Join, class Exec>
+std::vector<double> joined(const std::vector<std::size_t>& begins, const std::vector<double>& blocks) {
+  const Exec exec;
+  std::size_t longest = 0;
+  for (std::size_t s = 0; s + 1 < begins.size(); ++s) longest = std::max(longest, begins[s + 1] - begins[s]);
+  const auto begins_device = test::to_device<Exec>(begins);
+  const Vector<Exec, double> results("OneBit::test::results", begins.size() - 1);
+  BlockTree<Exec>(results.extent(0), longest)
+      .template join<Join>(exec, "OneBit::test::joined", begins_device, test::to_device<Exec>(blocks), results);
+  fence(exec, "OneBit::test::joined");
+  return test::to_host(results);
+}
+
+TYPED_TEST(Parallel, block_tree_equals_reference) {
+  // Segments without blocks, of one block, of one block of results and of several; and all of them short.
+  for (const std::vector<std::size_t>& lengths_of_segments :
+       {std::vector<std::size_t>{0, 1, 1024, 1025, 0, 5000, 2048, 0}, std::vector<std::size_t>{0, 1000, 1, 1024}}) {
+    std::vector<std::size_t> begins = {0};
+    for (const std::size_t length : lengths_of_segments) begins.push_back(begins.back() + length);
+    const std::vector<float> values = test::random_values(begins.back(), 4);
+    const std::vector<double> blocks(values.begin(), values.end());
+    std::vector<double> sums, maxima;
+    for (std::size_t s = 0; s + 1 < begins.size(); ++s) {
+      const std::vector<double> own(blocks.begin() + begins[s], blocks.begin() + begins[s + 1]);
+      sums.push_back(block_sum_ref(block_sums_ref(own)));
+      maxima.push_back(own.empty() ? std::numeric_limits<double>::lowest() : *std::max_element(own.begin(), own.end()));
+    }
+    EXPECT_TRUE(test::same_bits((joined<Sum, TypeParam>(begins, blocks)), sums));
+    EXPECT_EQ((joined<Maximum, TypeParam>(begins, blocks)), maxima);
+  }
+}
+
 TYPED_TEST(Parallel, ordered_sum_equals_reference) {
   for (const std::size_t length : lengths) {
     const std::vector<float> floats = test::random_values(length, 2);

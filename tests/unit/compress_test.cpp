@@ -330,8 +330,9 @@ struct Collect {
   Vector<Exec, int> calls;
   KOKKOS_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* decoded) const {
     for (std::size_t j = 0; j < count; ++j) {
-      values(begin + j) = decoded[j];
-      ++calls(begin + j);
+      const std::size_t i = begin + j * WordTable<Exec>::stride;
+      values(i) = decoded[j];
+      ++calls(i);
     }
   }
 };

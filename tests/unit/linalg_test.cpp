@@ -320,6 +320,43 @@ TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
         }
 }
 
+TYPED_TEST(MatrixProducts, prepared_factors_give_the_same_bits) {
+  using Real = float;
+  using Factor = linalg::Factor<TypeParam, Real>;
+  using Matrix = MatrixRef<TypeParam, const Real>;
+  const TypeParam exec;
+  MatrixProduct<TypeParam, Real> product(Precision::bf16);
+  constexpr int m = 70, n = 130, k = 51;  // rows that are not a multiple of 16 bytes
+  constexpr std::size_t offset = 77;      // of b in a longer buffer
+  const auto a = test::to_device<TypeParam>(values<Real>(m * k, 1));
+  const auto buffer = test::to_device<TypeParam>(values<Real>(offset + n * k + 9, 2));
+  const Matrix a_matrix(a.data(), m, k), b_matrix(buffer.data() + offset, n, k);
+  const auto multiply = [&](Real alpha, const Factor& left, const Factor& right) {
+    const Vector<TypeParam, Real> c("OneBit::test::c", m * n);
+    product(exec, Transpose::no, Transpose::yes, alpha, left, right, Real(0),
+            MatrixRef<TypeParam, Real>(c.data(), m, n));
+    fence(exec, "OneBit::test::product");
+    return test::to_host(c);
+  };
+  Factor prepared, prepared_with_alpha, flat;
+  product.prepare(exec, a_matrix, prepared);
+  product.prepare(exec, a_matrix, prepared_with_alpha, Real(0.3));
+  product.prepare(exec, Matrix(buffer.data(), 1, buffer.extent(0)), flat);
+  for (const Real alpha : {Real(1), Real(0.3)}) {
+    const auto expected = multiply(alpha, a_matrix, b_matrix);
+    // A copy with another alpha is not used.
+    for (const Factor& left : {Factor(a_matrix), prepared, prepared_with_alpha})
+      for (const Factor& right : {Factor(b_matrix), flat.part(offset, n, k)})
+        EXPECT_TRUE(test::same_bits(multiply(alpha, left, right), expected)) << "alpha " << alpha;
+  }
+  // The copy holds the values of its time.
+  Kokkos::deep_copy(exec, a, Real(0));
+  EXPECT_TRUE(test::same_bits(multiply(1, prepared, b_matrix), multiply(1, prepared, flat.part(offset, n, k))));
+  EXPECT_NE(multiply(1, prepared, b_matrix), multiply(1, a_matrix, b_matrix));
+  product.prepare(exec, a_matrix, prepared);
+  EXPECT_EQ(multiply(1, prepared, b_matrix), multiply(1, a_matrix, b_matrix));
+}
+
 TYPED_TEST(MatrixProducts, bits_do_not_depend_on_threads) {
   MatrixProduct<TypeParam, float> product(Precision::bf16);
   const Product p = single(Transpose::no, Transpose::yes, 700, 520, 300, 1, 0, 0);

@@ -85,10 +85,11 @@ struct LossAndGradient {
 template <class Exec, class Real>
 class Model {
 public:
-  Model(const Shape& shape, const Batch& batch, Real dropout)
+  Model(const Shape& shape, const Batch& batch, Real dropout, Precision precision = Precision::fp32)
       : m_size(tensor_table(shape).size()),
         m_tokens(batch.tokens<Exec>()),
-        m_model(m_exec, shape, batch.samples, batch.sequence, static_cast<int>(batch.predicted.size()), dropout) {}
+        m_model(m_exec, shape, batch.samples, batch.sequence, static_cast<int>(batch.predicted.size()), dropout,
+                linalg::MatrixProduct<Exec, Real>(precision)) {}
 
   double accuracy() { return m_model.accuracy(m_exec, m_tokens); }
   double loss(const std::vector<Real>& x) { return m_model.loss(m_exec, test::to_device<Exec>(x), m_tokens); }
@@ -462,6 +463,33 @@ TYPED_TEST(TransformerTest, bits_do_not_depend_on_threads) {
 int allocations = 0;
 void count_allocation(Kokkos_Profiling_SpaceHandle, const char* label, const void*, std::uint64_t) {
   allocations += std::string(label).find("OneBit") != std::string::npos;
+}
+
+// Rounded copies of the parameters and of activations last for one step.
+TYPED_TEST(TransformerTest, gradient_in_bf16_is_that_of_its_own_step) {
+  const std::string reason = linalg::missing<TypeParam>(Precision::bf16);
+  if (!reason.empty()) GTEST_SKIP() << "bf16: " << reason;
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(name_of(shape));
+    const Batch batch(shape, 3, 7, 3);
+    const auto x = parameters<TypeParam, float>(shape);
+    std::vector<float> doubled = x;
+    for (float& value : doubled) value *= 2;
+    Model<TypeParam, float> model(shape, batch, 0.0f, Precision::bf16), exact(shape, batch, 0.0f);
+    const auto first = model.gradient(x), second = model.gradient(doubled), again = model.gradient(x);
+    EXPECT_TRUE(test::same_bits(first.gradient, again.gradient));
+    EXPECT_NE(first.gradient, second.gradient);
+    for (const auto& [rounded, parameters] : {std::pair{first, x}, std::pair{second, doubled}}) {
+      const auto unrounded = exact.gradient(parameters);
+      double difference = 0, square = 0;
+      for (std::size_t i = 0; i < unrounded.gradient.size(); ++i) {
+        difference += std::pow(rounded.gradient[i] - unrounded.gradient[i], 2);
+        square += std::pow(unrounded.gradient[i], 2);
+      }
+      EXPECT_LT(difference, 0.01 * square);  // a wrong factor would make them differ by as much as they are
+      EXPECT_GT(difference, 0);
+    }
+  }
 }
 
 TYPED_TEST(TransformerTest, step_allocates_nothing) {
