@@ -88,7 +88,6 @@ private:
       loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, final_from);
     };
     const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
-    m_gradient_check.begin_step();
     context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
     if (context.averaged) {
       const GradientProgress final_from = [&](std::size_t b) { s.overlapped_average->final_from(b); };
