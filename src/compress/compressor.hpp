@@ -85,7 +85,7 @@ public:
   /// True where codes are known before the scales, so that `encode` writes them; else `finish` does.
   virtual bool codes_before_scales() const = 0;
 
-  /// c ← x + f δ for the elements of some words of a chunk, and writes their codes.
+  /// c ← x + f δ for the elements of a range of a chunk's words, and writes their codes.
   virtual void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const = 0;
   /// Writes the scales, and the codes that depend on them, into all messages.
   virtual void finish(const Exec& exec, const Compression<Exec>& compression) const = 0;

@@ -41,7 +41,7 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"kokkos", kokkos_version()},
           {"backend", BackendName<Exec>::value},
           {"mpi", mpi_library()},
-          {"transport", transport.name()},
+          {"transport", to_string(transport.kind())},
           {"collective", session.averaging.name()},
           {"collective_reason", session.averaging.reason},
           {"device_mpi", transport.device_support().supported ? "yes" : "no"},
