@@ -208,14 +208,15 @@ public:
   /// Σ f(i) over [0, length); fences.
   template <class F>
   double operator()(const Exec& exec, const char* label, const F& f) const {
-    return part(exec, label, 0, m_length, f);
+    part(exec, label, 0, m_length, f);
+    return total(exec, label);
   }
 
-  /// Σ f(i) over the range [begin, end); fences. Once the ranges cover [0, length), in any order, `total` has the same
-  /// bits as one sum over [0, length).
+  /// Sums f(i) over the blocks of the range [begin, end); does not fence. Once the ranges cover [0, length), in any
+  /// order, `total` has the same bits as one sum over [0, length).
   /// \param begin, end multiples of `block_length`; `end` may be the length
   template <class F>
-  double part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
+  void part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
     const std::size_t first = begin / block_length, last = first + block_count(end - begin);
     const Vector<Exec, double> sums = Kokkos::subview(m_blocks, std::make_pair(first, last));
     const auto begins = KOKKOS_LAMBDA(std::size_t block) {
@@ -223,8 +224,9 @@ public:
       return first_of_block < end ? first_of_block : end;
     };
     reduce_blocks<Sum>(exec, label, begins, sums, f);
-    return sum_of_blocks(exec, label, first, last);
   }
+  /// (blocks) Σ of each block.
+  const Vector<Exec, double>& blocks() const { return m_blocks; }
   /// Σ of all ranges; fences.
   double total(const Exec& exec, const char* label) const { return sum_of_blocks(exec, label, 0, m_blocks.extent(0)); }
 

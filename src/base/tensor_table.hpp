@@ -44,7 +44,7 @@ private:
 };
 
 /// Reports the progress of a backward pass: called with decreasing b when the elements [b, d) of the flat gradient have
-/// their final values once all submitted kernels have finished; the callee fences. May be empty.
+/// their final values once all submitted kernels have finished; the callee waits for them. May be empty.
 using GradientProgress = std::function<void(std::size_t b)>;
 
 }  // namespace onebit

@@ -131,9 +131,8 @@ public:
               },
               [=] { return dense_oracle(length, ranks); }, transport, 8.0 * (ranks - 1) / ranks * length};
     if (name == prefix(name) + "_allreduce")
-      return {
-          [=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, ranks, x, times); },
-          [=] { return dense_oracle(length, ranks); }, transport};
+      return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
+              [=] { return dense_oracle(length, ranks); }, transport};
     const auto run = [=](const std::shared_ptr<comm::CompressedAllreduce<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
     };

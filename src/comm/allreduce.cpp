@@ -19,12 +19,11 @@ void divide(const Exec& exec, int ranks, const Vector<Exec, float>& x) {
 }  // namespace
 
 template <class Exec>
-void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vector<Exec, float>& values,
-             PhaseTimes& times) {
-  if (ranks == 1) return;
+void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, float>& values, PhaseTimes& times) {
+  if (transport.ranks() == 1) return;
   const Stopwatch watch;
   transport.allreduce(exec, values);
-  divide(exec, ranks, values);
+  divide(exec, transport.ranks(), values);
   times.add(Phase::allreduce, watch.seconds());
 }
 
@@ -74,7 +73,7 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
 template <class Exec>
 void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
                                            float residual_factor) {
-  if (!compresses()) return average(exec, m_across, m_across.ranks(), x, times);
+  if (!compresses()) return average(exec, m_across, x, times);
   const Region region("OneBit::comm::compressed_allreduce");
   Stopwatch watch;
   const Vector<Exec, float> shard =
@@ -170,9 +169,9 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
                                                     PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const std::size_t words = own().layout().words, head = own().scale_words(), planes = own().planes();
-  const std::vector<compress::Range> parts = compress::ranges<Exec>(words);
-  std::vector<WordRange> sent;  // of each message, in this order
-  for (const compress::Range& part : parts) sent.push_back({head + part.begin * planes, head + part.end * planes});
+  const std::vector<Range> parts = compress::ranges<Exec>(words);
+  std::vector<Range> sent;  // of each message, in this order
+  for (const Range& part : parts) sent.push_back({head + part.begin * planes, head + part.end * planes});
   sent.push_back({0, head});  // scales are known last
   const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
   const bool early = own().codes_before_scales();
@@ -185,7 +184,7 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
   const auto all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
   for (int distance = 1; distance <= ranks; ++distance) {
     const int to = other(distance);
-    for (const compress::Range& part : parts) {
+    for (const Range& part : parts) {
       own().encode(exec, worker, to, part);
       if (early && to != rank) all_to_all->send(exec, to, message(m_send, to));
     }
@@ -193,19 +192,22 @@ void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const comp
   own().finish(exec, worker);
   for (int distance = 1; distance < ranks; ++distance)
     send_after_finish(*all_to_all, other(distance), message(m_send, other(distance)));
+  all_to_all->post();
   Kokkos::deep_copy(exec, message(m_received, rank), message(m_send, rank));
   fence(exec, "OneBit::comm::compressed");
   times.add(Phase::compress, watch.restart());
   for (int distance = 1; distance < ranks; ++distance) all_to_all->receive(exec, other(-distance));
+  fence(exec, "OneBit::comm::received");
   times.add(Phase::all_to_all, watch.restart());
 
-  for (const compress::Range& part : parts) {
+  for (const Range& part : parts) {
     own().encode(exec, server, rank, part);
     for (int distance = 1; early && distance < ranks; ++distance)
       all_gather->send(exec, other(distance), m_recompressed);
   }
   own().finish(exec, server);
   for (int distance = 1; distance < ranks; ++distance) send_after_finish(*all_gather, other(distance), m_recompressed);
+  all_gather->post();
   Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
   fence(exec, "OneBit::comm::recompressed");
   times.add(Phase::average, watch.restart());
@@ -268,8 +270,8 @@ typename CompressedAllreduce<Exec>::Places CompressedAllreduce<Exec>::places() c
   return {rank, ranks, begin, end, begin + chunks[rank], begin + chunks[rank + 1]};
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                      \
-  template void average(const Exec&, Transport<Exec>&, int, const Vector<Exec, float>&, PhaseTimes&); \
+#define ONEBIT_INSTANTIATE(Exec)                                                                 \
+  template void average(const Exec&, Transport<Exec>&, const Vector<Exec, float>&, PhaseTimes&); \
   template class CompressedAllreduce<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

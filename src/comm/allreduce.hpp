@@ -14,8 +14,7 @@ namespace onebit::comm {
 
 /// values ← (1/n) Σ_i values_i. \param values (any length)
 template <class Exec>
-void average(const Exec& exec, Transport<Exec>& transport, int ranks, const Vector<Exec, float>& values,
-             PhaseTimes& times);
+void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, float>& values, PhaseTimes& times);
 
 /// x ← CA(x): the average of all ranks' vectors, sent in compressed form.
 ///

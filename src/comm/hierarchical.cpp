@@ -46,12 +46,12 @@ public:
     m_world->all_gather(exec, values, begins);
   }
   bool overlaps() const override { return m_world->overlaps(); }
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<WordRange>& ranges,
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,
                                                  std::uint64_t Traffic::*counter) override {
     return m_world->begin_transfer(received, ranges, counter);
   }
   const Hosts<Exec>* hosts() const override { return &m_hosts; }
-  std::string name() const override { return m_world->name(); }
+  TransportKind kind() const override { return m_world->kind(); }
   Traffic traffic() const override {
     Traffic sum = m_world->traffic();
     return sum += m_across->traffic();

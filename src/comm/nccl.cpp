@@ -106,7 +106,7 @@ public:
 
   // A send occupies the stream until its receiver is ready, so no kernel could run meanwhile.
   bool overlaps() const override { return false; }
-  std::string name() const override { return "nccl"; }
+  TransportKind kind() const override { return TransportKind::nccl; }
 
 private:
   static void refuse_shared_gpus(const Communicator& communicator) {

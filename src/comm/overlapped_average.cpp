@@ -1,19 +1,18 @@
 #include "comm/overlapped_average.hpp"
 
+#include <utility>
+
 #include "base/activity.hpp"
-#include "comm/allreduce.hpp"
 
 namespace onebit::comm {
 
 template <class Exec>
-OverlappedAverage<Exec>::OverlappedAverage(std::unique_ptr<HostTransport> transport, int ranks, std::size_t length,
+OverlappedAverage<Exec>::OverlappedAverage(std::unique_ptr<BucketAverage<Exec>> average, std::size_t length,
                                            std::size_t bucket_bytes)
-    : m_transport(std::move(transport)),
-      m_ranks(ranks),
+    : m_average(std::move(average)),
       m_length(length),
       m_bucket_length(bucket_length(bucket_bytes)),
-      m_staging(Kokkos::view_alloc("OneBit::comm::bucket", Kokkos::WithoutInitializing),
-                is_host<Exec> ? 0 : std::min(m_bucket_length, length)),
+      m_final((length + m_bucket_length - 1) / m_bucket_length),
       m_thread([this] { run(); }) {}
 
 template <class Exec>
@@ -41,10 +40,10 @@ template <class Exec>
 void OverlappedAverage<Exec>::final_from(std::size_t b) {
   // Only this thread writes m_final_begin.
   for (std::size_t end = m_final_begin; end > 0; end = m_final_begin) {
-    const std::size_t begin = (end - 1) / m_bucket_length * m_bucket_length;
+    const std::size_t begin = begin_of(end);
     if (begin < b) return;
-    fence(m_exec, "OneBit::comm::before_bucket");
-    m_before(begin, end);
+    m_before(begin, end);  // gives kernels that read the bucket, so the event comes after them
+    m_final[begin / m_bucket_length].record(m_exec);
     {
       const std::lock_guard<std::mutex> lock(m_mutex);
       m_final_begin = begin;
@@ -71,12 +70,12 @@ double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
   Activity::help();  // for the watchdog, `wait` goes on as long as buckets do
-  use_device_of(m_copies.get());
+  use_device_of(m_exec);
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
     m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_averaged_begin; });
     if (m_ends) return;
-    const std::size_t end = m_averaged_begin, begin = (end - 1) / m_bucket_length * m_bucket_length;
+    const std::size_t end = m_averaged_begin, begin = begin_of(end);
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -95,21 +94,8 @@ void OverlappedAverage<Exec>::run() {
 template <class Exec>
 void OverlappedAverage<Exec>::average_bucket(std::size_t begin, std::size_t end) {
   const Region region("OneBit::comm::bucket");
-  const auto average_on_host = [&](float* values) {
-    average(Kokkos::Serial(), *m_transport, m_ranks, Vector<Kokkos::Serial, float>(values, end - begin),
-            m_thread_times);
-  };
-  const Vector<Exec, float> bucket = Kokkos::subview(m_values, std::make_pair(begin, end));
-  if constexpr (is_host<Exec>) {
-    average_on_host(bucket.data());
-  } else {
-    const auto staged = Kokkos::subview(m_staging, std::make_pair(std::size_t{0}, end - begin));
-    Kokkos::deep_copy(m_copies.get(), staged, bucket);
-    fence(m_copies.get(), "OneBit::comm::staged_bucket");
-    average_on_host(staged.data());
-    Kokkos::deep_copy(m_copies.get(), bucket, staged);
-    fence(m_copies.get(), "OneBit::comm::unstaged_bucket");
-  }
+  m_final[begin / m_bucket_length].wait();
+  (*m_average)(Kokkos::subview(m_values, std::make_pair(begin, end)), m_thread_times);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class OverlappedAverage<Exec>;

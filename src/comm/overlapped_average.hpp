@@ -10,30 +10,30 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
-#include "base/kokkos.hpp"
+#include "base/event.hpp"
 #include "base/parallel.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/bucket_average.hpp"
 
 namespace onebit::comm {
 
-/// Averages a vector in place, in buckets from its end to its beginning.
+/// Averages a vector in place, in buckets from its end to its beginning. This class says which bucket is averaged when;
+/// BucketAverage averages it.
 ///
-/// The thread works in host memory on the Serial backend, because other backends (OpenMP) take kernels from one thread
-/// only. Device memory is staged on an instance of its own, so that copies overlap with the backward pass. No other
-/// thread of this rank may call MPI between `start` and the end of `wait`.
+/// On a GPU the thread waits for an event at which the bucket is final. The caller waits for nothing, so the backward
+/// pass goes on without a gap. No other thread of this rank may call MPI between `start` and the end of `wait`.
 template <class Exec>
 class OverlappedAverage {
 public:
-  using HostTransport = Transport<Kokkos::Serial>;
-  /// Called on the caller's thread for each bucket [begin, end) before it is averaged, after a fence.
+  /// Called on the caller's thread for each bucket [begin, end). What it gives to the instance of `start` sees the
+  /// bucket before it is averaged.
   using BeforeBucket = std::function<void(std::size_t begin, std::size_t end)>;
 
-  /// \param transport    on a communicator that nothing else uses
   /// \param length       d, elements of the vectors
   /// \param bucket_bytes rounded up to whole blocks of `block_length` elements (base/parallel.hpp)
-  OverlappedAverage(std::unique_ptr<HostTransport> transport, int ranks, std::size_t length, std::size_t bucket_bytes);
+  OverlappedAverage(std::unique_ptr<BucketAverage<Exec>> average, std::size_t length, std::size_t bucket_bytes);
   /// Waits for the bucket under way.
   ~OverlappedAverage();
   OverlappedAverage(const OverlappedAverage&) = delete;
@@ -44,7 +44,7 @@ public:
 
   /// Begins an average. \param values (d), none final yet
   void start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before);
-  /// Says that elements [b, d) are final when the kernels in `exec` are done. Fences if this completes a bucket.
+  /// Says that elements [b, d) are final when the kernels in `exec` are done.
   void final_from(std::size_t b);
   /// Waits for the average of all of `values` and adds this time to `Phase::allreduce`. All elements count as final, so
   /// a rank that failed does not leave others waiting.
@@ -52,21 +52,22 @@ public:
   /// \throws what the thread threw; other ranks may then wait for this one
   double wait(PhaseTimes& times);
 
-  /// Must not be used between `start` and the end of `wait`.
-  const HostTransport& transport() const { return *m_transport; }
+  /// Must not be called between `start` and the end of `wait`.
+  Traffic traffic() const { return m_average->traffic(); }
+  Traffic traffic_within_host() const { return m_average->traffic_within_host(); }
 
 private:
   static std::size_t bucket_length(std::size_t bytes) {
     return block_length * std::max<std::size_t>(1, block_count(bytes / sizeof(float)));
   }
+  /// First element of the bucket whose end is `end`.
+  std::size_t begin_of(std::size_t end) const { return (end - 1) / m_bucket_length * m_bucket_length; }
   void run();
   void average_bucket(std::size_t begin, std::size_t end);
 
-  std::unique_ptr<HostTransport> m_transport;
-  int m_ranks;
+  std::unique_ptr<BucketAverage<Exec>> m_average;
   std::size_t m_length, m_bucket_length;
-  InstanceOfItsOwn<Exec> m_copies;                                          ///< copies between device and host
-  Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>> m_staging;  ///< (bucket); empty on host backends
+  std::vector<Event<Exec>> m_final;  ///< (buckets) when each bucket is final
 
   // The average under way.
   Exec m_exec;
@@ -77,7 +78,7 @@ private:
   // Shared with the thread. The last bucket, at the end of the vector, comes first.
   std::mutex m_mutex;
   std::condition_variable m_changed;
-  std::size_t m_final_begin = 0;     ///< first element that is final
+  std::size_t m_final_begin = 0;     ///< first element of the buckets with an event
   std::size_t m_averaged_begin = 0;  ///< first element that is averaged
   std::exception_ptr m_error;
   bool m_ends = false;

@@ -6,6 +6,7 @@
 
 #include "base/activity.hpp"
 #include "base/parallel.hpp"
+#include "base/range.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -107,31 +108,27 @@ void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<s
   if (m_terms[0].extent(0) < ranks * stride)
     for (auto& terms : m_terms) terms = make_uninitialized<Exec, float>("OneBit::comm::terms", ranks * stride);
 
-  struct Range {
-    std::size_t begin, length;
-  };
   const auto range_of = [&](int rank, std::size_t number) {
     const std::size_t begin = std::min(begins[rank + 1], begins[rank] + number * stride);
-    return Range{begin, std::min(begins[rank + 1], begin + stride) - begin};
+    return Range{begin, std::min(begins[rank + 1], begin + stride)};
   };
+  const auto bytes = [](const Range& range) { return (range.end - range.begin) * sizeof(float); };
   const auto post_terms = [&](std::size_t number, Messages& messages) {
     float* const terms = m_terms[number % 2].data();
     const Range mine = range_of(self, number);
-    for_each_other(m_communicator,
-                   [&](int rank) { messages.receive(rank, terms + rank * stride, mine.length * sizeof(float)); });
+    for_each_other(m_communicator, [&](int rank) { messages.receive(rank, terms + rank * stride, bytes(mine)); });
     for_each_other(m_communicator, [&](int rank) {
       const Range theirs = range_of(rank, number);
-      messages.send(rank, values + theirs.begin, theirs.length * sizeof(float));
+      messages.send(rank, values + theirs.begin, bytes(theirs));
     });
   };
   const auto post_sums = [&](std::size_t number, Messages& messages) {
     const Range mine = range_of(self, number);
     for_each_other(m_communicator, [&](int rank) {
       const Range theirs = range_of(rank, number);
-      messages.receive(rank, values + theirs.begin, theirs.length * sizeof(float));
+      messages.receive(rank, values + theirs.begin, bytes(theirs));
     });
-    for_each_other(m_communicator,
-                   [&](int rank) { messages.send(rank, values + mine.begin, mine.length * sizeof(float)); });
+    for_each_other(m_communicator, [&](int rank) { messages.send(rank, values + mine.begin, bytes(mine)); });
   };
 
   // One tag is enough: MPI matches the messages of two ranks in the order in which they are posted,
@@ -143,7 +140,7 @@ void PairwiseSum<Exec>::sum(const Exec& exec, float* values, const std::vector<s
     terms_under_way.wait();
     if (number + 1 < ranges) post_terms(number + 1, terms_under_way);
     const Range mine = range_of(self, number);
-    sum_terms(exec, ranks, self, m_terms[number % 2].data(), stride, mine.length, values + mine.begin);
+    sum_terms(exec, ranks, self, m_terms[number % 2].data(), stride, mine.end - mine.begin, values + mine.begin);
     fence(exec, "OneBit::comm::sum_terms");
     if (!gathers) continue;
     sums_under_way.wait();

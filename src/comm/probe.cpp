@@ -98,7 +98,7 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
     if (!transport.overlaps()) continue;
     std::vector<std::uint32_t> nothing(sent.size(), 0);
     const Words in_ranges = copy_to_device<Exec>("OneBit::comm::probe", nothing);
-    const std::vector<WordRange> ranges = {{0, length / 2}, {length / 2, length}};
+    const std::vector<Range> ranges = {{0, length / 2}, {length / 2, length}};
     const auto transfer = transport.begin_transfer(in_ranges, ranges, &Traffic::all_to_all);
     for (int other = 0; other < ranks; ++other)
       for (std::size_t range = 0; other != rank && range < ranges.size(); ++range)

@@ -14,32 +14,30 @@ Vector<Exec, std::uint32_t> as_words(const Vector<Exec, float>& values) {
 }  // namespace
 
 template <class Exec>
-QuantizedAverage<Exec>::QuantizedAverage(Transport<Exec>& transport, int rank, int ranks, std::size_t length, int bits,
-                                         std::uint64_t seed)
+QuantizedAverage<Exec>::QuantizedAverage(Transport<Exec>& transport, std::size_t length, int bits, std::uint64_t seed)
     : m_transport(transport),
-      m_rank(rank),
-      m_ranks(ranks),
       m_seed(seed),
-      m_quantizer(length, ranks, bits),
-      m_send("OneBit::comm::quantized_send", ranks * m_quantizer.message_words()),
-      m_received("OneBit::comm::quantized_received", ranks * m_quantizer.message_words()),
+      m_quantizer(length, transport.ranks(), bits),
+      m_send("OneBit::comm::quantized_send", transport.ranks() * m_quantizer.message_words()),
+      m_received("OneBit::comm::quantized_received", transport.ranks() * m_quantizer.message_words()),
       m_mean("OneBit::comm::quantized_mean", m_quantizer.chunk_length()),
-      m_means("OneBit::comm::quantized_means", ranks * m_quantizer.chunk_length()) {}
+      m_means("OneBit::comm::quantized_means", transport.ranks() * m_quantizer.chunk_length()) {}
 
 template <class Exec>
 void QuantizedAverage<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, long step, PhaseTimes& times) {
   const Region region("OneBit::comm::quantized_average");
-  const bool alone = m_ranks == 1;
+  const int ranks = m_transport.ranks();
+  const bool alone = ranks == 1;
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
     fence(exec, "OneBit::comm::end_of_phase");
     times.add(phase, watch.restart());
   };
-  m_quantizer.quantize(exec, v, {m_seed, step, m_rank}, m_send);
+  m_quantizer.quantize(exec, v, {m_seed, step, m_transport.rank()}, m_send);
   end_of(Phase::compress);
   if (!alone) m_transport.all_to_all(exec, m_send, m_received);
   end_of(Phase::all_to_all);
-  m_quantizer.average_chunk(exec, m_ranks, alone ? m_send : m_received, m_mean);
+  m_quantizer.average_chunk(exec, ranks, alone ? m_send : m_received, m_mean);
   end_of(Phase::average);
   if (!alone) m_transport.all_gather(exec, as_words<Exec>(m_mean), as_words<Exec>(m_means));
   end_of(Phase::all_gather);

@@ -21,7 +21,7 @@ class QuantizedAverage {
 public:
   /// \param bits of an element, 1 to 16
   /// \param seed of the rounding
-  QuantizedAverage(Transport<Exec>& transport, int rank, int ranks, std::size_t length, int bits, std::uint64_t seed);
+  QuantizedAverage(Transport<Exec>& transport, std::size_t length, int bits, std::uint64_t seed);
 
   /// \param v    (length) this rank's vector, then the average
   /// \param step t; each step draws its own numbers to round by
@@ -31,7 +31,6 @@ private:
   using Words = Vector<Exec, std::uint32_t>;
 
   Transport<Exec>& m_transport;
-  int m_rank, m_ranks;
   std::uint64_t m_seed;
   compress::Quantizer<Exec> m_quantizer;
   Words m_send, m_received;

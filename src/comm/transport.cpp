@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <type_traits>
 
 #include "base/crash_message.hpp"
 #include "base/error.hpp"
 #include "comm/nccl.hpp"
 #include "comm/pairwise.hpp"
+#include "comm/pairwise_transfer.hpp"
 #include "comm/probe.hpp"
 
 namespace onebit::comm {
@@ -94,77 +96,6 @@ private:
   Bytes m_bytes;
 };
 
-/// Messages between all pairs of ranks. Staging buffers live as long as the transfer.
-template <class Exec>
-class PairwiseTransfer final : public Transfer<Exec> {
-public:
-  using typename Transfer<Exec>::Words;
-  using HostWords = Kokkos::View<std::uint32_t*, Kokkos::LayoutRight, StagingSpace<Exec>>;
-
-  PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, bool staged, const Words& received,
-                   const std::vector<WordRange>& ranges, std::uint64_t& bytes)
-      : m_ranks(communicator.size()),
-        m_rank(communicator.rank()),
-        m_staged(staged),
-        m_message_words(received.extent(0) / communicator.size()),
-        m_received(received),
-        m_ranges(ranges),
-        m_next_range(communicator.size(), 0),
-        m_staged_send(staged ? uninitialized("OneBit::comm::staged_send", received.extent(0)) : HostWords()),
-        m_staged_received(staged ? uninitialized("OneBit::comm::staged_received", received.extent(0)) : HostWords()),
-        m_sends(communicator, message_bytes),
-        m_receives(communicator.size(), Messages(communicator, message_bytes)),
-        m_bytes(bytes) {
-    std::uint32_t* const to = staged ? m_staged_received.data() : received.data();
-    for (const WordRange& range : ranges)
-      for (int distance = 1; distance < m_ranks; ++distance) {
-        const int from = (m_rank + distance) % m_ranks;
-        m_receives[from].receive(from, to + from * m_message_words + range.begin, bytes_of(range));
-      }
-  }
-
-  void send(const Exec& exec, int rank, const Words& message) override {
-    const WordRange range = m_ranges[m_next_range[rank]++];
-    const std::uint32_t* from = message.data() + range.begin;
-    if (m_staged && range.end > range.begin) {
-      const std::size_t to = rank * m_message_words;
-      const auto staged = Kokkos::subview(m_staged_send, std::make_pair(to + range.begin, to + range.end));
-      Kokkos::deep_copy(exec, staged, Kokkos::subview(message, std::make_pair(range.begin, range.end)));
-      from = staged.data();
-    }
-    fence(exec, "OneBit::comm::before_send");
-    m_sends.send(rank, from, bytes_of(range));
-    m_bytes += bytes_of(range);
-  }
-
-  void receive(const Exec& exec, int rank) override {
-    m_receives[rank].wait();
-    if (!m_staged) return;
-    const auto range = std::make_pair(rank * m_message_words, (rank + 1) * m_message_words);
-    Kokkos::deep_copy(exec, Kokkos::subview(m_received, range), Kokkos::subview(m_staged_received, range));
-    fence(exec, "OneBit::comm::unstaged");
-  }
-
-  void finish() override { m_sends.wait(); }
-
-private:
-  static HostWords uninitialized(const std::string& label, std::size_t length) {
-    return HostWords(Kokkos::view_alloc(label, Kokkos::WithoutInitializing), length);
-  }
-  static std::size_t bytes_of(const WordRange& range) { return (range.end - range.begin) * sizeof(std::uint32_t); }
-
-  int m_ranks, m_rank;
-  bool m_staged;
-  std::size_t m_message_words;
-  Words m_received;
-  std::vector<WordRange> m_ranges;
-  std::vector<std::size_t> m_next_range;  ///< (ranks) index of the range that `send` sends next
-  HostWords m_staged_send, m_staged_received;
-  Messages m_sends;
-  std::vector<Messages> m_receives;  ///< (ranks)
-  std::uint64_t& m_bytes;
-};
-
 template <class Exec>
 class MpiTransport : public Transport<Exec> {
 public:
@@ -173,8 +104,8 @@ public:
   MpiTransport(bool host, const DeviceSupport& support, const Communicator& communicator, std::size_t largest_count,
                Exchange exchange)
       : Transport<Exec>(communicator),
-        m_name(host ? "host" : "device"),
-        m_staged(host && !is_host<Exec>),
+        m_kind(host ? TransportKind::host : TransportKind::device),
+        m_staged(is_host<Exec> ? exchange.stages_host : host),
         m_communicator(communicator),
         m_largest_count(largest_count),
         m_pairwise(exchange.message_bytes > 0),
@@ -240,24 +171,27 @@ public:
 
   bool overlaps() const override { return m_pairwise; }
 
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<WordRange>& ranges,
+  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,
                                                  std::uint64_t Traffic::*counter) override {
-    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, received, ranges,
-                                                    this->m_traffic.*counter);
+    auto unused =
+        std::find_if(m_memory.begin(), m_memory.end(), [](const auto& kept) { return kept.use_count() == 1; });
+    if (unused == m_memory.end()) unused = m_memory.insert(unused, std::make_shared<TransferMemory<Exec>>());
+    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, *unused, received,
+                                                    ranges, this->m_traffic.*counter);
   }
 
-  std::string name() const override { return m_name; }
+  TransportKind kind() const override { return m_kind; }
 
 private:
+  using OnHost = std::conditional_t<is_host<Exec>, Exec, HostExec>;
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
 
   /// call(send, received) on memory that MPI takes.
   template <class Call>
   void exchange(const Exec& exec, const Words& send, const Words& received, const Call& call) {
-    fence(exec, "OneBit::comm::before_exchange");
     if (!m_staged) {
-      call(send.data(), received.data());
-      return;
+      fence(exec, "OneBit::comm::before_exchange");
+      return call(send.data(), received.data());
     }
     const std::uint32_t* const from = m_send.from_device(exec, send);
     char* const to = m_received.reserve(received.extent(0) * sizeof(std::uint32_t));
@@ -267,21 +201,24 @@ private:
   /// call(space, sum, values) on memory that MPI takes, with the execution space and the pairwise sum of that memory.
   template <class Call>
   void in_place(const Exec& exec, const Vector<Exec, float>& values, const Call& call) {
-    fence(exec, "OneBit::comm::before_exchange");
-    if (!m_staged) return call(exec, m_pairwise_sum, values.data());
-    call(HostExec(), m_pairwise_sum_on_host, m_send.from_device(exec, values));
+    if (!m_staged) {
+      fence(exec, "OneBit::comm::before_exchange");
+      return call(exec, m_pairwise_sum, values.data());
+    }
+    call(OnHost(), m_pairwise_sum_on_host, m_send.from_device(exec, values));
     m_send.to_device(exec, values);
   }
 
-  std::string m_name;
+  TransportKind m_kind;
   bool m_staged;
   const Communicator& m_communicator;
   std::size_t m_largest_count;
   bool m_pairwise;  ///< false: MPI's collectives, except for reduce-scatter and for ranges of one vector
   std::size_t m_message_bytes;
   PairwiseSum<Exec> m_pairwise_sum;
-  PairwiseSum<HostExec> m_pairwise_sum_on_host;  ///< for staged vectors
+  PairwiseSum<OnHost> m_pairwise_sum_on_host;  ///< for staged vectors
   Staging<Exec> m_send, m_received;
+  std::vector<std::shared_ptr<TransferMemory<Exec>>> m_memory;  ///< one for each transfer that was under way at a time
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/range.hpp"
 
 namespace onebit::comm {
 
@@ -33,24 +34,23 @@ struct Traffic {
   }
 };
 
-/// Words [begin, end) of a message.
-struct WordRange {
-  std::size_t begin, end;
-};
-
 /// An exchange of messages with every other rank, sent range by range: one range travels while the caller computes the
-/// next. `Transport::begin_transfer` posts the receives.
+/// next. `Transport::begin_transfer` posts the receives. Until `finish` returns MPI uses the memory of the messages, so
+/// a failure before ends the run.
 template <class Exec>
 class Transfer {
 public:
   using Words = Vector<Exec, std::uint32_t>;
   virtual ~Transfer() = default;
 
-  /// Sends the next range of the message to `rank`. \param message stays unchanged there until `finish` returns
+  /// Sends the next range of the message to `rank` once the work that `exec` has got is done; does not wait for it.
+  /// \param message stays unchanged there until `finish` returns
   virtual void send(const Exec& exec, int rank, const Words& message) = 0;
-  /// Waits for the whole message of `rank`; to be called once for each other rank.
+  /// Returns when all that `send` was given is on its way. To be called before another transfer sends.
+  virtual void post() = 0;
+  /// Waits for the whole message of `rank`; to be called once for each other rank. What `exec` gets afterwards sees it.
   virtual void receive(const Exec& exec, int rank) = 0;
-  /// Waits for all sends.
+  /// Waits for all sends, and until nothing uses the memory of the transfer.
   virtual void finish() = 0;
 };
 
@@ -99,7 +99,7 @@ public:
   /// Posts the receives of such an exchange; nullptr unless `overlaps()`.
   /// \param received (ranks * words) \param ranges of a message, in the order in which every rank sends them
   virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
-                                                         const std::vector<WordRange>& /*ranges*/,
+                                                         const std::vector<Range>& /*ranges*/,
                                                          std::uint64_t Traffic::* /*counter*/) {
     return nullptr;
   }
@@ -109,8 +109,8 @@ public:
 
   int rank() const { return m_rank; }
   int ranks() const { return m_ranks; }
-  /// "host", "device" or "nccl".
-  virtual std::string name() const = 0;
+  /// Not `automatic`.
+  virtual TransportKind kind() const = 0;
   const DeviceSupport& device_support() const { return m_device_support; }
   /// Bytes to all other ranks; to other hosts if averages are hierarchical.
   virtual Traffic traffic() const { return m_traffic; }
@@ -141,6 +141,7 @@ protected:
 /// How ranks exchange: by MPI's collectives, or by messages between all pairs of ranks (pairwise.hpp).
 struct Exchange {
   std::size_t message_bytes = 0;  ///< most bytes of a pairwise message; 0: collectives
+  bool stages_host = false;       ///< whether host memory is staged as well, so that tests reach that code anywhere
 };
 
 /// Asks the MPI library whether it takes device memory of `Exec`.

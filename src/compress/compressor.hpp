@@ -85,7 +85,7 @@ public:
   /// True where codes are known before the scales, so that `encode` writes them; else `finish` does.
   virtual bool codes_before_scales() const = 0;
 
-  /// c ← x + f δ for the elements of some words of a chunk, and writes their codes.
+  /// c ← x + f δ for the elements of a range of a chunk's words, and writes their codes.
   virtual void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const = 0;
   /// The same for all words of all chunks: by ranges on the host, so that statistics are taken while c is in the cache,
   /// and at once on a GPU.

@@ -6,16 +6,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/range.hpp"
+
 namespace onebit::compress {
 
 /// Elements whose codes lie side by side: bit j of each of their words belongs to the j-th of them.
 inline constexpr std::size_t bits_per_word = 32;
 
-/// Words [begin, end) of each plane of a chunk. Ends are multiples of `range_alignment` or the chunk's end, W.
-struct Range {
-  std::size_t begin, end;
-};
-/// A multiple of the words that a thread or a warp takes at once.
+/// A range of a chunk's words ends at a multiple of this or at the chunk's end, W. A multiple of the words that a
+/// thread or a warp takes at once.
 inline constexpr std::size_t range_alignment = 32;
 
 /// What a group is.

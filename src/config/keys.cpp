@@ -251,8 +251,8 @@ std::vector<Section> keys(Input& in) {
       "over TCP) both directions of a link are used.");
   key("bucket_bytes", in.comm.bucket_bytes, integer(0, 1 << 30),
       "Where an algorithm averages the gradient densely, a thread of its own, which wants a core, averages buckets of "
-      "this size during the backward pass; on GPUs a bucket is staged through host memory. 0 averages the whole "
-      "gradient after the backward pass, as do models of one bucket and transport `nccl`.");
+      "this size during the backward pass. On a GPU it uses a stream of its own; transport `host` stages buckets "
+      "through host memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
 
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,

@@ -18,6 +18,7 @@
 #include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
+#include "base/range.hpp"
 #include "base/tensor_table.hpp"
 #include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
@@ -79,11 +80,6 @@ struct ParameterOffsets {
   std::vector<std::size_t> multiplied;  ///< weights of dense layers, whose gradient a product writes first
 
   explicit ParameterOffsets(const Shape& shape);
-};
-
-/// Elements [begin, end) of a flat buffer.
-struct Range {
-  std::size_t begin, end;
 };
 
 /// A model for batches of one size. It allocates all memory of a step, once.

@@ -21,8 +21,6 @@ struct Setup {
   const config::Input& input;
   const TensorTable& tensors;
   comm::Transport<Exec>& transport;
-  int rank;
-  int ranks;
 };
 
 /// What changes from step to step.

@@ -42,8 +42,7 @@ public:
         m_decays(decay_bits<Exec>(setup.tensors)),
         m_compressed_allreduce(make_compressed_allreduce(setup)) {
     if (variance_from == VarianceFrom::quantized_average)
-      m_quantized_average.emplace(setup.transport, setup.rank, setup.ranks, setup.tensors.size(),
-                                  setup.input.optimizer.variance_bits,
+      m_quantized_average.emplace(setup.transport, setup.tensors.size(), setup.input.optimizer.variance_bits,
                                   static_cast<std::uint64_t>(setup.input.run.seed));
   }
 
@@ -86,8 +85,8 @@ public:
     if (m_variance_from == VarianceFrom::own_gradient) {
       state.synchronised = m_synchronised = m_averaging.due(context.step);
       if (state.synchronised) {
-        comm::average(exec, m_setup.transport, m_setup.ranks, x, times);
-        comm::average(exec, m_setup.transport, m_setup.ranks, v, times);
+        comm::average(exec, m_setup.transport, x, times);
+        comm::average(exec, m_setup.transport, v, times);
       }
     }
     return state;

@@ -48,8 +48,8 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
   if (hosts == nullptr)
-    return {setup.transport, make_layout(setup.input, setup.tensors, 0, length, setup.ranks), make_options(setup.input),
-            error_feedback};
+    return {setup.transport, make_layout(setup.input, setup.tensors, 0, length, setup.transport.ranks()),
+            make_options(setup.input), error_feedback};
   const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
   std::vector<compress::Layout> shards;
   for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)

@@ -51,8 +51,7 @@ public:
     CompressorKind& compressor = input.compression.compressor;
     if (averaged == Averaged::column_gradient && compressor != CompressorKind::none)
       compressor = CompressorKind::column;
-    m_compressed_allreduce.emplace(
-        make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport, setup.rank, setup.ranks}));
+    m_compressed_allreduce.emplace(make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport}));
   }
 
   bool averages_gradient(long) const override { return m_averaged == Averaged::gradient; }
@@ -61,7 +60,7 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::sgd");
     const bool dense = m_averaged == Averaged::gradient;
-    if (dense && !context.averaged) comm::average(exec, m_setup.transport, m_setup.ranks, g, times);
+    if (dense && !context.averaged) comm::average(exec, m_setup.transport, g, times);
 
     Stopwatch watch;
     const double norm = dense ? norm_to_clip(exec, m_setup.input, m_sum, g) : std::sqrt(context.mean_square_norm);
@@ -82,8 +81,8 @@ public:
     if (m_averaged == Averaged::parameters) {
       state.synchronised = m_synchronised = m_averaging.due(context.step);
       if (state.synchronised) {
-        comm::average(exec, m_setup.transport, m_setup.ranks, x, times);
-        if (m_has_momentum) comm::average(exec, m_setup.transport, m_setup.ranks, m_momentum, times);
+        comm::average(exec, m_setup.transport, x, times);
+        if (m_has_momentum) comm::average(exec, m_setup.transport, m_momentum, times);
       }
     }
     return state;

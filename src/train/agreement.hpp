@@ -41,13 +41,12 @@ private:
   std::exception_ptr m_error;
 };
 
-/// i ↦ g(first + i)²
+/// i ↦ g(i)²
 template <class Exec>
 struct Square {
   Vector<Exec, float> g;
-  std::size_t first;
   KOKKOS_FUNCTION double operator()(std::size_t i) const {
-    return static_cast<double>(g(first + i)) * static_cast<double>(g(first + i));
+    return static_cast<double>(g(i)) * static_cast<double>(g(i));
   }
 };
 
@@ -56,32 +55,46 @@ struct Square {
 template <class Exec>
 class GradientCheck {
 public:
-  explicit GradientCheck(const TensorTable& tensors) : m_tensors(tensors), m_sum(tensors.size()) {}
+  explicit GradientCheck(const TensorTable& tensors)
+      : m_tensors(tensors),
+        m_sum(tensors.size()),
+        m_nonfinite("OneBit::train::nonfinite", block_count(tensors.size())) {}
 
-  void begin_step() { m_first_nonfinite = nullptr; }
-
-  /// Checks elements [begin, end) of g. The ranges of one step are those that OrderedSum takes, in any order.
-  void operator()(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) {
-    if (std::isfinite(m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{g, 0}))) return;
-    for (const Tensor& tensor : m_tensors.tensors()) {
-      if (m_first_nonfinite != nullptr && tensor.offset >= m_first_nonfinite->offset) return;
-      const std::size_t low = std::max(begin, tensor.offset), high = std::min(end, tensor.offset + tensor.size());
-      if (low >= high) continue;
-      const OrderedSum<Exec> sum(high - low);
-      if (!std::isfinite(sum(exec, "OneBit::train::nonfinite_tensor", Square<Exec>{g, low})))
-        m_first_nonfinite = &tensor;
-    }
+  /// Checks elements [begin, end) of g; does not fence, so a backward pass goes on. The ranges of one step are those
+  /// that OrderedSum takes, in any order.
+  void operator()(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) const {
+    m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{g});
+    const Vector<Exec, double> sums = m_sum.blocks();
+    const Vector<Exec, std::size_t> nonfinite = m_nonfinite;
+    const std::size_t first_block = begin / block_length;
+    for_each(
+        exec, "OneBit::train::nonfinite", block_count(end - begin), KOKKOS_LAMBDA(std::size_t k) {
+          const std::size_t block = first_block + k;
+          nonfinite(block) = none;
+          if (is_finite(sums(block))) return;
+          std::size_t i = block * block_length;
+          while (is_finite(g(i))) ++i;
+          nonfinite(block) = i;
+        });
   }
 
-  /// ‖g‖₂², the same bits for any ranges.
+  /// ‖g‖₂², the same bits for any ranges; fences.
   double square_norm(const Exec& exec) const { return m_sum.total(exec, "OneBit::train::gradient_norm"); }
-  /// Empty if all elements are finite.
-  std::string nonfinite_tensor() const { return m_first_nonfinite != nullptr ? m_first_nonfinite->name : ""; }
+  /// Empty if all elements are finite. To be called after `square_norm`.
+  std::string nonfinite_tensor() const {
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), m_nonfinite);
+    const std::size_t* const end = host.data() + host.extent(0);
+    const std::size_t* const found = std::find_if(host.data(), end, [](std::size_t i) { return i != none; });
+    return found != end ? m_tensors.at_element(*found).name : "";
+  }
 
 private:
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  KOKKOS_INLINE_FUNCTION static bool is_finite(double value) { return value - value == 0; }
+
   const TensorTable& m_tensors;
   OrderedSum<Exec> m_sum;
-  const Tensor* m_first_nonfinite = nullptr;
+  Vector<Exec, std::size_t> m_nonfinite;  ///< (blocks) first element of each block that is not finite, or `none`
 };
 
 /// What all ranks know about the gradients of a step.

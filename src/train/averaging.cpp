@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -16,8 +17,7 @@ namespace {
 
 template <class Exec>
 std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
-                                                      Collective collective) {
-  const TransportKind kind = input.comm.transport;
+                                                      Collective collective, TransportKind kind) {
   const comm::Exchange exchange{
       input.comm.exchange == ExchangeKind::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0};
   const bool hierarchical = collective == Collective::hierarchical;
@@ -34,6 +34,12 @@ std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input
   return transport;
 }
 
+template <class Exec>
+std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
+                                                      Collective collective) {
+  return make_transport<Exec>(input, communicator, collective, input.comm.transport);
+}
+
 /// Whether there are several hosts, all with the same number of ranks, and several ranks on each.
 bool has_hierarchy(const Communicator& communicator) {
   const auto ranks = comm::ranks_by_host(communicator.hosts());
@@ -46,8 +52,7 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
   auto allreduce = config::traits(input.optimizer.algorithm).compresses
-                       ? optim::make_compressed_allreduce(
-                             optim::Setup<Exec>{input, tensors, transport, communicator.rank(), communicator.size()})
+                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport})
                        : comm::CompressedAllreduce<Exec>(transport);
   const Vector<Exec, float> x("OneBit::train::trial", tensors.size());
   PhaseTimes unused;
@@ -111,24 +116,31 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
 template <class Exec>
 std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
                                                                        const Communicator& communicator,
-                                                                       std::size_t length) {
+                                                                       TransportKind kind, std::size_t length) {
   using Overlapped = comm::OverlappedAverage<Exec>;
-  const std::size_t bucket = input.comm.bucket_bytes;
-  // Buckets go through host memory, and NCCL takes device memory alone.
-  const bool possible = communicator.size() > 1 && any_thread_may_call() && input.comm.transport != TransportKind::nccl;
-  if (!possible || bucket == 0 || !Overlapped::worthwhile(length, bucket)) return nullptr;
-  auto transport = make_transport<Kokkos::Serial>(input, communicator, input.comm.collective);
-  std::unique_ptr<Overlapped> average;
-  communicator.collectively(
-      [&] { average = std::make_unique<Overlapped>(std::move(transport), communicator.size(), length, bucket); });
-  return average;
+  using OnHost = Kokkos::Serial;
+  const std::size_t bucket_bytes = input.comm.bucket_bytes;
+  const bool possible = communicator.size() > 1 && (kind == TransportKind::nccl || any_thread_may_call());
+  if (!possible || bucket_bytes == 0 || !Overlapped::worthwhile(length, bucket_bytes)) return nullptr;
+  const auto over = [&](auto transport) {
+    std::unique_ptr<Overlapped> average;
+    communicator.collectively([&] {
+      average =
+          std::make_unique<Overlapped>(comm::make_bucket_average<Exec>(std::move(transport)), length, bucket_bytes);
+    });
+    return average;
+  };
+  if constexpr (!is_host<Exec>)
+    if (kind != TransportKind::host)
+      return over(make_transport<Exec>(input, communicator, input.comm.collective, kind));
+  return over(make_transport<OnHost>(input, communicator, input.comm.collective, TransportKind::host));
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                                       \
   template struct Averaging<Exec>;                                                                                     \
   template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&); \
-  template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input&,                \
-                                                                                  const Communicator&, std::size_t);
+  template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(                                     \
+      const config::Input&, const Communicator&, TransportKind, std::size_t);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

@@ -32,14 +32,16 @@ template <class Exec>
 Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, const Communicator& communicator,
                                const TensorTable& tensors);
 
-/// Makes the average of gradients in buckets of `comm.bucket_bytes` during the backward pass. Null if there is nothing
-/// to overlap (one rank, one bucket, buckets off), if only one thread may call MPI, or if NCCL averages. Collective.
+/// Makes the average of gradients in buckets of `comm.bucket_bytes` during the backward pass, in device memory where
+/// the run's transport exchanges it. Null if there is nothing to overlap (one rank, one bucket, buckets off), or if MPI
+/// averages but only one thread may call it. Collective.
 /// \param input        with the collective that `make_averaging` chose
 /// \param communicator nothing else may use it
+/// \param kind         of the transport that `make_averaging` made
 /// \param length       d
 template <class Exec>
 std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
                                                                        const Communicator& communicator,
-                                                                       std::size_t length);
+                                                                       TransportKind kind, std::size_t length);
 
 }  // namespace onebit::train

@@ -43,7 +43,7 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"backend", BackendName<Exec>::value},
           {"machine", machine_name(session.exec)},
           {"mpi", mpi_library()},
-          {"transport", transport.name()},
+          {"transport", to_string(transport.kind())},
           {"collective", session.averaging.name()},
           {"collective_reason", session.averaging.reason},
           {"device_mpi", transport.device_support().supported ? "yes" : "no"},

@@ -32,7 +32,8 @@ struct Session {
         workload(make_workload(exec, input, communicator)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
         bucket_communicator(communicator.get()),
-        overlapped_average(make_overlapped_average<Exec>(input, bucket_communicator, tensors().size())) {
+        overlapped_average(
+            make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())) {
     if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance
     std::string initialized;
     communicator.collectively([&] {
@@ -44,8 +45,7 @@ struct Session {
       if (!from.empty() && !checkpoints.restarts())
         located(input.where("checkpoint.initialize_from"),
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
-      algorithm = optim::make_algorithm<Exec>(
-          {input, tensors(), *averaging.transport, communicator.rank(), communicator.size()});
+      algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport});
       read_initial_variance(exec, input, *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output);
     });
@@ -106,7 +106,7 @@ private:
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
-    if (ranks > 1 && !any_thread_may_call())
+    if (ranks > 1 && !any_thread_may_call() && averaging.transport->kind() != TransportKind::nccl)
       std::printf(
           "warning: in this MPI library only one thread may call (no MPI_THREAD_SERIALIZED): gradients are averaged "
           "after the backward pass, not in buckets during it\n");

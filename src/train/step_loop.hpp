@@ -84,7 +84,6 @@ private:
       loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, final_from);
     };
     const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
-    m_gradient_check.begin_step();
     context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
     if (context.averaged) {
       const GradientProgress final_from = [&](std::size_t b) { s.overlapped_average->final_from(b); };
@@ -126,7 +125,7 @@ private:
     record.skipped = true;
     // All ranks end with the same parameters, even if the last step is skipped.
     if (record.step == m_input.train.steps && !m_run.last.synchronised) {
-      comm::average(m_session.exec, *m_session.averaging.transport, m_communicator.size(), m_session.x, record.times);
+      comm::average(m_session.exec, *m_session.averaging.transport, m_session.x, record.times);
       m_run.last.synchronised = true;
     }
   }
@@ -161,8 +160,8 @@ private:
     record.traffic = transport.traffic();
     record.traffic_within_host = transport.traffic_within_host().total();
     if (m_session.overlapped_average) {
-      record.traffic += m_session.overlapped_average->transport().traffic();
-      record.traffic_within_host += m_session.overlapped_average->transport().traffic_within_host().total();
+      record.traffic += m_session.overlapped_average->traffic();
+      record.traffic_within_host += m_session.overlapped_average->traffic_within_host().total();
     }
     m_deferred([&] { m_run.results.add(record); });
     m_progress(record, m_run.results.tokens_per_second());

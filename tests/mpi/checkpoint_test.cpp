@@ -241,7 +241,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
     Side side;
     side.transport = comm::make_hierarchical_transport<Exec>(TransportKind::automatic, world, hosts_of_ranks, {});
     side.x = Vector<Exec, float>("x", parameters);
-    side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport, world.rank(), ranks});
+    side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport});
     side.results = std::make_unique<train::Results>(world, input.run.output);
     return side;
   };
@@ -498,7 +498,7 @@ void write_tensors(const Communicator& world, const std::string& path, const std
   std::iota(values.begin(), values.end(), 0.0f);
   const auto x = test::to_device<Exec>(values);
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, {});
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
   train::Results results(world, output);
   train::Run<Exec> run{input, tensors, x, *algorithm, results, 3};
   run.last.synchronised = true;

@@ -391,7 +391,7 @@ TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
     const auto x = test::to_device<TypeParam>(std::vector<float>(length, 1.0f));
     PhaseTimes times;
     mpi_calls = {};
-    average(this->exec, *transport, ranks, x, times);
+    average(this->exec, *transport, x, times);
     const std::uint64_t dense = transport->traffic().total();
     // A ring moves 2 (n−1)/n of the vector.
     EXPECT_EQ(dense, 2 * (ranks - 1) * length * 4 / ranks);
@@ -439,7 +439,7 @@ TYPED_TEST(Collectives, average_is_the_mean) {
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
     const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
     PhaseTimes times;
-    average(this->exec, *transport, ranks, x, times);
+    average(this->exec, *transport, x, times);
     const std::vector<float> mean = test::to_host(x);
     EXPECT_TRUE(same_on_all_ranks(this->world, mean));
 
@@ -642,18 +642,18 @@ TYPED_TEST(Collectives, dense_average_stands_in_for_the_compressed_one) {
   const auto y = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
   PhaseTimes times;
   dense(this->exec, x, times);
-  average(this->exec, *transport, this->world.size(), y, times);
+  average(this->exec, *transport, y, times);
   EXPECT_TRUE(test::same_bits(test::to_host(x), test::to_host(y)));
 }
 
 TYPED_TEST(Collectives, transport_is_the_one_asked_for) {
   const DeviceSupport support = device_support<TypeParam>();
   EXPECT_FALSE(support.evidence.empty());
-  EXPECT_EQ(make_transport<TypeParam>(TransportKind::host, this->world)->name(), "host");
-  EXPECT_EQ(make_transport<TypeParam>(TransportKind::automatic, this->world)->name(),
-            support.supported ? "device" : "host");
+  EXPECT_EQ(make_transport<TypeParam>(TransportKind::host, this->world)->kind(), TransportKind::host);
+  EXPECT_EQ(make_transport<TypeParam>(TransportKind::automatic, this->world)->kind(),
+            support.supported ? TransportKind::device : TransportKind::host);
   if (support.supported)
-    EXPECT_EQ(make_transport<TypeParam>(TransportKind::device, this->world)->name(), "device");
+    EXPECT_EQ(make_transport<TypeParam>(TransportKind::device, this->world)->kind(), TransportKind::device);
   else
     EXPECT_THROW(make_transport<TypeParam>(TransportKind::device, this->world), InputError);
   EXPECT_TRUE(!is_host<TypeParam> || support.supported);
@@ -768,7 +768,7 @@ public:
     spoil("reduce-scatter", [&] { values(7) += 1; });
   }
   bool overlaps() const override { return false; }
-  std::string name() const override { return "faulty"; }
+  TransportKind kind() const override { return TransportKind::host; }
 
 private:
   template <class Spoil>

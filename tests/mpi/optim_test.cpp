@@ -84,7 +84,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const Exec exec;
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, world.rank(), world.size()});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
   train::read_initial_variance(exec, input, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
@@ -333,7 +333,7 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
   const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
   config::Input input = make_input("adam_nbit_variance");
   input.optimizer.variance_bits = 16;
-  const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport, world.rank(), world.size()});
+  const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport});
   const Values initial = test::initial_parameters(tensors.size());
   const auto x = test::to_device<TypeParam>(std::vector<float>(initial.begin(), initial.end()));
   Values variance(tensors.size());

@@ -1,9 +1,13 @@
 /// \file overlapped_average_test.cpp
-/// The average in buckets against the average of the whole vector, bit for bit, however ranks come along.
+/// The average in buckets against the average of the whole vector, bit for bit, however ranks come along. The schedule
+/// of the buckets alone, with averages that take a while, fail, or do nothing.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <limits>
 #include <stdexcept>
 #include <thread>
 
@@ -19,9 +23,10 @@ namespace {
 constexpr Exchange pairwise{32768};
 constexpr std::size_t block_bytes = block_length * sizeof(float);
 
-std::unique_ptr<Transport<Kokkos::Serial>> host_transport(const Communicator& communicator, Exchange exchange) {
-  return make_transport<Kokkos::Serial>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(),
-                                        exchange);
+template <class Exec>
+std::unique_ptr<BucketAverage<Exec>> on_host(const Communicator& communicator, Exchange exchange) {
+  return make_bucket_average<Exec>(make_transport<Kokkos::Serial>(TransportKind::automatic, communicator,
+                                                                  std::numeric_limits<int>::max(), exchange));
 }
 
 template <class Exec>
@@ -30,7 +35,7 @@ std::vector<float> average_of_whole(const Communicator& communicator, const std:
       make_transport<Exec>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(), pairwise);
   const auto device = test::to_device<Exec>(values);
   PhaseTimes times;
-  average(Exec(), *transport, communicator.size(), device, times);
+  average(Exec(), *transport, device, times);
   return test::to_host(device);
 }
 
@@ -46,7 +51,7 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
     const std::vector<float> expected = average_of_whole<TypeParam>(world, values);
     for (const std::size_t bucket_bytes :
          {std::size_t{1}, block_bytes, 3 * block_bytes + 1, std::size_t{100000}, std::size_t{1} << 30}) {
-      OverlappedAverage<TypeParam> overlapped(host_transport(buckets, pairwise), world.size(), length, bucket_bytes);
+      OverlappedAverage<TypeParam> overlapped(on_host<TypeParam>(buckets, pairwise), length, bucket_bytes);
       // How a rank says what is final: not at all, at once, in small and in large steps; ranks differ in it.
       for (int way = 0; way < 4; ++way) {
         SCOPED_TRACE(testing::Message() << "length " << length << " bucket " << bucket_bytes << " way " << way);
@@ -73,8 +78,8 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
       }
       // Each bucket's share is rounded down to whole bytes.
       const std::uint64_t all = 4 * (2 * (world.size() - 1) * length * sizeof(float) / world.size());
-      EXPECT_LE(overlapped.transport().traffic().total(), all);
-      EXPECT_GE(overlapped.transport().traffic().total() + 4 * (length / block_length + 1), all);
+      EXPECT_LE(overlapped.traffic().total(), all);
+      EXPECT_GE(overlapped.traffic().total() + 4 * (length / block_length + 1), all);
     }
   }
 }
@@ -83,7 +88,7 @@ TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
   const Communicator world, buckets;
   const std::size_t length = 3000, cut = 2 * block_length;
   const std::vector<float> values = test::random_values(length, 20 + world.rank());
-  OverlappedAverage<TypeParam> overlapped(host_transport(buckets, {}), world.size(), length, 2 * block_bytes);
+  OverlappedAverage<TypeParam> overlapped(on_host<TypeParam>(buckets, {}), length, 2 * block_bytes);
   const auto device = test::to_device<TypeParam>(values);
   overlapped.start(TypeParam(), device, [](std::size_t, std::size_t) {});
   PhaseTimes times;
@@ -93,7 +98,7 @@ TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
   const auto parts = test::to_device<TypeParam>(values);
   for (const auto& part : {std::make_pair(cut, length), std::make_pair(std::size_t{0}, cut)}) {
     const Vector<TypeParam, float> bucket = Kokkos::subview(parts, part);
-    average(TypeParam(), *transport, world.size(), bucket, times);
+    average(TypeParam(), *transport, bucket, times);
   }
   EXPECT_TRUE(test::same_bits(test::to_host(device), test::to_host(parts)));
 }
@@ -109,36 +114,32 @@ TYPED_TEST(Overlapped, is_worthwhile_with_more_than_one_bucket) {
 TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
   const Communicator world, buckets;
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
-  OverlappedAverage<TypeParam> never(host_transport(buckets, pairwise), world.size(), 5000, 1);
-  OverlappedAverage<TypeParam> left(host_transport(buckets, pairwise), world.size(), 5000, 1);
+  OverlappedAverage<TypeParam> never(on_host<TypeParam>(buckets, pairwise), 5000, 1);
+  OverlappedAverage<TypeParam> left(on_host<TypeParam>(buckets, pairwise), 5000, 1);
   left.start(TypeParam(), values, [](std::size_t, std::size_t) {});
 }
 
-/// A transport that fails in its second average.
-class Failing : public Transport<Kokkos::Serial> {
-public:
-  explicit Failing(const Communicator& communicator) : Transport(communicator) {}
-  void all_to_all(const Kokkos::Serial&, const Words&, const Words&) override {}
-  void all_gather(const Kokkos::Serial&, const Words&, const Words&) override {}
-  void reduce_scatter(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
-                      const std::vector<std::size_t>&) override {}
-  void all_gather(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&,
-                  const std::vector<std::size_t>&) override {}
-  bool overlaps() const override { return false; }
-  void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
-    if (++m_calls == 2) throw std::runtime_error("the second bucket failed");
-  }
-  std::string name() const override { return "failing"; }
-
-private:
-  int m_calls = 0;
+/// An average that leaves its buckets as they are.
+template <class Exec>
+struct NoAverage : BucketAverage<Exec> {
+  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {}
+  Traffic traffic() const override { return {}; }
+  Traffic traffic_within_host() const override { return {}; }
 };
 
-/// A transport whose messages take a while: two messages a bucket, which the thread waits for one after the other.
-class Slow : public Failing {
-public:
-  explicit Slow(const Communicator& communicator) : Failing(communicator) {}
-  void allreduce(const Kokkos::Serial&, const Vector<Kokkos::Serial, float>&) override {
+/// Fails in its second average.
+template <class Exec>
+struct Failing final : NoAverage<Exec> {
+  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {
+    if (++calls == 2) throw std::runtime_error("the second bucket failed");
+  }
+  int calls = 0;
+};
+
+/// An average whose messages take a while: two messages a bucket, which the thread waits for one after the other.
+template <class Exec>
+struct Slow final : NoAverage<Exec> {
+  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {
     for (int message = 0; message < 2; ++message) {
       const Activity activity("OneBit::test::message", waits_for_ranks);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -146,13 +147,67 @@ public:
   }
 };
 
+/// Notes which buckets it got and when, and takes up to 2 ms for each, in no order.
+template <class Exec>
+struct Noting final : NoAverage<Exec> {
+  explicit Noting(const float* first) : first(first) {}
+  void operator()(const Vector<Exec, float>& bucket, PhaseTimes& times) override {
+    const Stopwatch watch;
+    began.push_back({static_cast<std::size_t>(bucket.data() - first), final_begin.load()});
+    std::this_thread::sleep_for(std::chrono::microseconds(began.size() * 7919 % 2000));
+    ++completed;
+    times.add(Phase::allreduce, watch.seconds());
+  }
+  struct Bucket {
+    std::size_t begin, final_begin;
+  };
+  const float* first;
+  std::vector<Bucket> began;
+  std::atomic<std::size_t> final_begin{0};  ///< what the caller has said to be final
+  std::atomic<std::size_t> completed{0};
+};
+
+/// However late buckets become final and however long they take, each is averaged once, after it is final, the last
+/// first, and `wait` returns when all are complete.
+TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
+  const std::size_t buckets = 7, length = buckets * block_length - 100;
+  const Vector<TypeParam, float> values("OneBit::test::values", length);
+  auto noting = std::make_unique<Noting<TypeParam>>(values.data());
+  Noting<TypeParam>& notes = *noting;
+  OverlappedAverage<TypeParam> overlapped(std::move(noting), length, block_bytes);
+  for (int step = 0; step < 5; ++step) {
+    SCOPED_TRACE(step);
+    notes.began.clear();
+    notes.completed = 0;
+    std::size_t before = 0;
+    notes.final_begin = length;
+    overlapped.start(TypeParam(), values, [&](std::size_t, std::size_t) { ++before; });
+    for (std::size_t b = length; b > block_length; b -= std::min<std::size_t>(b, 300 + 500 * step)) {
+      notes.final_begin = b;
+      overlapped.final_from(b);
+      EXPECT_EQ(before, (buckets * block_length - (b + block_length - 1) / block_length * block_length) / block_length);
+      std::this_thread::sleep_for(std::chrono::microseconds(b * 31 % 400));
+    }
+    notes.final_begin = 0;
+    PhaseTimes times;
+    const double hidden = overlapped.wait(times);
+    EXPECT_EQ(notes.completed, buckets);
+    EXPECT_EQ(before, buckets);
+    EXPECT_GE(hidden, 0);
+    ASSERT_EQ(notes.began.size(), buckets);
+    for (std::size_t k = 0; k < buckets; ++k) {
+      EXPECT_EQ(notes.began[k].begin, (buckets - 1 - k) * block_length);
+      EXPECT_LE(notes.began[k].final_begin, notes.began[k].begin);
+    }
+  }
+}
+
 /// While a rank waits for its buckets, the watchdog must see that they come in: on slow links a sound average takes
 /// longer than run.watchdog_seconds.
 TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
   const std::size_t buckets = 5;
   const Vector<TypeParam, float> values("OneBit::test::values", buckets * block_length);
-  const Communicator world;
-  OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow>(world), 2, values.extent(0), block_bytes);
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow<TypeParam>>(), values.extent(0), block_bytes);
   overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   Activity::watch(true);
@@ -167,8 +222,7 @@ TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
 
 TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
-  const Communicator world;
-  OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing>(world), 2, 5000, 1);
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing<TypeParam>>(), 5000, 1);
   overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
   overlapped.final_from(0);
   PhaseTimes times;

@@ -31,7 +31,7 @@ TYPED_TEST(Quantized, average_equals_simulation_and_counts_its_bytes) {
     for (const int bits : {1, 2, 5, 8, 16}) {
       SCOPED_TRACE(::testing::Message() << "length " << length << " bits " << bits);
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, world);
-      QuantizedAverage<TypeParam> average(*transport, world.rank(), ranks, length, bits, 11);
+      QuantizedAverage<TypeParam> average(*transport, length, bits, 11);
       const compress::QuantizerRef simulation{length, ranks, bits};
       PhaseTimes times;
       for (long step = 1; step <= 3; ++step) {

@@ -1,0 +1,56 @@
+#include "comm/bucket_average.hpp"
+
+#include <utility>
+
+#include "comm/allreduce.hpp"
+
+namespace onebit::comm {
+namespace {
+
+template <class Exec, class On>
+class AverageByTransport final : public BucketAverage<Exec> {
+public:
+  explicit AverageByTransport(std::unique_ptr<Transport<On>> transport) : m_transport(std::move(transport)) {}
+
+  void operator()(const Vector<Exec, float>& bucket, PhaseTimes& times) override {
+    const std::size_t length = bucket.extent(0);
+    if constexpr (is_host<Exec> == is_host<On>) {
+      average(m_instance.get(), *m_transport, Vector<On, float>(bucket.data(), length), times);
+    } else {
+      if (m_staging.extent(0) < length)
+        m_staging = HostBucket(Kokkos::view_alloc("OneBit::comm::bucket", Kokkos::WithoutInitializing), length);
+      const auto staged = Kokkos::subview(m_staging, std::make_pair(std::size_t{0}, length));
+      Kokkos::deep_copy(m_copies.get(), staged, bucket);
+      fence(m_copies.get(), "OneBit::comm::staged_bucket");
+      average(m_instance.get(), *m_transport, Vector<On, float>(staged.data(), length), times);
+      Kokkos::deep_copy(m_copies.get(), bucket, staged);
+      fence(m_copies.get(), "OneBit::comm::unstaged_bucket");
+    }
+  }
+  Traffic traffic() const override { return m_transport->traffic(); }
+  Traffic traffic_within_host() const override { return m_transport->traffic_within_host(); }
+
+private:
+  using HostBucket = Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>>;
+
+  std::unique_ptr<Transport<On>> m_transport;
+  InstanceOfItsOwn<On> m_instance;
+  InstanceOfItsOwn<std::conditional_t<is_host<On>, Exec, Kokkos::Serial>> m_copies;  ///< between device and host
+  HostBucket m_staging;  ///< (longest bucket) for device memory on a host transport
+};
+
+}  // namespace
+
+template <class Exec, class On>
+std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport) {
+  return std::make_unique<AverageByTransport<Exec, On>>(std::move(transport));
+}
+
+#define ONEBIT_INSTANTIATE(Exec) \
+  template std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<Kokkos::Serial>>);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#ifdef KOKKOS_ENABLE_CUDA
+template std::unique_ptr<BucketAverage<Kokkos::Cuda>> make_bucket_average(std::unique_ptr<Transport<Kokkos::Cuda>>);
+#endif
+
+}  // namespace onebit::comm

@@ -1,0 +1,33 @@
+#pragma once
+/// \file bucket_average.hpp
+/// The average of one bucket of a gradient, beside the backward pass: on an instance and on a communicator of its own.
+
+#include <memory>
+
+#include "base/kokkos.hpp"
+#include "base/timer.hpp"
+#include "comm/transport.hpp"
+
+namespace onebit::comm {
+
+/// Averages buckets, on the thread of OverlappedAverage.
+template <class Exec>
+class BucketAverage {
+public:
+  virtual ~BucketAverage() = default;
+
+  /// bucket ← its average over ranks, complete when the call returns. \param bucket final
+  virtual void operator()(const Vector<Exec, float>& bucket, PhaseTimes& times) = 0;
+  /// Of the transport. Must not be called beside an average.
+  virtual Traffic traffic() const = 0;
+  virtual Traffic traffic_within_host() const = 0;
+};
+
+/// Averages by `transport`. A transport of Kokkos::Serial averages in host memory, through which GPU memory is then
+/// staged: kernels of OpenMP may come from one thread only. On a GPU, copies and kernels have a stream of their own.
+/// \tparam On        Kokkos::Serial, or Exec if that is a GPU
+/// \param  transport on a communicator that nothing else uses
+template <class Exec, class On>
+std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport);
+
+}  // namespace onebit::comm
