@@ -17,7 +17,6 @@
 #include "base/random.hpp"
 #include "base/tensor_table.hpp"
 #include "config/input.hpp"
-#include "support.hpp"
 
 namespace onebit::test {
 
@@ -78,7 +77,7 @@ struct SimulatedRanks {
   /// x_i ← x_i − γ (direction + λ x_i) on one rank.
   void move(int rank, const Values& direction, double lr) {
     for (std::size_t i = 0; i < size(); ++i) {
-      const double decay = tensor_at(tensors, i).decays ? input.optimizer.weight_decay : 0;
+      const double decay = tensors.at_element(i).decays ? input.optimizer.weight_decay : 0;
       x[rank][i] -= lr * (direction[i] + decay * x[rank][i]);
     }
   }
@@ -198,7 +197,7 @@ private:
     std::vector<std::size_t> of(size());
     std::size_t last_part = 0;
     for (std::size_t i = 0; i < size(); ++i) {
-      const std::size_t part = group.word == "tensor" ? tensor_at(tensors, i).offset
+      const std::size_t part = group.word == "tensor" ? tensors.at_element(i).offset
                                : group.word.empty()   ? i % chunk_length() / group.number
                                                       : 0;
       const bool opens = i > 0 && (i % chunk_length() == 0 || part != last_part);

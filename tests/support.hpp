@@ -15,7 +15,6 @@
 
 #include "base/kokkos.hpp"
 #include "base/random.hpp"
-#include "base/tensor_table.hpp"
 
 namespace onebit::test {
 
@@ -98,14 +97,6 @@ void print_bits(const std::string& name, const std::vector<T>& values) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
   for (std::size_t i = 0; i < values.size() * sizeof(T); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
   std::printf("bits %s %016" PRIx64 "\n", name.c_str(), hash);
-}
-
-/// The tensor that holds element `index` of the flat buffer.
-inline const Tensor& tensor_at(const TensorTable& table, std::size_t index) {
-  const Tensor* found = nullptr;
-  for (const Tensor& tensor : table.tensors())
-    if (tensor.offset <= index && index < tensor.offset + tensor.size()) found = &tensor;
-  return *found;
 }
 
 }  // namespace onebit::test

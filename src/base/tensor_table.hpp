@@ -37,6 +37,15 @@ public:
   const std::vector<Tensor>& tensors() const { return m_tensors; }
   /// Elements of the flat buffer: the number of parameters d.
   std::size_t size() const { return m_size; }
+  /// The tensor that holds element `index`; index < size().
+  const Tensor& at_element(std::size_t index) const {
+    std::size_t low = 0, high = m_tensors.size();
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      (m_tensors[middle].offset <= index ? low : high) = middle;
+    }
+    return m_tensors[low];
+  }
 
 private:
   std::vector<Tensor> m_tensors;

@@ -92,10 +92,11 @@ void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<
       KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
 }
 
-/// The same with m decoded from messages. \param m the decoder of any compressor (compress/decode.hpp)
-template <class Exec, class AnyDecoder>
+/// The same with m decoded from messages.
+template <class Exec>
 void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
-                       const AnyDecoder& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
+                       const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
+                       const Vector<Exec, float>& x) {
   for_each_decoded_with_decay(
       exec, "OneBit::optim::decompress_update", m, decays, x,
       KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {

@@ -3,10 +3,9 @@
 /// Weight decay applies to some tensors only. One bit for each element says whether it does; these loops hand the bit
 /// to a kernel as a factor, 0 or 1.
 
-#include <variant>
-
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
+#include "compress/decode.hpp"
 
 namespace onebit::optim {
 
@@ -82,11 +81,15 @@ struct WithDecay {
 };
 
 /// x(i) ← f(i, value, decays), where `value` is element i of the vector that messages hold, and `decays` as in
-/// for_each_with_decay. f writes nothing. \param decoder of any compressor (compress/decode.hpp)
-template <class Exec, class AnyDecoder, class F>
-void for_each_decoded_with_decay(const Exec& exec, const char* label, const AnyDecoder& decoder,
+/// for_each_with_decay. f writes nothing.
+template <class Exec, class F>
+void for_each_decoded_with_decay(const Exec& exec, const char* label, const compress::AnyDecoder<Exec>& decoder,
                                  const Vector<Exec, std::uint32_t>& bits, const Vector<Exec, float>& x, const F& f) {
-  std::visit([&](const auto& one) { for_each_decoded(exec, label, one, WithDecay<Exec, F>{bits, x, f}); }, decoder);
+  std::visit(
+      [&](const auto& one) {
+        compress::for_each_decoded(exec, label, one, WithDecay<Exec, F>{bits, x, f});
+      },
+      decoder);
 }
 
 }  // namespace onebit::optim

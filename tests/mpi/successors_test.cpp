@@ -87,7 +87,7 @@ double correction(const config::Input& input, double beta, int count) {
 }
 
 double decay_of(const config::Input& input, const TensorTable& tensors, std::size_t i) {
-  return test::tensor_at(tensors, i).decays ? input.optimizer.weight_decay : 0;
+  return tensors.at_element(i).decays ? input.optimizer.weight_decay : 0;
 }
 
 Values initial_parameters(const TensorTable& tensors) {
@@ -104,7 +104,7 @@ public:
     const std::size_t words = (tensors.size() + 31) / 32, chunk = (words + ranks - 1) / ranks * 32;
     const bool by_tensor = input.compression.group.word == "tensor";
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const std::size_t tensor = by_tensor ? test::tensor_at(tensors, i).offset : 0;
+      const std::size_t tensor = by_tensor ? tensors.at_element(i).offset : 0;
       m_server_groups.push_back(i / chunk * tensors.size() + tensor);
       m_worker_groups.push_back(by_tensor ? m_server_groups.back() : 0);
     }

@@ -382,7 +382,7 @@ TEST(TensorTable, places_tensors_one_after_the_other) {
   EXPECT_TRUE(table.tensors()[0].decays);
   EXPECT_FALSE(table.tensors()[3].decays);
   for (std::size_t i = 0; i < table.size(); ++i)
-    EXPECT_EQ(test::tensor_at(table, i).name, i < 15 ? "weight" : i < 16 ? "scalar" : "bias") << "element " << i;
+    EXPECT_EQ(table.at_element(i).name, i < 15 ? "weight" : i < 16 ? "scalar" : "bias") << "element " << i;
 }
 
 TEST(Error, says_where_what_and_remedy) {
