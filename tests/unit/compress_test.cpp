@@ -256,6 +256,19 @@ TYPED_TEST(Codecs, worker_equals_reference) {
   });
 }
 
+// The sums of more than 2^20 elements have a third level.
+TYPED_TEST(Codecs, long_group_equals_reference) {
+  const Cut cut{(3u << 20) + 77, 1, Grouping::tensor, 0, {0, 1000}};
+  const std::vector<float> x = test::random_values(cut.length, 1);
+  for (const Scale scale : {Scale::l1, Scale::l2}) {
+    const Options options{CompressorKind::sign, scale};
+    std::vector<float> residual(cut.length, 0.0f), residual_ref = residual;
+    const auto messages = compress_on(*make_compressor<TypeParam>(cut.layout(), options), 0, cut.chunks, x, residual);
+    EXPECT_TRUE(test::same_bits(messages, compress_ref(cut.reference(), options, 0, cut.chunks, x, residual_ref)));
+    EXPECT_TRUE(test::same_bits(residual, residual_ref));
+  }
+}
+
 // The feedback of one round is what the next one reads; chunks come in any order.
 TYPED_TEST(Codecs, parts_equal_reference) {
   for_each_case([](const Options& options, const Cut& cut) {

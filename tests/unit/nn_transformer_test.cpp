@@ -487,7 +487,7 @@ TYPED_TEST(TransformerTest, gradient_in_bf16_is_that_of_its_own_step) {
         difference += std::pow(rounded.gradient[i] - unrounded.gradient[i], 2);
         square += std::pow(unrounded.gradient[i], 2);
       }
-      EXPECT_LT(difference, 0.01 * square);  // a wrong factor would make them differ by as much as they are
+      EXPECT_LT(difference, 0.04 * square);  // a wrong factor would make them differ by as much as they are
       EXPECT_GT(difference, 0);
     }
   }
