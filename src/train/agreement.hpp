@@ -83,8 +83,9 @@ public:
   /// Empty if all elements are finite. To be called after `square_norm`.
   std::string nonfinite_tensor() const {
     const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), m_nonfinite);
-    const std::size_t* const end = host.data() + host.extent(0);
-    const std::size_t* const found = std::find_if(host.data(), end, [](std::size_t i) { return i != none; });
+    const std::size_t* const begin = host.data();
+    const std::size_t* const end = begin + host.extent(0);
+    const std::size_t* const found = std::find_if(begin, end, [](std::size_t i) { return i != none; });
     return found != end ? m_tensors.at_element(*found).name : "";
   }
 
