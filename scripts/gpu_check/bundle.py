@@ -45,8 +45,12 @@ def is_elf(path):
 
 
 def copy_stripped(path, target):
-    """Copies a file, without symbols and debug information if it is a program or a library."""
+    """Copies a file, without symbols and debug information if it is a program or a library. A link to a file beside it
+    stays a link."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() and os.sep not in os.readlink(path):
+        target.symlink_to(os.readlink(path))
+        return
     shutil.copyfile(path, target)
     if is_elf(target):
         subprocess.run(["strip", "--strip-unneeded", target], check=True)
@@ -84,7 +88,7 @@ def collect(tree, mpi, directory):
         raise Failed(f"{tree}: libraries {problem}", "build it again on this machine") from None
     for name, path in sorted(needed.items()):
         if not (directory / "openmpi/lib" / name).exists():
-            copy_stripped(path, directory / "lib" / name)
+            copy_stripped(pathlib.Path(path).resolve(), directory / "lib" / name)
     for name in FILES:
         source, target = ROOT / name, directory / name
         if not source.exists():

@@ -1,5 +1,6 @@
 """What is checked: a build tree or an unpacked bundle, with the environment of its programs; and the GPUs here."""
 
+import ctypes
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from gpu_check import libraries
 from gpu_check.verdicts import Failed
 from lib import ROOT, launch
 
+DRIVER = "libcuda.so.1"
 DESCRIPTION = "bundle.json"  # names an unpacked bundle, at its root
 
 
@@ -28,6 +30,8 @@ class Installation:
         """Adds NVIDIA's libraries to the environment, wherever they are. Returns their places in words; raises Failed
         where a library is missing or too old."""
         missing = [name for name, path in libraries.needs([self.program], self.environment)[0].items() if path is None]
+        if not loads(DRIVER):
+            missing.append(DRIVER)  # the CUDA runtime and Open MPI load it by this name
         packages = dict.fromkeys([*libraries.python_packages(), *libraries.python_packages(python)])
         found, others = libraries.find(missing, libraries.nvidia_directories(self.environment, packages))
         self.environment = libraries.with_paths(self.environment, dict.fromkeys(found.values()))
@@ -56,6 +60,14 @@ class Installation:
         if done.returncode != 0 or not found:
             raise Failed(f"`onebit list` ended with status {done.returncode}: {done.stdout.strip()[-300:]}")
         return found[1].split()
+
+
+def loads(library):
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def tests_of(build):

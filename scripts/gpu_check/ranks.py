@@ -26,7 +26,7 @@ def average(report, here, ranks, transport, environment):
     """A short run on ranks with comm.transport: (finished process, row of run.csv)."""
     with tempfile.TemporaryDirectory() as scratch:
         settings = {"run.output": scratch, "run.backend": "cuda", "comm.transport": transport, "train.steps": 20,
-                    "freeze.step": 10}
+                    "train.batch": 8 * ranks, "freeze.step": 10}
         command = here.on_ranks(ranks, here.program, "train", "inputs/quadratic.yaml", *launch.overrides(settings))
         done = report.run(command, LIMIT_S, environment, here.root)
         rows = tables.read_csv(pathlib.Path(scratch) / "run.csv") if done.status == 0 else [{}]

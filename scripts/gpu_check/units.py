@@ -49,6 +49,10 @@ def list_tests(report, here, program):
     return parse_list(report.run(command, LIMIT_S, here.environment, here.root).expect().output)
 
 
+def fail(problem):
+    raise problem
+
+
 def show_gpus(report, *_):
     lines, _ = installation.gpus()
     report.log("\n".join(lines) + "\n")
@@ -69,12 +73,10 @@ def run_stage(report, here, options):
     report.check("list", show_list, report, here)
     tests = []
     for program in here.units:
-        found = []
-
-        def listing(program=program, found=found):
-            found += list_tests(report, here, program)
-            return f"{len(found)} tests on the GPU"
-
-        report.check(f"{program}.tests", listing)
-        tests += [(f"{program}:{name}", run_test, report, here, program, name) for name in found]
+        try:
+            names = list_tests(report, here, program)
+        except Failed as problem:
+            report.check(program, fail, problem)
+        else:
+            tests += [(f"{program}:{name}", run_test, report, here, program, name) for name in names]
     report.check_all(tests, JOBS)

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import threading
 import time
+import traceback
 
 from lib.tables import write_csv
 
@@ -74,7 +75,8 @@ class Report:
         self.log_path.write_text("")
 
     def wants(self, name):
-        return fnmatch.fnmatchcase(name, self.only)
+        """Whether --only selects a check, or one that builds on it: `a:b` builds on `a`."""
+        return fnmatch.fnmatchcase(name, self.only) or self.only.startswith(f"{name}:")
 
     def check(self, name, work, *arguments):
         """Makes a check, `work(*arguments)`, which returns what was found or raises Failed. Returns its verdict."""
@@ -88,6 +90,9 @@ class Report:
             verdict, detail = PASS, work(*arguments) or ""
         except Failed as problem:
             verdict, detail, remedy = SKIP if isinstance(problem, Skipped) else FAIL, str(problem), problem.remedy
+        except Exception as problem:  # in these scripts: the other checks go on
+            self.log(traceback.format_exc())
+            verdict, detail, remedy = FAIL, f"{type(problem).__name__}: {problem}", "see the log"
         self._add(name, verdict, time.monotonic() - begin, detail, remedy)
         return verdict
 
