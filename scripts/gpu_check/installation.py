@@ -22,9 +22,10 @@ class Installation:
         self.build, self.root, self.mpirun = build, root, mpirun
         self.program = build / "onebit"
         self.units, self.mpi = tests["unit"], tests["mpi"]
-        # The loader and Open MPI find what was built elsewhere, and so do the tests.
-        self.environment = libraries.with_paths({**os.environ, **(variables or {}), "ONEBIT_SOURCE_DIR": str(root)},
-                                                library_path)
+        # The loader and Open MPI find what was built elsewhere, and so do the tests. Under mpirun, whose output is a
+        # terminal, GoogleTest would write in colours.
+        self.environment = libraries.with_paths({**os.environ, **(variables or {}), "ONEBIT_SOURCE_DIR": str(root),
+                                                 "GTEST_COLOR": "no"}, library_path)
 
     def find_libraries(self, python):
         """Adds NVIDIA's libraries to the environment, wherever they are. Returns their places in words; raises Failed

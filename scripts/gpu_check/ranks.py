@@ -9,12 +9,13 @@ from lib import launch, tables
 
 RANKS = (1, 2, 4)
 LIMIT_S = 90
-# How Open MPI takes device memory: as it is, or not at all, so that the program copies it to the host.
-WAYS = {"device": "1", "host": "0"}
+# Variables with which Open MPI takes device memory as it is, if it was built with CUDA; and with which it does not, so
+# that the program copies to the host.
+WAYS = {"device": {}, "host": {"OMPI_MCA_opal_cuda_support": "0"}}
 
 
 def variables(here, way):
-    return {**here.environment, "OMPI_MCA_opal_cuda_support": WAYS[way], "OMP_NUM_THREADS": "1"}
+    return {**here.environment, **WAYS[way], "OMP_NUM_THREADS": "1"}
 
 
 def run_tests(report, here, way, program, ranks):

@@ -183,3 +183,4 @@ def run_stage(report, here, options):
         measured = report.check("kernels:openmp", kernels.measure, "openmp", "openmp", {"bench.repetitions": 5})
         if measured == PASS and not options.without_gpu:
             report.check("kernels:openmp:compare_backends", compare_kernels, report, directory)
+        report.keep(directory)

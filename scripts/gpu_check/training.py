@@ -1,8 +1,8 @@
 """Stage 2: the sanitizer over small tests, and a training run on OpenMP and on CUDA."""
 
-import importlib.util
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -23,6 +23,8 @@ SANITIZED = {
 SANITIZER_LIMIT_S = 90
 NO_TOOL = "compute-sanitizer is not here", "install the CUDA toolkit's compute-sanitizer"
 STEPS, TRAINING_LIMIT_S = 100, 150
+# The learning rates of the input's first steps. Higher ones make rounding errors grow beyond any tolerance.
+FIRST_STEPS = {"schedule.warmup_steps": STEPS, "optimizer.lr": 4.0e-3}
 # Greatest relative differences of a loss on CUDA from the same on OpenMP, by step.
 TOLERANCES = {1: 1e-6, STEPS: 1e-3}
 # Checks that train, and the directories of their runs.
@@ -47,7 +49,7 @@ def sanitize(report, here, tool, program, tests):
 def train(report, here, name, backend, directory):
     """Trains into directory/NAME."""
     settings = {"run.output": directory / name, "run.backend": backend, "train.steps": STEPS,
-                "train.validate_every": 0, "schedule.warmup_steps": STEPS, "data.cache": directory}
+                "train.validate_every": 0, **FIRST_STEPS, "data.cache": directory}
     command = here.on_ranks(1, here.program, "train", "inputs/bert_tiny.yaml", *launch.overrides(settings))
     threads = str(os.cpu_count() or 1)
     report.run(command, TRAINING_LIMIT_S, {**here.environment, "OMP_NUM_THREADS": threads}, here.root).expect()
@@ -85,11 +87,10 @@ def compare_hashes(directory):
 
 def compare_pages(report, places, output):
     """scripts/compare_backends.py over directories of results."""
-    if lacking := [name for name in ("matplotlib", "yaml") if not importlib.util.find_spec(name)]:
-        raise Skipped(f"this Python has no {' and no '.join(lacking)}",
-                      "copy the directories to a machine that has them, and run scripts/compare_backends.py there")
-    command = [sys.executable, ROOT / "scripts/compare_backends.py", *places, "--output", output]
-    report.run(command, 60).expect()
+    done = report.run([sys.executable, ROOT / "scripts/compare_backends.py", *places, "--output", output], 60)
+    if lacking := re.search(r"^compare_backends: (.*)\. Install", done.output, re.M):
+        raise Skipped(lacking[1], "run scripts/compare_backends.py over the results on another machine")
+    done.expect()
     return f"{output}/comparison.md"
 
 

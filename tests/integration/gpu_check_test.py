@@ -337,7 +337,8 @@ class Stages(Case):
         self.assertGreaterEqual(len(found), 4)
 
     def test_training(self):
-        with mock.patch.object(training, "STEPS", 5), mock.patch.object(training, "TOLERANCES", {1: 1e-6, 5: 1e-3}), \
+        with mock.patch.multiple(training, STEPS=5, FIRST_STEPS={"schedule.warmup_steps": 5},
+                                 TOLERANCES={1: 1e-6, 5: 1e-3}), \
                 mock.patch.object(installation, "find_tool", return_value=None):
             found = self.run_stage(2)
         self.assertEqual(found.pop("memcheck:base_test")[0], SKIP)
