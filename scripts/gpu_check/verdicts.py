@@ -38,7 +38,7 @@ class Done:
     def last_words(self):
         """The error that the command printed, or else its last line."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith(("error:", "ERROR", "terminate called"))]
+        errors = [line for line in lines if line.startswith(("error:", "ERROR", "terminate called", "what():"))]
         return (errors or lines or ["no output"])[-1][:300]
 
     def expect(self, status=0, remedy="see the log"):
