@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "../source_directory.hpp"
 #include "base/error.hpp"
 #include "config/keys.hpp"
 
@@ -261,7 +262,7 @@ TEST(Resolved, marks_defaults) {
 
 TEST(Resolved, inputs_of_the_repository_read_back) {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(ONEBIT_SOURCE_DIR "/inputs")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::source_directory() + "/inputs")) {
     if (entry.path().extension() != ".yaml") continue;
     SCOPED_TRACE(entry.path());
     ++files;
@@ -536,7 +537,7 @@ TEST(Check, refuses_combinations) {
 }
 
 TEST(Documentation, is_current) {
-  std::ifstream file(ONEBIT_SOURCE_DIR "/docs/reference/input.md");
+  std::ifstream file(test::source_directory() + "/docs/reference/input.md");
   std::istringstream declared(documentation());
   std::string line, expected;
   for (int number = 1; std::getline(declared, expected); ++number) {

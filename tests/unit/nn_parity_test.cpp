@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "../source_directory.hpp"
 #include "io/hdf5.hpp"
 #include "nn/transformer.hpp"
 #include "nn_support.hpp"
@@ -16,7 +17,7 @@ constexpr double tolerance = 1e-5;
 class Fixture {
 public:
   explicit Fixture(const std::string& name)
-      : m_file(std::string(ONEBIT_SOURCE_DIR) + "/tests/reference/fixtures/" + name + ".h5") {}
+      : m_file(test::source_directory() + "/tests/reference/fixtures/" + name + ".h5") {}
 
   std::vector<float> reals(const std::string& dataset) const {
     const std::vector<std::size_t> shape = m_file.shape(dataset);
