@@ -81,7 +81,7 @@ setup: this system has no apt, so nothing was installed. Provide:
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels
-    of the same version with the BLAS TPL (and cuBLAS)
+    of the same version with the BLAS TPL
 Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
 With Spack:

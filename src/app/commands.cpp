@@ -11,6 +11,7 @@
 #include "app/watchdog.hpp"
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
+#include "base/gpus.hpp"
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
@@ -94,9 +95,8 @@ void check_backend(const config::Input& input) {
 KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
   const Activity activity("OneBit::app::start_kokkos");
   world.collectively([&] { check_backend(input); });
-  const int gpus = gpu_count();
   const bool serial = input.run.backend == Backend::serial;
-  return KokkosSession(serial ? 1 : input.run.threads, gpus > 0 ? world.local_rank() % gpus : -1);
+  return KokkosSession(serial ? 1 : input.run.threads, gpu_of_rank(world.local_rank(), gpu_count()));
 }
 
 /// Starts the watchdog and Kokkos, and calls `work` with an instance of the backend that the input names. Collective.

@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -115,13 +116,6 @@ namespace math = ::Kokkos;
 namespace math = ::Kokkos::Experimental;
 #endif
 
-/// The first argument of a BLAS call of Kokkos Kernels, which takes an instance since 4.0.
-#if KOKKOS_VERSION >= 40000
-#define ONEBIT_KERNELS_INSTANCE(exec) exec,
-#else
-#define ONEBIT_KERNELS_INSTANCE(exec)
-#endif
-
 /// Number of threads of an instance (1 for Serial; the resident threads for CUDA).
 template <class Exec>
 int concurrency(const Exec& exec) {
@@ -205,21 +199,27 @@ private:
   Activity m_activity;
 };
 
-/// Number of GPUs that this process sees; -1 in a build without GPU backends.
-inline int gpu_count() {
-#ifdef KOKKOS_ENABLE_CUDA
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-#else
-  return -1;
-#endif
+/// Most elements of a vector. The kernels of a GPU number their threads, rounded up to blocks, in 32 bits before Kokkos
+/// 4.6 (kokkos#7892); a longer range has wrong results or never ends.
+constexpr std::size_t longest_vector(bool on_host, int kokkos_version) {
+  return on_host || kokkos_version >= 40600 ? std::numeric_limits<std::size_t>::max() : (std::size_t{1} << 32) - 1024;
 }
+template <class Exec>
+inline constexpr std::size_t longest_vector_of = longest_vector(is_host<Exec>, KOKKOS_VERSION);
+
+/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default. Such memory comes from
+/// a pool that other processes cannot map, so MPI libraries that use CUDA IPC fail (kokkos#7353).
+#if defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)
+inline constexpr bool allocates_from_pool = true;
+#else
+inline constexpr bool allocates_from_pool = false;
+#endif
 
 /// Starts Kokkos for its scope.
 class KokkosSession {
 public:
   /// \param threads host threads of this rank; 0: OMP_NUM_THREADS decides
-  /// \param device  GPU of this rank; -1: Kokkos decides
+  /// \param device  GPU of this rank (gpus.hpp); -1: Kokkos decides, and may give all ranks of a host the same GPU
   KokkosSession(int threads, int device) {
 #if KOKKOS_VERSION >= 30700
     Kokkos::InitializationSettings settings;

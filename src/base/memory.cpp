@@ -87,6 +87,14 @@ void freed(const Kokkos::Tools::SpaceHandle space, const char* label, const void
 
 }  // namespace
 
+void check_length(std::size_t length, std::size_t longest) {
+  if (length > longest)
+    throw InputError("vector",
+                     std::to_string(length) + " elements are more than the " + std::to_string(longest) +
+                         " that a kernel of Kokkos " + kokkos_version() + " can take on a GPU",
+                     "build with Kokkos 4.6 or newer, or use a host backend");
+}
+
 double peak_host_memory() {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)

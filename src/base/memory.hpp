@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/error.hpp"
 #include "base/kokkos.hpp"
 
 namespace onebit {
@@ -23,6 +24,14 @@ double available_memory() {
   }
 #endif
   return available_host_memory();
+}
+
+/// Refuses a vector that is longer than a kernel can be (kokkos.hpp). \param longest length of a vector
+/// \throws InputError
+void check_length(std::size_t length, std::size_t longest);
+template <class Exec>
+void check_length(std::size_t length) {
+  check_length(length, longest_vector_of<Exec>);
 }
 
 /// Peak of this process's host memory in bytes (VmHWM of /proc/self/status); 0 where it is unknown.

@@ -89,12 +89,13 @@ std::vector<double> Communicator::gather(const double* values, int count) const 
   return all;
 }
 
-std::string Communicator::broadcast(std::string text, int root) const {
+std::string Communicator::broadcast(std::string text, int root, std::size_t largest_count) const {
   const Activity activity("OneBit::base::broadcast", waits_for_ranks);
-  unsigned long length = text.size();
-  MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, m_comm);
+  std::uint64_t length = text.size();
+  MPI_Bcast(&length, 1, MPI_UINT64_T, root, m_comm);
   text.resize(length);
-  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, root, m_comm);
+  for (std::size_t begin = 0; begin < length; begin += largest_count)
+    MPI_Bcast(text.data() + begin, static_cast<int>(std::min(largest_count, length - begin)), MPI_CHAR, root, m_comm);
   return text;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,8 @@ public:
   std::uint64_t sum(std::uint64_t value) const;
   /// The values of all ranks, rank by rank: (size() * count).
   std::vector<double> gather(const double* values, int count) const;
-  /// Root's text on all ranks.
-  std::string broadcast(std::string text, int root) const;
+  /// Root's text on all ranks. \param largest_count most bytes of one MPI argument; smaller in tests
+  std::string broadcast(std::string text, int root, std::size_t largest_count = std::numeric_limits<int>::max()) const;
 
   /// Runs `work` on every rank. If it throws on any rank, all ranks throw an AgreedError with the message of the lowest
   /// rank that failed, and with its number unless that is 0. `work` must not communicate.

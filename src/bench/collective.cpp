@@ -15,6 +15,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "bench/measurement.hpp"
 #include "comm/allreduce.hpp"
@@ -248,7 +249,10 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
   for (std::int64_t length = input.bench.smallest; length <= input.bench.largest; length *= input.bench.factor) {
     const std::size_t d = static_cast<std::size_t>(length);
     Vector<Exec, float> x;
-    communicator.collectively([&] { x = make_uninitialized<Exec, float>("OneBit::bench::vector", d); });
+    communicator.collectively([&] {
+      check_length<Exec>(d);
+      x = make_uninitialized<Exec, float>("OneBit::bench::vector", d);
+    });
     for (const std::string& name : input.bench.collectives) {
       Average<Exec> average;
       communicator.collectively([&] { average = averages(name, d); });

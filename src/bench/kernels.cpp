@@ -15,6 +15,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/memory.hpp"
 #include "base/timer.hpp"
 #include "bench/kernel.hpp"
 #include "bench/measurement.hpp"
@@ -168,8 +169,10 @@ void kernels(const Exec& exec, const config::Input& input, const Communicator& c
   Bench<Exec> bench(exec, input, communicator);
   const Measure measure = [&](const Kernel& kernel) { bench(kernel); };
   machine_kernels(exec, input, measure);
-  for (std::int64_t d = input.bench.smallest; d <= input.bench.largest; d *= input.bench.factor)
+  for (std::int64_t d = input.bench.smallest; d <= input.bench.largest; d *= input.bench.factor) {
+    check_length<Exec>(static_cast<std::size_t>(d));
     optimizer_kernels(exec, input, static_cast<std::size_t>(d), measure);
+  }
   network_kernels(exec, input, ranks, measure);
   bench.finish();
   if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());

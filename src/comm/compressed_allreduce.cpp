@@ -1,6 +1,7 @@
 #include "comm/compressed_allreduce.hpp"
 
 #include "base/error.hpp"
+#include "base/gpus.hpp"
 #include "comm/allreduce.hpp"
 
 namespace onebit {
@@ -17,7 +18,7 @@ void check(const CompressedAllreduceOptions& options) {
 
 void start_kokkos() {
   if (Kokkos::is_initialized()) return;
-  static const KokkosSession session(0, -1);
+  static const KokkosSession session(0, current_gpu());  // where the caller's device memory is
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 #endif
 
 #include <algorithm>
-#include <map>
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/gpus.hpp"
 #include "comm/pairwise.hpp"
 
 namespace onebit::comm {
@@ -26,7 +26,7 @@ class NcclTransport final : public Transport<Kokkos::Cuda> {
 public:
   explicit NcclTransport(const Communicator& communicator) : Transport(communicator) {
     m_device_support = comm::device_support<Kokkos::Cuda>();
-    refuse_shared_gpus(communicator);
+    one_rank_to_a_gpu(lowest_sharers<Kokkos::Cuda>(communicator));
     ncclUniqueId id{};
     communicator.collectively([&] {
       if (m_rank == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -109,22 +109,6 @@ public:
   TransportKind kind() const override { return TransportKind::nccl; }
 
 private:
-  static void refuse_shared_gpus(const Communicator& communicator) {
-    int device = 0;
-    cudaDeviceProp properties{};
-    communicator.collectively([&] {
-      if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceProperties(&properties, device) != cudaSuccess)
-        throw RunError("CUDA", "the GPU of this rank does not tell its PCI address", "check it with nvidia-smi");
-    });
-    const double address = 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
-    const auto sharing = ranks_that_share(communicator.hosts(), communicator.gather(&address, 1));
-    if (!sharing) return;
-    throw InputError("comm.transport",
-                     "NCCL takes one rank to a GPU, and ranks " + std::to_string(sharing->first) + " and " +
-                         std::to_string(sharing->second) + " share one",
-                     "run as many ranks on a host as it has GPUs, or use transport host or device");
-  }
-
   /// Starts all calls together, so no order of sends and receives can deadlock.
   template <class Calls>
   static void group(const Calls& calls) {
@@ -170,13 +154,13 @@ std::string nccl_version() {
 #endif
 }
 
-std::optional<std::pair<int, int>> ranks_that_share(const std::vector<int>& hosts, const std::vector<double>& gpus) {
-  std::map<std::pair<int, double>, int> first_rank;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    const auto [known, is_first] = first_rank.try_emplace({hosts[rank], gpus[rank]}, static_cast<int>(rank));
-    if (!is_first) return std::make_pair(known->second, static_cast<int>(rank));
-  }
-  return std::nullopt;
+void one_rank_to_a_gpu(const std::vector<int>& sharers) {
+  for (int rank = 0; rank < static_cast<int>(sharers.size()); ++rank)
+    if (sharers[rank] != rank)
+      throw InputError("comm.transport",
+                       "NCCL takes one rank to a GPU, and ranks " + std::to_string(sharers[rank]) + " and " +
+                           std::to_string(rank) + " share one",
+                       "run as many ranks on a host as it has GPUs, or use transport host or device");
 }
 
 template <class Exec>

@@ -223,6 +223,13 @@ private:
 
 }  // namespace
 
+DeviceSupport without_pools(DeviceSupport said, bool from_pool) {
+  if (!said.supported || !from_pool) return said;
+  return {false, said.evidence +
+                     ", but Kokkos allocates by cudaMallocAsync, whose memory CUDA IPC cannot share; build Kokkos with "
+                     "-DKokkos_ENABLE_IMPL_CUDA_MALLOC_ASYNC=OFF"};
+}
+
 template <class Exec>
 DeviceSupport device_support() {
   if constexpr (is_host<Exec>) {
@@ -230,7 +237,8 @@ DeviceSupport device_support() {
   } else {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
     const bool supported = MPIX_Query_cuda_support() == 1;
-    return {supported, std::string("MPIX_Query_cuda_support says ") + (supported ? "yes" : "no")};
+    return without_pools({supported, std::string("MPIX_Query_cuda_support says ") + (supported ? "yes" : "no")},
+                         allocates_from_pool);
 #else
     return {false, "this MPI library has no MPIX_Query_cuda_support"};
 #endif

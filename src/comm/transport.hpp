@@ -148,6 +148,10 @@ struct Exchange {
 template <class Exec>
 DeviceSupport device_support();
 
+/// What remains of a library's support if Kokkos allocates from a pool (`allocates_from_pool`): nothing, because a
+/// library may take such memory in a trial and still crash with CUDA IPC or another network.
+DeviceSupport without_pools(DeviceSupport said, bool from_pool);
+
 /// Tries every collective of a transport on device memory (probe.hpp), because an MPI library that was built for it may
 /// still fail on this machine. The result reports an MPI error. If the library crashes, or does not answer within a
 /// minute, the run ends with a message. Collective; to be called only if `device_support` says yes.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "linalg/gemm.hpp"
 
 namespace onebit::linalg {
 
@@ -19,6 +20,8 @@ inline void check(cublasStatus_t status, const std::string& what) {
     throw RunError("cuBLAS", what + " failed with status " + std::to_string(status),
                    "check that the GPU has free memory and the driver is new enough");
 }
+
+inline cublasOperation_t operation(Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
 /// The handle, set to the stream of `exec`.
 inline cublasHandle_t cublas(const Kokkos::Cuda& exec) {

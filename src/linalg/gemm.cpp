@@ -1,10 +1,12 @@
 #include "linalg/gemm.hpp"
 
-#include <KokkosBlas3_gemm.hpp>
+#include <KokkosKernels_config.h>
+
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/cublas.hpp"
 #include "linalg/onednn.hpp"
@@ -19,7 +21,7 @@ template <class Real>
 void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                          Rows<const Real> b, Real beta, Rows<Real> c) {
   if constexpr (std::is_same_v<Real, float>)
-    if (k > 0 && onednn_is_faster()) return onednn_product(op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    if (onednn_is_faster()) return onednn_product(op_a, op_b, m, n, k, alpha, a, b, beta, c);
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
@@ -56,26 +58,38 @@ Rows<const Real> without_set_conflicts(Rows<const Real> tile, int k, int height)
   return {copy.data(), row_stride};
 }
 
+/// C (m, n) ← β C for each matrix of the grid: a product without terms, which libraries treat in different ways.
+template <class Exec, class Real>
+void scale(const Exec& exec, int outer, int inner, int m, int n, Real beta, MatrixGrid<Real> c) {
+  const std::size_t columns = n, rows = m, matrices = inner;
+  for_each(
+      exec, "OneBit::linalg::scale", outer * matrices * rows * columns, KOKKOS_LAMBDA(std::size_t index) {
+        const std::size_t matrix = index / (rows * columns), i = index / columns % rows, j = index % columns;
+        Real& element =
+            c.data[matrix / matrices * c.outer_stride + matrix % matrices * c.inner_stride + i * c.row_stride + j];
+        element = beta == Real(0) ? Real(0) : beta * element;
+      });
+}
+
 #ifdef KOKKOS_ENABLE_CUDA
 template <class Real>
-void gemm_cuda([[maybe_unused]] const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
-               Real alpha, Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
-  // The cuBLAS TPL is specialised for LayoutRight with a row stride, as a subview has it.
-  const auto matrix = [](auto rows, Transpose op, int r, int s) {
-    using T = std::remove_pointer_t<decltype(rows.data)>;
-    if (op == Transpose::yes) std::swap(r, s);
-    return Kokkos::subview(MatrixRef<Kokkos::Cuda, T>(rows.data, r, rows.row_stride), Kokkos::ALL,
-                           std::pair<int, int>(0, s));
+void gemm_cuda(const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
+               Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
+  // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
+  const auto call = [&](auto product) {
+    return product(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data,
+                   static_cast<int>(b.row_stride), a.data, static_cast<int>(a.row_stride), &beta, c.data,
+                   static_cast<int>(c.row_stride));
   };
-  const auto letter = [](Transpose op) { return op == Transpose::yes ? "T" : "N"; };
-  KokkosBlas::gemm(ONEBIT_KERNELS_INSTANCE(exec) letter(op_a), letter(op_b), alpha, matrix(a, op_a, m, k),
-                   matrix(b, op_b, k, n), beta, matrix(c, Transpose::no, m, n));
+  if constexpr (std::is_same_v<Real, float>)
+    check(call(cublasSgemm), "a product");
+  else
+    check(call(cublasDgemm), "a product");
 }
 
 template <class Real>
 void gemm_grid_cuda(const Kokkos::Cuda& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k,
                     Real alpha, MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
-  const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   for (int o = 0; o < outer; ++o) {
     const auto call = [&](auto strided_batched) {
       return strided_batched(
@@ -98,6 +112,7 @@ template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c) {
   if (m == 0 || n == 0) return;
+  if (k == 0) return scale<Exec, Real>(exec, 1, 1, m, n, beta, {c.data, c.row_stride, 0, 0});
   if constexpr (is_host<Exec>) {
     for_each_tile(exec, "OneBit::linalg::gemm", m, n, [=](int i, int j, int height, int width) {
       Rows<const Real> a_tile = row_tile(a, op_a, i);
@@ -115,7 +130,8 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
 template <class Exec, class Real>
 void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
                MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
-  if (m == 0 || n == 0) return;
+  if (outer == 0 || inner == 0 || m == 0 || n == 0) return;
+  if (k == 0) return scale(exec, outer, inner, m, n, beta, c);
   if constexpr (is_host<Exec>) {
     const SingleThreadedBlas single_threaded;
     Kokkos::parallel_for(

@@ -4,7 +4,7 @@
 ///
 /// On the host C is cut into tiles by its shape alone, and each tile is one single-threaded call of a BLAS (through
 /// Kokkos Kernels' TPL) or of oneDNN. The bits of a threaded BLAS depend on the thread count, and OneBit's must not. On
-/// CUDA it is cuBLAS through Kokkos Kernels' TPL.
+/// CUDA it is cuBLAS on the stream of the instance.
 
 #include <cstddef>
 

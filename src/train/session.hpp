@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
+#include "base/gpus.hpp"
 #include "base/memory.hpp"
 #include "linalg/blas.hpp"
 #include "train/averaging.hpp"
@@ -75,11 +77,12 @@ private:
                                                                  const Communicator& communicator) {
     // Every rank measures this before any rank allocates.
     const double available = available_memory<Exec>();
-    const int of_host = communicator.local_size(), gpus = std::max(1, gpu_count());
-    const int sharing = is_host<Exec> ? of_host : (of_host + gpus - 1) / gpus;  // ranks with the same memory, at most
+    const std::vector<int> sharers = lowest_sharers<Exec>(communicator);
+    const auto sharing = std::count(sharers.begin(), sharers.end(), sharers[communicator.rank()]);
     std::unique_ptr<workload::Workload<Exec>> workload;
     communicator.collectively([&] {
-      workload = workload::make_workload(exec, input, {communicator.rank(), communicator.size(), available / sharing});
+      workload = workload::make_workload(
+          exec, input, {communicator.rank(), communicator.size(), available / static_cast<double>(sharing)});
     });
     return workload;
   }

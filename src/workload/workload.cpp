@@ -51,6 +51,7 @@ template <class Exec>
 std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share) {
   const Region region("OneBit::workload::make");
   std::unique_ptr<Workload<Exec>> workload = make_untimed(exec, input, share);
+  located(input.where("workload.kind"), [&] { check_length<Exec>(workload->tensors().size()); });
   const double seconds = 1e-3 * input.workload.compute_time_ms;
   if (seconds > 0) workload = std::make_unique<Timed<Exec>>(std::move(workload), seconds);
   const auto& faults = input.faults;

@@ -280,8 +280,28 @@ class Local(InScratch):
                 "slurm: {at_once: 3, ranks_per_node: 4, options: [--time=01:00:00, '--comment=a b']}\n")
         said = self.sweep("submit", text, "--dry-run")
         self.assertEqual(said.count("--array=1-2%3 --ntasks=6 --cpus-per-task=2"), 2)
-        self.assertEqual(said.count("--nodes=2 --ntasks-per-node=4 --time=01:00:00 '--comment=a b'"), 2)
+        options = "--time=01:00:00 '--comment=a b'"
+        self.assertEqual(said.count(f"--nodes=2 --ntasks-per-node=4 {options}"), 1)
+        self.assertEqual(said.count(f"--nodes=2 --ntasks-per-node=4 --gpus-per-node=4 {options}"), 1)
         self.assertEqual([said.count(f"scripts/slurm/{kind}.sbatch") for kind in ("cpu", "gpu")], [1, 1])
+
+    def test_ranks_see_all_gpus_of_their_node(self):
+        """What gpu.sbatch asks of sbatch and of a srun that prints its arguments."""
+        script = ROOT / "scripts/slurm/gpu.sbatch"
+        asked = [line.split()[1] for line in script.read_text().splitlines() if line.startswith("#SBATCH ")]
+        self.assertTrue({"--ntasks=4", "--gpus-per-node=4"} <= set(asked), asked)
+        tools = self.directory / "tools"
+        tools.mkdir()
+        (tools / "srun").write_text('#!/bin/sh\ncase $1 in --mpi=list) echo pmix ;; *) printf "%s\\n" "$@" ;; esac\n')
+        (tools / "srun").chmod(0o755)
+        job = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "here", "SLURM_NTASKS": "4",
+               "ONEBIT_BINARY": str(PROGRAM), "PATH": f"{tools}:{os.environ['PATH']}"}
+        ended = subprocess.run(["bash", script, self.directory / "input.yaml"], env={**self.environment, **job},
+                               capture_output=True, text=True, check=True, timeout=LIMIT_S)
+        arguments = ended.stdout.splitlines()
+        self.assertIn("--gpu-bind=none", arguments)
+        self.assertIn("run.backend=cuda", arguments)
+        self.assertFalse([argument for argument in arguments + asked if argument.startswith("--gpus-per-task")])
 
     def test_bad_sweeps_are_refused(self):
         for text, place, what in (

@@ -8,12 +8,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <set>
 #include <stdexcept>
 
 #include "../cuts.hpp"
 #include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
+#include "base/gpus.hpp"
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
@@ -670,7 +672,8 @@ TEST(Communicator, sums_gathers_and_broadcasts) {
   EXPECT_EQ(values[1], -2.0 * world.size());
   for (int root = 0; root < world.size(); ++root)
     for (const std::string& text : {std::string(), std::string("one\0two\n", 8), std::string(100000, 'x')})
-      EXPECT_EQ(world.broadcast(world.rank() == root ? text : "not this", root), text);
+      for (const std::size_t largest_count : {std::size_t{3000}, std::size_t{100000}})
+        EXPECT_EQ(world.broadcast(world.rank() == root ? text : "not this", root, largest_count), text);
   EXPECT_EQ(world.local_rank(), world.rank());
   EXPECT_EQ(world.local_size(), world.size());
   EXPECT_FALSE(mpi_library().empty());
@@ -804,13 +807,61 @@ TEST(Probe, says_the_same_of_a_fault_on_every_rank) {
   EXPECT_EQ(found(0, "nothing"), "");
 }
 
-TEST(Nccl, takes_one_rank_to_a_gpu) {
-  const auto none = std::optional<std::pair<int, int>>();
-  EXPECT_EQ(ranks_that_share({0}, {7}), none);
-  EXPECT_EQ(ranks_that_share({0, 0, 2, 2}, {7, 8, 7, 8}), none);
-  EXPECT_EQ(ranks_that_share({0, 0, 2, 2}, {7, 8, 8, 8}), std::make_pair(2, 3));
-  EXPECT_EQ(ranks_that_share({0, 1, 0}, {7, 7, 7}), std::make_pair(0, 2));
+TEST(DeviceSupport, ends_where_kokkos_allocates_from_a_pool) {
+  EXPECT_TRUE(without_pools({true, "the library says yes"}, false).supported);
+  EXPECT_EQ(without_pools({false, "the library says no"}, true).evidence, "the library says no");
+  const DeviceSupport refused = without_pools({true, "the library says yes"}, true);
+  EXPECT_FALSE(refused.supported);
+  EXPECT_NE(refused.evidence.find("cudaMallocAsync"), std::string::npos);
+  EXPECT_NE(refused.evidence.find("-DKokkos_ENABLE_IMPL_CUDA_MALLOC_ASYNC=OFF"), std::string::npos);
 }
+
+TEST(Gpus, ranks_take_them_in_turn) {
+  EXPECT_EQ(gpu_of_rank(3, -1), -1);
+  EXPECT_EQ(gpu_of_rank(3, 0), -1);
+  EXPECT_EQ(gpu_of_rank(3, 1), 0);
+  EXPECT_EQ(gpu_of_rank(3, 4), 3);
+  EXPECT_EQ(gpu_of_rank(5, 4), 1);
+}
+
+TEST(Gpus, sharers_have_the_same_host_and_address) {
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(lowest_sharers({0}, {7}), Ranks{0});
+  EXPECT_EQ(lowest_sharers({0, 0, 2, 2}, {7, 8, 7, 8}), (Ranks{0, 1, 2, 3}));
+  EXPECT_EQ(lowest_sharers({0, 0, 2, 2}, {7, 8, 8, 8}), (Ranks{0, 1, 2, 2}));
+  EXPECT_EQ(lowest_sharers({0, 1, 0}, {7, 7, 7}), (Ranks{0, 1, 0}));
+}
+
+TEST(Gpus, ranks_of_a_host_share_its_memory) {
+  const Communicator world;
+  EXPECT_EQ(lowest_sharers<Kokkos::Serial>(world), world.hosts());
+}
+
+TEST(Nccl, takes_one_rank_to_a_gpu) {
+  EXPECT_NO_THROW(one_rank_to_a_gpu({0, 1, 2}));
+  try {
+    one_rank_to_a_gpu({0, 1, 2, 1});
+    ADD_FAILURE() << "ranks 1 and 3 share a GPU";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("ranks 1 and 3 share one"), std::string::npos) << error.what();
+  }
+}
+
+#ifdef KOKKOS_ENABLE_CUDA
+TEST(Nccl, exchanges_come_out_right) {
+  if (nccl_version().empty()) GTEST_SKIP() << "nccl: this build has none";
+  const Communicator world;
+  const std::vector<int> sharers = lowest_sharers<Kokkos::Cuda>(world);
+  if (std::set<int>(sharers.begin(), sharers.end()).size() < sharers.size()) {
+    EXPECT_THROW(make_transport<Kokkos::Cuda>(TransportKind::nccl, world), InputError);
+    GTEST_SKIP() << "nccl: ranks share a GPU, which the transport refused";
+  }
+  const auto transport = make_transport<Kokkos::Cuda>(TransportKind::nccl, world);
+  EXPECT_EQ(transport->name(), "nccl");
+  const MpiErrors errors(world);
+  EXPECT_EQ(fault_of(Kokkos::Cuda(), world, *transport, errors), "");
+}
+#endif
 
 TEST(Nccl, is_refused_for_host_memory) {
   const Communicator world;

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "../skips.hpp"
-#include "base/kokkos.hpp"
+#include "base/gpus.hpp"
 #include "base/mpi.hpp"
 #include "base/subnormals.hpp"
 
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   onebit::flush_subnormals();
   const onebit::MpiSession mpi(argc, argv);
   const onebit::Communicator world;
-  const onebit::KokkosSession kokkos(0, -1);
+  const onebit::KokkosSession kokkos(0, onebit::gpu_of_rank(world.local_rank(), onebit::gpu_count()));
   onebit::flush_subnormals_of_backends();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (world.rank() > 0) {

@@ -17,6 +17,7 @@
 #include "base/activity.hpp"
 #include "base/crash_message.hpp"
 #include "base/error.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "base/reference.hpp"
@@ -393,6 +394,24 @@ TEST(Error, says_where_what_and_remedy) {
   const AgreedError agreed(ExitStatus::bad_input, "as sent");
   EXPECT_STREQ(agreed.what(), "as sent");
   EXPECT_EQ(agreed.status(), ExitStatus::bad_input);
+}
+
+TEST(Memory, a_vector_is_as_long_as_a_kernel_at_most) {
+  constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max(), short_ones = (1ull << 32) - 1024;
+  EXPECT_EQ(longest_vector(true, 30401), unlimited);
+  EXPECT_EQ(longest_vector(false, 30401), short_ones);
+  EXPECT_EQ(longest_vector(false, 40502), short_ones);
+  EXPECT_EQ(longest_vector(false, 40600), unlimited);
+  EXPECT_NO_THROW(check_length(short_ones, short_ones));
+  EXPECT_NO_THROW(check_length<Kokkos::Serial>(unlimited));
+  try {
+    check_length(short_ones + 1, short_ones);
+    ADD_FAILURE() << "the vector is too long";
+  } catch (const InputError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("4294966273 elements"), std::string::npos) << text;
+    EXPECT_NE(text.find("Kokkos 4.6 or newer"), std::string::npos) << text;
+  }
 }
 
 TEST(CrashMessage, is_said_before_the_end_that_would_have_come) {

@@ -171,6 +171,10 @@ TYPED_TEST(Gemm, without_terms_scales_c) {
   for (const double beta : {0.0, 0.5}) {
     expect_product<TypeParam, float>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
     expect_product<TypeParam, double>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
+    // Rows of C lie between those of its inner neighbours.
+    const Operand empty{1, 0, 0}, interleaved{2 * 6 + 3, 5 * (2 * 6 + 3) + 11, 6};
+    expect_product<TypeParam, float>({3, 2, Transpose::no, Transpose::no, 5, 6, 0, 1, beta, empty, empty, interleaved},
+                                     true);
   }
 }
 

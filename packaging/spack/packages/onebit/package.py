@@ -19,6 +19,7 @@ class Onebit(CMakePackage, CudaPackage):
     """Trains a transformer data-parallel over MPI with 1-bit Adam, as a Kokkos mini-app."""
 
     git = f"file://{pathlib.Path(__file__).resolve().parents[4]}"
+    license("Apache-2.0 WITH LLVM-exception")
     version("main", branch="main")
 
     # Each is an option of CMakeLists.txt, but for onednn, which CMake uses where it finds it. The other options are
@@ -48,8 +49,9 @@ class Onebit(CMakePackage, CudaPackage):
     depends_on("kokkos-kernels+openmp+serial+blas")
     for arch in CudaPackage.cuda_arch_values:
         with when(f"+cuda cuda_arch={arch}"):
-            depends_on(f"kokkos+cuda+cuda_lambda cuda_arch={arch}")
-            depends_on(f"kokkos-kernels+cuda+cublas cuda_arch={arch}")
+            depends_on(f"kokkos+cuda+cuda_lambda+wrapper cuda_arch={arch}")
+            depends_on("kokkos~alloc_async", when="^kokkos@4.2:")  # CUDA IPC cannot share memory of cudaMallocAsync
+            depends_on(f"kokkos-kernels+cuda cuda_arch={arch}")
             depends_on(f"nccl cuda_arch={arch}", when="+nccl")
     # onebit-sweep, report.py and study.py
     depends_on("python@3.9:", type="run")

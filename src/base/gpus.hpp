@@ -1,0 +1,73 @@
+#pragma once
+/// \file gpus.hpp
+/// Which GPU a rank takes, and which ranks use the same memory.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/kokkos.hpp"
+#include "base/mpi.hpp"
+
+namespace onebit {
+
+/// Number of GPUs that this process sees; -1 in a build without GPU backends.
+inline int gpu_count() {
+#ifdef KOKKOS_ENABLE_CUDA
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+#else
+  return -1;
+#endif
+}
+
+/// The GPU of a rank, or -1 without GPUs. The ranks of a host take its GPUs in turn. Where each rank sees one GPU of
+/// its own, that is number 0.
+inline int gpu_of_rank(int local_rank, int gpus) { return gpus > 0 ? local_rank % gpus : -1; }
+
+/// The GPU that the calling thread has chosen (cudaSetDevice); -1 without GPUs.
+inline int current_gpu() {
+  int gpu = -1;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (cudaGetDevice(&gpu) != cudaSuccess) gpu = -1;
+#endif
+  return gpu;
+}
+
+/// The PCI address of this rank's GPU as a number; 0 for the memory of the host. It is the same in every process,
+/// whichever GPUs CUDA_VISIBLE_DEVICES hides from it.
+template <class Exec>
+double memory_address() {
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (!is_host<Exec>) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, current_gpu()) != cudaSuccess)
+      throw RunError("CUDA", "the GPU of this rank does not tell its PCI address", "check it with nvidia-smi");
+    return 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
+  }
+#endif
+  return 0;
+}
+
+/// (ranks) the lowest rank that uses the same memory as each rank.
+/// \param hosts     (ranks) the number of each rank's host
+/// \param addresses (ranks) the address of each rank's GPU, unique in its host; 0 for the host's memory
+inline std::vector<int> lowest_sharers(const std::vector<int>& hosts, const std::vector<double>& addresses) {
+  std::map<std::pair<int, double>, int> lowest;
+  std::vector<int> sharers;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    sharers.push_back(lowest.try_emplace({hosts[rank], addresses[rank]}, static_cast<int>(rank)).first->second);
+  return sharers;
+}
+
+/// The same for the memory of `Exec`. Collective.
+template <class Exec>
+std::vector<int> lowest_sharers(const Communicator& communicator) {
+  double address = 0;
+  communicator.collectively([&] { address = memory_address<Exec>(); });
+  return lowest_sharers(communicator.hosts(), communicator.gather(&address, 1));
+}
+
+}  // namespace onebit
