@@ -47,7 +47,10 @@ public:
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, ConstMatrix a, ConstMatrix b, Real beta,
                   Matrix c);
 
+  Precision precision() const { return m_precision; }
+
 private:
+  Precision m_precision;
   std::unique_ptr<RoundedProduct<Exec>> m_rounded;  ///< empty in fp32
 };
 
