@@ -75,6 +75,8 @@ inline float factor(Precision precision, float value) {
   return value;
 }
 inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
+/// Attention on a device rounds the factors of all its products to tf32, in bf16 too.
+inline double attention_tolerance(Precision precision) { return precision == Precision::fp32 ? tolerance : 5e-3; }
 
 /// Compares values(i) with twin(i) for i in [0, length), within `fraction` of the greatest |twin(i)|. NaN is wrong.
 template <class Values, class Twin>

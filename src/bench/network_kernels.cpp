@@ -154,20 +154,30 @@ struct Network {
   void attention(int B, int A, int T, int H, bool causal) const {
     const int N = B * T;
     const double size = double(N) * H, pairs = double(N) * (causal ? (T + 1) / 2.0 : T);
-    const nn::Attention<Exec, float> attention{B, A, T, H, causal};
+    const Precision rounded = is_host<Exec> ? Precision::fp32 : precision;  // the host's attention is in float
+    const nn::Attention<Exec, float> attention{B, A, T, H, causal, rounded};
     const Buffer qkv = array(0, 3 * size), d_context = array(1, size), context = zeros(size), d_qkv = zeros(3 * size);
     const Buffer log_sums = zeros(double(N) * A), scratch = zeros(static_cast<double>(attention.scratch_size(exec)));
     const nn::Dropout<float> none;
     Doubles ones(A * T, T);
     std::fill(ones.values.begin(), ones.values.end(), 1.0);
     const std::string shape = extents({B, A, T, H / A});
-    measure({"attention_forward", shape, floats(4 * size), 4 * pairs * H,
+    const double allowed = attention_tolerance(rounded);
+    measure({"attention_forward",
+             shape,
+             floats(4 * size),
+             4 * pairs * H,
              [&] { attention.forward(exec, matrix(qkv, 3 * H), none, log_sums, scratch, matrix(context, H)); },
              [&] {
                return compare(rows_of(context, H, all(T)),
-                              nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones));
-             }});
-    measure({"attention_backward", shape, floats(8 * size), 8 * pairs * H,
+                              nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones), allowed);
+             },
+             {},
+             rounded});
+    measure({"attention_backward",
+             shape,
+             floats(8 * size),
+             8 * pairs * H,
              [&] {
                attention.backward(exec, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H), none, log_sums,
                                   scratch, matrix(d_qkv, 3 * H));
@@ -175,8 +185,11 @@ struct Network {
              [&] {
                return compare(rows_of(d_qkv, 3 * H, all(T)),
                               nn::attention_backward_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones,
-                                                         rows_of(d_context, H, all(T))));
-             }});
+                                                         rows_of(d_context, H, all(T))),
+                              allowed);
+             },
+             {},
+             rounded});
   }
 
   /// The end of a half layer, (N, H): bias, residual and normalisation; and their gradients.

@@ -164,7 +164,7 @@ private:
 };
 
 template <class Exec, class Real>
-MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) {
+MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) : m_precision(precision) {
   const std::string reason = missing<Exec>(precision);
   if (!reason.empty())
     throw InputError("model.precision", to_string(precision) + " cannot be used: " + reason,

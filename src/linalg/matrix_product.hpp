@@ -77,7 +77,10 @@ public:
   /// the caller does so again before it uses the factor of a matrix that changed.
   void prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha = 1) const;
 
+  Precision precision() const { return m_precision; }
+
 private:
+  Precision m_precision;
   std::unique_ptr<RoundedProduct<Exec>> m_rounded;  ///< empty in fp32
 };
 

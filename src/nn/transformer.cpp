@@ -173,7 +173,8 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
     : m_shape(shape),
       m_offsets(shape),
       m_product(std::move(product)),
-      m_attention{batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt},
+      m_attention{
+          batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt, m_product.precision()},
       m_rows(batch * sequence),
       m_predictions(predictions),
       m_dropout(dropout),

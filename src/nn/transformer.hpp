@@ -172,7 +172,7 @@ private:
   Factor m_d_output;                  ///< the gradient at the output of one dense layer
 
   // Scratch.
-  Buffer m_attention_scratch;      ///< scores of some queries, and their gradients
+  Buffer m_attention_scratch;      ///< of each thread on the host, or a number for each row
   Buffer m_wide;                   ///< (N, max(F, 3 H)): GELU's output, its gradient, or that of qkv
   Buffer m_d_norm, m_d_residual;   ///< (N, H)
   Buffer m_d_branch;               ///< (N, H); empty without dropout

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "nn/activation.hpp"
-#include "nn/attention.hpp"
 #include "nn/layers.hpp"
 #include "nn_support.hpp"
 
@@ -611,86 +610,6 @@ TYPED_TEST(Layer, cross_entropy_passes_nan_on) {
                                           CrossEntropyOutput::logits, x.matrix(), losses.vector());
   EXPECT_FALSE(std::isnan(losses.array()(0)));
   EXPECT_TRUE(std::isnan(losses.array()(1)));
-}
-
-// ---- attention ----
-
-template <class Exec, class Real>
-struct AttentionCase {
-  int batch, heads, sequence, width;
-  bool causal;
-  Real probability;
-  Array<Real> qkv, d_context;
-
-  AttentionCase(int batch_, int heads_, int sequence_, int width_, bool causal_, Real probability_)
-      : batch(batch_),
-        heads(heads_),
-        sequence(sequence_),
-        width(width_),
-        causal(causal_),
-        probability(probability_),
-        qkv(random_array<Real>(batch * sequence, 3 * heads * width, 1)),
-        d_context(random_array<Real>(batch * sequence, heads * width, 2)) {}
-
-  Array<double> factors() const {
-    Array<double> factors(batch * heads * sequence, sequence);
-    for (int r = 0; r < factors.rows; ++r)
-      for (int j = 0; j < sequence; ++j) {
-        const int query = r % sequence, head = r / sequence % heads, sample = r / sequence / heads;
-        factors(r, j) = dropout_factor_ref<Real>(probability, key, 2, sample, query, head, sequence, j);
-      }
-    return factors;
-  }
-
-  struct Result {
-    Array<double> context, d_qkv;
-  };
-  Result run(const Exec& exec) const {
-    const int rows = batch * sequence, channels = heads * width;
-    const Attention<Exec, Real> attention{batch, heads, sequence, channels, causal};
-    const Dropout<Real> dropout(probability, key, 2, sequence);
-    const DeviceArray<Exec, Real> x(qkv), dy(d_context), context(rows, channels), dx(rows, 3 * channels);
-    const Vector<Exec, Real> log_sums("log_sums", rows * heads), scratch("scratch", attention.scratch_size(exec));
-    attention.forward(exec, x.matrix(), dropout, log_sums, scratch, context.matrix());
-    attention.backward(exec, x.matrix(), context.matrix(), dy.matrix(), dropout, log_sums, scratch, dx.matrix());
-    return {context.array(), dx.array()};
-  }
-};
-
-TYPED_TEST(Layer, attention_equals_reference) {
-  this->for_both_types([&](auto real) {
-    using Real = decltype(real);
-    constexpr struct {
-      int batch, heads, sequence, width;
-    } shapes[] = {{1, 1, 1, 1}, {2, 3, 5, 4}, {1, 2, 33, 16}, {2, 1, 130, 8}, {1, 1, 601, 8}};
-    for (const auto& shape : shapes)
-      for (const bool causal : {false, true})
-        for (const Real probability : {Real(0), Real(0.3)}) {
-          SCOPED_TRACE(::testing::Message()
-                       << "T " << shape.sequence << " causal " << causal << " dropout " << probability);
-          const AttentionCase<TypeParam, Real> attention(shape.batch, shape.heads, shape.sequence, shape.width, causal,
-                                                         probability);
-          const auto found = attention.run(this->exec);
-          const Array<double> qkv = in_double(attention.qkv), factors = attention.factors();
-          EXPECT_LE(relative_error(found.context,
-                                   attention_ref(qkv, shape.batch, shape.heads, shape.sequence, causal, factors)),
-                    rounding<Real>);
-          EXPECT_LE(
-              relative_error(found.d_qkv, attention_backward_ref(qkv, shape.batch, shape.heads, shape.sequence, causal,
-                                                                 factors, in_double(attention.d_context))),
-              rounding<Real> * 3);
-        }
-  });
-}
-
-TYPED_TEST(Layer, attention_gradient) {
-  for (const bool causal : {false, true})
-    for (const double probability : {0.0, 0.3}) {
-      AttentionCase<TypeParam, double> attention(2, 2, 9, 4, causal, probability);
-      const auto gradient = attention.run(this->exec);
-      const auto f = [&] { return weighted_sum(attention.d_context, attention.run(this->exec).context); };
-      EXPECT_LE(gradient_error(f, attention.qkv.values, gradient.d_qkv.values), gradient_tolerance);
-    }
 }
 
 }  // namespace
