@@ -11,6 +11,7 @@
 #include "app/watchdog.hpp"
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
+#include "base/huge_pages.hpp"
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
@@ -108,6 +109,7 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
   {
     const KokkosSession kokkos = start_kokkos(world, input);
     flush_subnormals_of_backends();
+    use_huge_pages();
 #define ONEBIT_DISPATCH(Exec) \
   if (to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
