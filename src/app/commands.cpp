@@ -21,6 +21,7 @@
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
+#include "workload/precision.hpp"
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
 #endif
@@ -117,6 +118,13 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
   watchdog.remove_file();
 }
 
+/// Times the kernels in the precision that `model.precision: auto` takes here. Collective.
+template <class Exec>
+void bench_kernels(const Exec& exec, config::Input input, const Communicator& world) {
+  input.model.precision = workload::choose_precision(exec, input, world).precision;
+  bench::kernels(exec, input, world);
+}
+
 /// Verifies a checkpoint and prints its description, or the first line of it. Collective.
 void print_checkpoint(const Communicator& world, const std::string& path, bool all) {
   world.collectively([&] {
@@ -197,7 +205,7 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
                     "each kernel against what this machine can do, checked and timed; kernels.csv",
                     [&](const config::Input& input) {
                       check(world, input);
-                      on_backend(world, input, [&](const auto& exec) { bench::kernels(exec, input, world); });
+                      on_backend(world, input, [&](const auto& exec) { bench_kernels(exec, input, world); });
                     });
 
   CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);

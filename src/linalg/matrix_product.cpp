@@ -15,6 +15,7 @@ namespace onebit::linalg {
 
 template <class Exec>
 std::string missing(Precision precision) {
+  if (precision == Precision::automatic) return "a run chooses another one first";
   if (precision == Precision::fp32 || !is_host<Exec>) return "";
   if (precision == Precision::tf32) return "only GPUs have it";
   if (onednn_version().empty()) return "this build has no oneDNN";
