@@ -12,6 +12,7 @@
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
 #include "base/gpus.hpp"
+#include "base/huge_pages.hpp"
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
@@ -19,6 +20,7 @@
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
+#include "workload/precision.hpp"
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
 #endif
@@ -106,11 +108,19 @@ void on_backend(const Communicator& world, const config::Input& input, const Wor
   {
     const KokkosSession kokkos = start_kokkos(world, input);
     flush_subnormals_of_backends();
+    use_huge_pages();
 #define ONEBIT_DISPATCH(Exec) \
   if (to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
   watchdog.remove_file();
+}
+
+/// Times the kernels in the precision that `model.precision: auto` takes here. Collective.
+template <class Exec>
+void bench_kernels(const Exec& exec, config::Input input, const Communicator& world) {
+  input.model.precision = workload::choose_precision(exec, input, world).precision;
+  bench::kernels(exec, input, world);
 }
 
 /// Verifies a checkpoint and prints its description, or the first line of it. Collective.
@@ -187,7 +197,7 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
                     "each kernel against what this machine can do, checked and timed; kernels.csv",
                     [&](const config::Input& input) {
                       check(world, input);
-                      on_backend(world, input, [&](const auto& exec) { bench::kernels(exec, input, world); });
+                      on_backend(world, input, [&](const auto& exec) { bench_kernels(exec, input, world); });
                     });
 
   CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);

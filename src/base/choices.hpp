@@ -24,9 +24,10 @@ constexpr auto names(Architecture) { return std::array{"bert", "gpt"}; }
 enum class Pooling { position, mean };
 constexpr auto names(Pooling) { return std::array{"position", "mean"}; }
 
-/// Of the factors in a matrix product. `tf32` (10 bits of mantissa) is a format of NVIDIA's tensor cores.
-enum class Precision { fp32, tf32, bf16 };
-constexpr auto names(Precision) { return std::array{"fp32", "tf32", "bf16"}; }
+/// Of the factors in a matrix product. `tf32` (10 bits of mantissa) is a format of NVIDIA's tensor cores. A run
+/// replaces `automatic` by another (workload/precision.hpp).
+enum class Precision { fp32, tf32, bf16, automatic };
+constexpr auto names(Precision) { return std::array{"fp32", "tf32", "bf16", "auto"}; }
 
 enum class TokenizerKind { bytes, characters, sentencepiece };
 constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "sentencepiece"}; }

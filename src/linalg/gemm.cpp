@@ -114,12 +114,13 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if (m == 0 || n == 0) return;
   if (k == 0) return scale<Exec, Real>(exec, 1, 1, m, n, beta, {c.data, c.row_stride, 0, 0});
   if constexpr (is_host<Exec>) {
-    for_each_tile(exec, "OneBit::linalg::gemm", m, n, [=](int i, int j, int height, int width) {
-      Rows<const Real> a_tile = row_tile(a, op_a, i);
-      if (op_a == Transpose::yes) a_tile = without_set_conflicts(a_tile, k, height);
-      gemm_on_this_thread<Real>(op_a, op_b, height, width, k, alpha, a_tile, column_tile(b, op_b, j), beta,
-                                {c.data + i * c.row_stride + j, c.row_stride});
-    });
+    const auto multiply = [=](const Tile& tile, Real old, Rows<Real> to) {
+      Rows<const Real> left = part_from(a, op_a, tile.i, tile.l);
+      if (op_a == Transpose::yes) left = without_set_conflicts(left, tile.depth, tile.height);
+      gemm_on_this_thread<Real>(op_a, op_b, tile.height, tile.width, tile.depth, alpha, left,
+                                part_from(b, op_b, tile.l, tile.j), old, to);
+    };
+    multiply_in_tiles(exec, "OneBit::linalg::gemm", m, n, k, beta, c, multiply);
   } else {
 #ifdef KOKKOS_ENABLE_CUDA
     gemm_cuda<Real>(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);

@@ -15,6 +15,7 @@ namespace onebit::linalg {
 
 template <class Exec>
 std::string missing(Precision precision) {
+  if (precision == Precision::automatic) return "a run chooses another one first";
   if (precision == Precision::fp32 || !is_host<Exec>) return "";
   if (precision == Precision::tf32) return "only GPUs have it";
   if (onednn_version().empty()) return "this build has no oneDNN";
@@ -87,10 +88,11 @@ void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const floa
 template <class Exec>
 void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                      Rows<const std::uint16_t> b, float beta, Rows<float> c) {
-  for_each_tile(exec, "OneBit::linalg::bf16_product", m, n, [=](int i, int j, int height, int width) {
-    onednn_product(op_a, op_b, height, width, k, row_tile(a, op_a, i), column_tile(b, op_b, j), beta,
-                   {c.data + i * c.row_stride + j, c.row_stride});
-  });
+  const auto multiply = [=](const Tile& tile, float old, Rows<float> to) {
+    onednn_product(op_a, op_b, tile.height, tile.width, tile.depth, part_from(a, op_a, tile.i, tile.l),
+                   part_from(b, op_b, tile.l, tile.j), old, to);
+  };
+  multiply_in_tiles(exec, "OneBit::linalg::bf16_product", m, n, k, beta, c, multiply);
 }
 
 #ifdef KOKKOS_ENABLE_CUDA

@@ -61,6 +61,7 @@ std::pair<config::Input, long> check_input(const std::string& path, const config
   // `auto` averages as the checkpoint's run did, for which dense averages may have been faster.
   if (input.comm.collective == Collective::automatic && saved.compression.compressor == CompressorKind::none)
     wanted.compression.compressor = CompressorKind::none;
+  if (input.model.precision == Precision::automatic) wanted.model.precision = saved.model.precision;
   std::string different;
   for (const std::string& difference : config::differences(saved, wanted)) different += "\n    " + difference;
   if (!different.empty())

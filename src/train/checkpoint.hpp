@@ -51,6 +51,8 @@ public:
     input.comm.collective = m_saved.comm.collective;
     input.compression.compressor = m_saved.compression.compressor;
   }
+  /// The precision of the checkpoint's run, which a restarted run keeps with `model.precision: auto`. Not collective.
+  Precision precision() const { return m_saved.model.precision; }
   /// Restores the state of the run. Vectors that differ from rank to rank become their mean over ranks if the number of
   /// ranks has changed (docs/guide/checkpoint.md).
   template <class Exec>

@@ -49,6 +49,8 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"device_mpi", transport.device_support().supported ? "yes" : "no"},
           {"device_mpi_evidence", transport.device_support().evidence},
           {"network", environment("ONEBIT_NETWORK")},
+          {"precision", to_string(session.precision.precision)},
+          {"precision_reason", session.precision.reason},
           {"blas", blas.library},
           {"blas_core", blas.core},
           {"input", input.file},

@@ -16,6 +16,7 @@
 #include "train/checkpoint.hpp"
 #include "train/initial_parameters.hpp"
 #include "train/initial_variance.hpp"
+#include "workload/precision.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::train {
@@ -31,6 +32,7 @@ struct Session {
       : exec(exec),
         communicator(communicator),
         input(given),
+        precision(choose_precision(exec, input, communicator, checkpoints)),
         workload(make_workload(exec, input, communicator)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
         bucket_communicator(communicator.get()),
@@ -62,6 +64,7 @@ struct Session {
   const Exec exec;
   const Communicator& communicator;
   config::Input input;  ///< with the choices that were made for `auto`
+  const workload::ChosenPrecision precision;
   std::unique_ptr<workload::Workload<Exec>> workload;
   Averaging<Exec> averaging;
   const Communicator bucket_communicator;  ///< for `overlapped_average` alone
@@ -72,6 +75,17 @@ struct Session {
   std::unique_ptr<Results> results;
 
 private:
+  /// Chooses the precision of the products. With `model.precision: auto`, a restarted run multiplies as before.
+  /// \param input gets the choice
+  static workload::ChosenPrecision choose_precision(const Exec& exec, config::Input& input,
+                                                    const Communicator& communicator, const Checkpoints& checkpoints) {
+    workload::ChosenPrecision choice{checkpoints.precision(), "the checkpoint's run did"};
+    if (!checkpoints.restarts() || input.model.precision != Precision::automatic)
+      choice = workload::choose_precision(exec, input, communicator);
+    input.model.precision = choice.precision;
+    return choice;
+  }
+
   /// The workload of this rank, which may take an equal part of the available memory.
   static std::unique_ptr<workload::Workload<Exec>> make_workload(const Exec& exec, const config::Input& input,
                                                                  const Communicator& communicator) {
@@ -105,6 +119,7 @@ private:
     const int ranks = communicator.size();
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 to_string(input.workload.kind).c_str(), tensors().size(), ranks, BackendName<Exec>::value);
+    std::printf("products: %s, because %s\n", to_string(precision.precision).c_str(), precision.reason.c_str());
     std::printf("averages: %s, because %s\n", averaging.name().c_str(), averaging.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;

@@ -54,7 +54,8 @@ def without_times(path):
     """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
     return [{name: cell for name, cell in row.items()
              if not name.endswith("_s") and not name.startswith("peak_") and name not in
-             ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "optimizer_bytes_per_parameter")}
+             ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "precision_reason",
+              "optimizer_bytes_per_parameter")}
             for row in read_csv(path)]
 
 
@@ -93,6 +94,14 @@ class Checkpoints(unittest.TestCase):
                 checkpoint = self.directory / name / f"checkpoints/step_{step:08}.h5"
                 self.train({**keys, "checkpoint.restart": checkpoint}, f"{name}{step}", threads=2)
                 self.assert_same_results(f"{name}{step}", name)
+
+    def test_a_precision_that_is_measured_stays_that_of_the_checkpoint(self):
+        self.train({**GPT, "checkpoint.every": 7}, "given")
+        checkpoint = self.directory / "given/checkpoints/step_00000021.h5"
+        self.train({**GPT, "model.precision": "auto", "checkpoint.restart": checkpoint}, "measured")
+        self.assert_same_results("measured", "given")
+        row = read_csv(self.directory / "measured/run.csv")[0]
+        self.assertEqual((row["precision"], row["precision_reason"]), ("fp32", "the checkpoint's run did"))
 
     def test_a_signal_writes_a_checkpoint_and_ends_with_75(self):
         keys = {**QUADRATIC, "train.steps": 100000, "run.progress_interval_s": 1e-3}

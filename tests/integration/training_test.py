@@ -311,6 +311,24 @@ class Training(unittest.TestCase):
                 4)
             self.assertLess(float(run["final_validation_loss"]), 1e-2 * float(steps[0]["loss"]), algorithm)
 
+    def test_precision_that_is_measured_is_the_one_that_runs(self):
+        model = {**TINY_GPT, "train.steps": 4}
+        for ranks in (1, 2):
+            measured, _, _ = self.train({**model, "model.precision": "auto"}, ranks)
+            if "no bfloat16" in measured["precision_reason"] or "no oneDNN" in measured["precision_reason"]:
+                self.assertEqual(measured["precision"], "fp32")
+            else:
+                self.assertIn(measured["precision"], ("fp32", "bf16"))
+                self.assertRegex(measured["precision_reason"], "fp32 [0-9.e+-]+ ms, bf16 [0-9.e+-]+ ms$")
+            given, _, _ = self.train({**model, "model.precision": measured["precision"]}, ranks)
+            self.assertEqual(given["precision_reason"], "the input says so")
+            self.assertEqual(measured["parameters_hash"], given["parameters_hash"])
+
+    def test_precision_without_products(self):
+        run, _, _ = self.train({"workload.kind": "quadratic", "quadratic.dimension": 100, "train.steps": 2,
+                                "model.precision": "auto"})
+        self.assertEqual((run["precision"], run["precision_reason"]), ("fp32", "the workload has no products"))
+
     def test_collective_that_is_measured_is_the_one_that_runs(self):
         model = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "comm.exchange": "pairwise", "train.steps": 20}
         measured, _, _ = self.train({**model, "comm.collective": "auto"}, 4)

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <fstream>
 #include <future>
 #include <limits>
 #include <set>
@@ -17,6 +19,7 @@
 #include "base/activity.hpp"
 #include "base/crash_message.hpp"
 #include "base/error.hpp"
+#include "base/huge_pages.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
@@ -508,6 +511,28 @@ TEST(Activity, of_a_helping_thread_shows_that_the_watched_one_goes_on) {
     EXPECT_TRUE(Activity::seen().waits);
   }
   Activity::watch(false);
+}
+
+/// Whether the kernel was asked for huge pages at an address: flag "hg" of its mapping in /proc/self/smaps.
+bool asks_for_huge_pages(const void* address) {
+  std::ifstream file("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx ", &begin, &end) == 2) inside = begin <= wanted && wanted < end;
+    if (inside && line.rfind("VmFlags:", 0) == 0) return line.find(" hg") != std::string::npos;
+  }
+  return false;
+}
+
+TEST(HugePages, are_asked_for_under_large_views) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
+    GTEST_SKIP() << "this system has no transparent huge pages";
+  constexpr std::size_t length = std::size_t{64} << 20;
+  use_huge_pages();
+  const HostVector<char> view(Kokkos::view_alloc("OneBit::test::view", Kokkos::WithoutInitializing), length);
+  EXPECT_TRUE(asks_for_huge_pages(view.data() + length / 2));
 }
 
 TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {

@@ -167,6 +167,18 @@ TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
         expect_product<TypeParam, float>(single(op_a, op_b, shape.m, shape.n, 3, 1.5, 0, 2), false);
 }
 
+// A small C of very many terms: on the host the terms are cut into ranges.
+TYPED_TEST(Gemm, equals_plain_loops_for_many_terms) {
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes)
+      for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, std::pair{-0.5, 2.0}})
+        for (const int k : {4095, 4096, 10001}) {
+          const Product product = single(op_a, op_b, 9, 100, k, alpha, beta, 5);
+          expect_product<TypeParam, float>(product, false);
+          expect_product<TypeParam, double>(product, false);
+        }
+}
+
 TYPED_TEST(Gemm, without_terms_scales_c) {
   for (const double beta : {0.0, 0.5}) {
     expect_product<TypeParam, float>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
@@ -295,7 +307,8 @@ TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
   MatrixProduct<TypeParam, float> product(Precision::bf16);
   constexpr struct {
     int m, n, k;
-  } shapes[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {17, 31, 33}, {65, 129, 40}, {70, 3, 200}, {530, 640, 17}};
+  } shapes[] = {{1, 1, 1},     {1, 7, 3},    {5, 1, 9},      {17, 31, 33},
+                {65, 129, 40}, {70, 3, 200}, {530, 640, 17}, {9, 100, 10001}};
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes)
       for (const auto& shape : shapes)
@@ -372,13 +385,13 @@ TYPED_TEST(MatrixProducts, bits_do_not_depend_on_threads) {
       result);
 }
 
-/// A product that a threaded BLAS would cut up.
-Product large(Transpose op_a, Transpose op_b) { return single(op_a, op_b, 700, 520, 300, 1, 0, 0); }
-
+/// A product that a threaded BLAS would cut up: one with a large C, or one of many terms.
 template <class Exec, class Real>
-std::vector<Real> large_result(Transpose op_a, Transpose op_b) {
-  const Product p = large(op_a, op_b);
-  return run<Exec>(p, values<Real>(700 * 520, 1), values<Real>(700 * 520, 2), std::vector<Real>(700 * 520), false);
+std::vector<Real> large_result(Transpose op_a, Transpose op_b, int m = 700, int n = 520, int k = 300) {
+  const Product p = single(op_a, op_b, m, n, k, 1, 0, 0);
+  return run<Exec>(p, values<Real>(static_cast<std::size_t>(m) * k, 1),
+                   values<Real>(static_cast<std::size_t>(n) * k, 2), std::vector<Real>(static_cast<std::size_t>(m) * n),
+                   false);
 }
 
 TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
@@ -388,6 +401,7 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
       const std::string name = backend + (op_a == Transpose::yes ? "_T" : "_N") + (op_b == Transpose::yes ? "T" : "N");
       test::print_bits("float_" + name, large_result<TypeParam, float>(op_a, op_b));
       test::print_bits("double_" + name, large_result<TypeParam, double>(op_a, op_b));
+      test::print_bits("many_terms_" + name, large_result<TypeParam, float>(op_a, op_b, 20, 200, 10001));
     }
 }
 

@@ -1,0 +1,120 @@
+#include "workload/precision.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/timer.hpp"
+#include "data/sampler.hpp"
+#include "nn/transformer.hpp"
+
+namespace onebit::workload {
+namespace {
+
+/// The model with at most two layers. Without the corpus, the vocabulary of its tokeniser is a guess.
+nn::Shape trial_shape(const config::Input& input) {
+  const auto& model = input.model;
+  const int tokens = input.data.tokenizer == TokenizerKind::sentencepiece ? input.data.vocabulary : 257;
+  return {model.architecture,
+          std::min(model.layers, 2),
+          model.hidden,
+          model.heads,
+          model.feed_forward,
+          model.vocabulary != 0 ? model.vocabulary : tokens,
+          model.positions,
+          false,
+          input.workload.kind == WorkloadKind::classification ? 2 : 0};
+}
+
+/// A model of this shape, and one round of the batch of a rank.
+template <class Exec>
+class Trial {
+public:
+  Trial(const Exec& exec, const config::Input& input, int ranks, Precision precision)
+      : m_exec(exec),
+        m_shape(trial_shape(input)),
+        m_x(make_uninitialized<Exec, float>("OneBit::workload::trial_parameters", nn::tensor_table(m_shape).size())),
+        m_g(make_uninitialized<Exec, float>("OneBit::workload::trial_gradient", m_x.extent(0))) {
+    const int batch = input.train.batch / (ranks * input.train.accumulation), sequence = input.model.sequence;
+    const auto objective =
+        input.model.architecture == Architecture::bert ? data::Objective::masked : data::Objective::causal;
+    const int predictions = m_shape.classes > 0 ? batch : data::predictions(objective, batch, sequence);
+    std::vector<int> tokens(static_cast<std::size_t>(batch) * sequence), rows(predictions);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int>(i) % m_shape.vocabulary;
+    for (std::size_t p = 0; p < rows.size(); ++p) rows[p] = static_cast<int>(p * tokens.size() / rows.size());
+    m_tokens = {copy_to_device<Exec>("OneBit::workload::trial_tokens", tokens),
+                copy_to_device<Exec>("OneBit::workload::trial_rows", rows),
+                copy_to_device<Exec>("OneBit::workload::trial_targets", std::vector<int>(rows.size(), 0))};
+    nn::initialize(exec, m_shape, static_cast<std::uint64_t>(input.run.seed), m_x);
+    m_model = std::make_unique<nn::Transformer<Exec, float>>(exec, m_shape, batch, sequence, predictions, 0.0f,
+                                                             linalg::MatrixProduct<Exec, float>(precision));
+  }
+
+  /// Seconds that a gradient takes on this rank.
+  double operator()() {
+    const Stopwatch watch;
+    m_model->forward(m_exec, m_x, m_tokens, {});
+    m_model->backward(m_exec, m_x, m_tokens, 1, false, m_g, {});
+    fence(m_exec, "OneBit::workload::trial");
+    return watch.seconds();
+  }
+
+private:
+  const Exec& m_exec;
+  nn::Shape m_shape;
+  Vector<Exec, float> m_x, m_g;
+  nn::Tokens<Exec> m_tokens;
+  std::unique_ptr<nn::Transformer<Exec, float>> m_model;
+};
+
+/// Seconds of the slowest rank: the least of three times, after one to warm up.
+template <class Exec>
+double measure(const Exec& exec, const config::Input& input, const Communicator& communicator, Precision precision) {
+  constexpr int repetitions = 3;
+  std::unique_ptr<Trial<Exec>> trial;
+  communicator.collectively(
+      [&] { trial = std::make_unique<Trial<Exec>>(exec, input, communicator.size(), precision); });
+  double least = std::numeric_limits<double>::infinity();
+  for (int repetition = 0; repetition <= repetitions; ++repetition) {
+    communicator.barrier();
+    const double seconds = (*trial)();
+    const std::vector<double> all = communicator.gather(&seconds, 1);
+    if (repetition > 0) least = std::min(least, *std::max_element(all.begin(), all.end()));
+  }
+  return least;
+}
+
+}  // namespace
+
+template <class Exec>
+ChosenPrecision choose_precision(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  if (input.model.precision != Precision::automatic) return {input.model.precision, "the input says so"};
+  const bool has_products =
+      input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+  if (!has_products) return {Precision::fp32, "the workload has no products"};
+  const Region region("OneBit::workload::choose_precision");
+  const std::string no_bf16 = linalg::missing<Exec>(Precision::bf16);
+  if (!no_bf16.empty()) return {Precision::fp32, no_bf16};
+  ChosenPrecision best{Precision::fp32, "a gradient of two layers took: "};
+  double least = std::numeric_limits<double>::infinity();
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    if (!linalg::missing<Exec>(precision).empty()) continue;
+    const double seconds = measure(exec, input, communicator, precision);
+    char text[64];
+    std::snprintf(text, sizeof text, "%s%s %.3g ms", precision == Precision::fp32 ? "" : ", ",
+                  to_string(precision).c_str(), 1e3 * seconds);
+    best.reason += text;
+    if (seconds >= least) continue;
+    least = seconds;
+    best.precision = precision;
+  }
+  return best;
+}
+
+#define ONEBIT_INSTANTIATE(Exec) \
+  template ChosenPrecision choose_precision(const Exec&, const config::Input&, const Communicator&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::workload
