@@ -210,7 +210,7 @@ def render(directory):
         "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
         f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "
         "([checkpoint.md](../guide/checkpoint.md)). A step without is the median before the first checkpoint; "
-        "`complete` is a mean of both; `costs` is the wall-clock time that the "
+        "`costs` is the wall-clock time that the "
         f"{CHECKPOINT_EVERY - 2} steps behind a checkpoint "
         "took more than as many without, waiting and slower steps together. The last column is `costs` over the time "
         "of 50 steps.",
