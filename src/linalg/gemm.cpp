@@ -58,15 +58,13 @@ Rows<const Real> without_set_conflicts(Rows<const Real> tile, int k, int height)
   return {copy.data(), row_stride};
 }
 
-/// C (m, n) ← β C for each matrix of the grid: a product without terms, which libraries treat in different ways.
+/// C (m, n) ← β C: a product without terms, which libraries treat in different ways.
 template <class Exec, class Real>
-void scale(const Exec& exec, int outer, int inner, int m, int n, Real beta, MatrixGrid<Real> c) {
-  const std::size_t columns = n, rows = m, matrices = inner;
+void scale(const Exec& exec, int m, int n, Real beta, Rows<Real> c) {
+  const std::size_t columns = n;
   for_each(
-      exec, "OneBit::linalg::scale", outer * matrices * rows * columns, KOKKOS_LAMBDA(std::size_t index) {
-        const std::size_t matrix = index / (rows * columns), i = index / columns % rows, j = index % columns;
-        Real& element =
-            c.data[matrix / matrices * c.outer_stride + matrix % matrices * c.inner_stride + i * c.row_stride + j];
+      exec, "OneBit::linalg::scale", m * columns, KOKKOS_LAMBDA(std::size_t index) {
+        Real& element = c.data[index / columns * c.row_stride + index % columns];
         element = beta == Real(0) ? Real(0) : beta * element;
       });
 }
@@ -86,24 +84,6 @@ void gemm_cuda(const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, 
   else
     check(call(cublasDgemm), "a product");
 }
-
-template <class Real>
-void gemm_grid_cuda(const Kokkos::Cuda& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k,
-                    Real alpha, MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
-  for (int o = 0; o < outer; ++o) {
-    const auto call = [&](auto strided_batched) {
-      return strided_batched(
-          cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data + o * b.outer_stride,
-          static_cast<int>(b.row_stride), static_cast<long long>(b.inner_stride), a.data + o * a.outer_stride,
-          static_cast<int>(a.row_stride), static_cast<long long>(a.inner_stride), &beta, c.data + o * c.outer_stride,
-          static_cast<int>(c.row_stride), static_cast<long long>(c.inner_stride), inner);
-    };
-    if constexpr (std::is_same_v<Real, float>)
-      check(call(cublasSgemmStridedBatched), "a strided batched product");
-    else
-      check(call(cublasDgemmStridedBatched), "a strided batched product");
-  }
-}
 #endif
 
 }  // namespace
@@ -112,7 +92,7 @@ template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c) {
   if (m == 0 || n == 0) return;
-  if (k == 0) return scale<Exec, Real>(exec, 1, 1, m, n, beta, {c.data, c.row_stride, 0, 0});
+  if (k == 0) return scale(exec, m, n, beta, c);
   if constexpr (is_host<Exec>) {
     const auto multiply = [=](const Tile& tile, Real old, Rows<Real> to) {
       Rows<const Real> left = part_from(a, op_a, tile.i, tile.l);
@@ -128,28 +108,6 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   }
 }
 
-template <class Exec, class Real>
-void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-               MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c) {
-  if (outer == 0 || inner == 0 || m == 0 || n == 0) return;
-  if (k == 0) return scale(exec, outer, inner, m, n, beta, c);
-  if constexpr (is_host<Exec>) {
-    const SingleThreadedBlas single_threaded;
-    Kokkos::parallel_for(
-        "OneBit::linalg::gemm_grid", Kokkos::RangePolicy<Exec>(exec, 0, outer * inner), [=](int index) {
-          const std::size_t o = index / inner, i = index % inner;
-          gemm_on_this_thread<Real>(op_a, op_b, m, n, k, alpha,
-                                    {a.data + o * a.outer_stride + i * a.inner_stride, a.row_stride},
-                                    {b.data + o * b.outer_stride + i * b.inner_stride, b.row_stride}, beta,
-                                    {c.data + o * c.outer_stride + i * c.inner_stride, c.row_stride});
-        });
-  } else {
-#ifdef KOKKOS_ENABLE_CUDA
-    gemm_grid_cuda<Real>(exec, outer, inner, op_a, op_b, m, n, k, alpha, a, b, beta, c);
-#endif
-  }
-}
-
 template void gemm_on_this_thread<float>(Transpose, Transpose, int, int, int, float, Rows<const float>,
                                          Rows<const float>, float, Rows<float>);
 template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, double, Rows<const double>,
@@ -157,9 +115,7 @@ template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, d
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \
-                                 Rows<const Real>, Real, Rows<Real>);                                      \
-  template void gemm_grid<Exec, Real>(const Exec&, int, int, Transpose, Transpose, int, int, int, Real,    \
-                                      MatrixGrid<const Real>, MatrixGrid<const Real>, Real, MatrixGrid<Real>);
+                                 Rows<const Real>, Real, Rows<Real>);
 #define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

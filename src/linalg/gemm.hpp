@@ -33,19 +33,4 @@ template <class Real>
 void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
                          Rows<const Real> b, Real beta, Rows<Real> c);
 
-/// A grid of (outer, inner) matrices in one buffer: matrix (o, i) begins at data[o * outer_stride + i * inner_stride].
-/// The (sample, head) matrices of attention are such a grid.
-template <class T>
-struct MatrixGrid {
-  T* data;
-  std::size_t row_stride;
-  std::size_t outer_stride;
-  std::size_t inner_stride;
-};
-
-/// gemm for each (o, i) of outer × inner small matrices; on the host one thread computes a whole matrix.
-template <class Exec, class Real>
-void gemm_grid(const Exec& exec, int outer, int inner, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-               MatrixGrid<const Real> a, MatrixGrid<const Real> b, Real beta, MatrixGrid<Real> c);
-
 }  // namespace onebit::linalg

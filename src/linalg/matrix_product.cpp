@@ -102,7 +102,6 @@ void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, in
 void product_on_cuda(const Kokkos::Cuda& exec, cudaDataType_t type, cublasComputeType_t compute, Transpose op_a,
                      Transpose op_b, int m, int n, int k, float alpha, const void* a, std::size_t a_stride,
                      const void* b, std::size_t b_stride, float beta, float* c) {
-  const auto operation = [](Transpose op) { return op == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check(
       cublasGemmEx(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b, type, static_cast<int>(b_stride),
                    a, type, static_cast<int>(a_stride), &beta, c, CUDA_R_32F, n, compute, CUBLAS_GEMM_DEFAULT),
@@ -184,12 +183,12 @@ template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha,
                                            const Factor& a, const Factor& b, Real beta, Matrix c) {
   if (c.size() == 0) return;
-  if constexpr (std::is_same_v<Real, float>)
-    if (m_rounded) return (*m_rounded)(exec, op_a, op_b, alpha, a, b, beta, c);
   const ConstMatrix left = a.matrix, right = b.matrix;
-  gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), left.extent_int(op_a == Transpose::yes ? 0 : 1),
-                   alpha, {left.data(), left.extent(1)}, {right.data(), right.extent(1)}, beta,
-                   {c.data(), c.extent(1)});
+  const int k = left.extent_int(op_a == Transpose::yes ? 0 : 1);
+  if constexpr (std::is_same_v<Real, float>)
+    if (m_rounded && k > 0) return (*m_rounded)(exec, op_a, op_b, alpha, a, b, beta, c);
+  gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), k, alpha, {left.data(), left.extent(1)},
+                   {right.data(), right.extent(1)}, beta, {c.data(), c.extent(1)});
 }
 
 template <class Exec, class Real>

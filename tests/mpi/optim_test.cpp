@@ -212,7 +212,7 @@ std::vector<float> momentum_of(const std::string& name, const std::vector<float>
   input.freeze.step = {"", 1};
   const Communicator self(MPI_COMM_SELF);
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, self);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, 0, 1});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
   const Vector<Exec, float> x = test::to_device<Exec>(g1);
   PhaseTimes times;
   algorithm->step(Exec(), x, test::to_device<Exec>(g1), {1, 0.01, 1.0}, times);

@@ -1,5 +1,5 @@
 /// \file linalg_test.cpp
-/// gemm, gemm_grid and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and
+/// gemm and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and
 /// factors.
 
 #ifdef _OPENMP
@@ -21,20 +21,12 @@ namespace {
 
 constexpr Transpose transposes[] = {Transpose::no, Transpose::yes};
 
-/// What one product needs. Matrix (o, i) of a grid begins at o * outer_stride + i * inner_stride.
-struct Operand {
-  std::size_t row_stride, outer_stride, inner_stride;
-
-  std::size_t at(int o, int i, std::size_t row, std::size_t column) const {
-    return o * outer_stride + i * inner_stride + row * row_stride + column;
-  }
-};
+/// What one product needs; the strides are those of rows.
 struct Product {
-  int outer, inner;
   Transpose op_a, op_b;
   int m, n, k;
   double alpha, beta;
-  Operand a, b, c;
+  std::size_t a_stride, b_stride, c_stride;
 };
 
 /// One element of op(A) op(B), in double, and the sum of its terms' magnitudes, which bounds the rounding error.
@@ -42,12 +34,11 @@ struct Element {
   double value = 0, magnitude = 0;
 };
 template <class Real>
-Element element_ref(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b, int o, int i, int row,
-                    int column) {
+Element element_ref(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b, int row, int column) {
   Element sum;
   for (int l = 0; l < p.k; ++l) {
-    const double left = a[p.op_a == Transpose::yes ? p.a.at(o, i, l, row) : p.a.at(o, i, row, l)];
-    const double right = b[p.op_b == Transpose::yes ? p.b.at(o, i, column, l) : p.b.at(o, i, l, column)];
+    const double left = a[p.op_a == Transpose::yes ? l * p.a_stride + row : row * p.a_stride + l];
+    const double right = b[p.op_b == Transpose::yes ? column * p.b_stride + l : l * p.b_stride + column];
     sum.value += left * right;
     sum.magnitude += std::fabs(left * right);
   }
@@ -60,80 +51,57 @@ std::vector<Real> values(std::size_t length, std::uint64_t seed) {
   return {drawn.begin(), drawn.end()};
 }
 
-/// Elements of a buffer that holds the operand's matrices of `rows` rows.
-std::size_t extent(const Product& p, const Operand& operand, int rows) {
-  return operand.at(p.outer - 1, p.inner - 1, rows, 0) + 64;
-}
-
 template <class Exec, class Real>
 std::vector<Real> run(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b,
-                      const std::vector<Real>& c, bool as_grid) {
+                      const std::vector<Real>& c) {
   const Exec exec;
   const auto a_device = test::to_device<Exec>(a);
   const auto b_device = test::to_device<Exec>(b);
   const auto c_device = test::to_device<Exec>(c);
   const Real alpha = static_cast<Real>(p.alpha), beta = static_cast<Real>(p.beta);
-  if (as_grid)
-    gemm_grid<Exec, Real>(exec, p.outer, p.inner, p.op_a, p.op_b, p.m, p.n, p.k, alpha,
-                          {a_device.data(), p.a.row_stride, p.a.outer_stride, p.a.inner_stride},
-                          {b_device.data(), p.b.row_stride, p.b.outer_stride, p.b.inner_stride}, beta,
-                          {c_device.data(), p.c.row_stride, p.c.outer_stride, p.c.inner_stride});
-  else
-    gemm<Exec, Real>(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, {a_device.data(), p.a.row_stride},
-                     {b_device.data(), p.b.row_stride}, beta, {c_device.data(), p.c.row_stride});
+  gemm<Exec, Real>(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, {a_device.data(), p.a_stride},
+                   {b_device.data(), p.b_stride}, beta, {c_device.data(), p.c_stride});
   fence(exec, "OneBit::test::gemm");
   return test::to_host(c_device);
 }
 
-/// Runs the product and compares each element of C, and the elements around the matrices, which must stay.
+/// Runs the product and compares each element of C, and the elements between and after its rows, which must stay.
 template <class Exec, class Real>
-void expect_product(const Product& p, bool as_grid) {
+void expect_product(const Product& p) {
   SCOPED_TRACE(::testing::Message() << "m " << p.m << " n " << p.n << " k " << p.k << " op_a "
                                     << (p.op_a == Transpose::yes) << " op_b " << (p.op_b == Transpose::yes) << " alpha "
                                     << p.alpha << " beta " << p.beta << " bytes " << sizeof(Real));
-  const auto a = values<Real>(extent(p, p.a, p.op_a == Transpose::yes ? p.k : p.m), 1);
-  const auto b = values<Real>(extent(p, p.b, p.op_b == Transpose::yes ? p.n : p.k), 2);
-  auto c = values<Real>(extent(p, p.c, p.m), 3);
+  const auto a = values<Real>((p.op_a == Transpose::yes ? p.k : p.m) * p.a_stride + 64, 1);
+  const auto b = values<Real>((p.op_b == Transpose::yes ? p.n : p.k) * p.b_stride + 64, 2);
+  auto c = values<Real>(p.m * p.c_stride + 64, 3);
   // With β = 0 nothing of C may be read.
   if (p.beta == 0) c.assign(c.size(), std::numeric_limits<Real>::quiet_NaN());
 
-  std::vector<Real> result = run<Exec>(p, a, b, c, as_grid);
+  std::vector<Real> result = run<Exec>(p, a, b, c);
   // The sum of k terms in any order, and two products: (k + 3) ε of the magnitudes bounds the error.
   const double epsilon = std::numeric_limits<Real>::epsilon() * (p.k + 3.0);
   int wrong = 0;
-  for (int o = 0; o < p.outer; ++o)
-    for (int i = 0; i < p.inner; ++i)
-      for (int row = 0; row < p.m; ++row)
-        for (int column = 0; column < p.n; ++column) {
-          const std::size_t at = p.c.at(o, i, row, column);
-          const Element product = element_ref(p, a, b, o, i, row, column);
-          const double old = p.beta == 0 ? 0 : p.beta * c[at];
-          const double expected = p.alpha * product.value + old;
-          const double bound = epsilon * (std::fabs(p.alpha) * product.magnitude + std::fabs(old)) + 1e-40;
-          if (!(std::fabs(result[at] - expected) <= bound) && ++wrong <= 3)
-            ADD_FAILURE() << "C(" << row << ", " << column << ") of matrix (" << o << ", " << i << ") is " << result[at]
-                          << ", not " << expected << " ± " << bound;
-          result[at] = c[at];
-        }
+  for (int row = 0; row < p.m; ++row)
+    for (int column = 0; column < p.n; ++column) {
+      const std::size_t at = row * p.c_stride + column;
+      const Element product = element_ref(p, a, b, row, column);
+      const double old = p.beta == 0 ? 0 : p.beta * c[at];
+      const double expected = p.alpha * product.value + old;
+      const double bound = epsilon * (std::fabs(p.alpha) * product.magnitude + std::fabs(old)) + 1e-40;
+      if (!(std::fabs(result[at] - expected) <= bound) && ++wrong <= 3)
+        ADD_FAILURE() << "C(" << row << ", " << column << ") is " << result[at] << ", not " << expected << " ± "
+                      << bound;
+      result[at] = c[at];
+    }
   EXPECT_EQ(wrong, 0);
   EXPECT_TRUE(test::same_bits(result, c)) << "outside of C";
 }
 
-/// A product of single matrices whose rows lie `gap` elements further apart than they are long.
-Product single(Transpose op_a, Transpose op_b, int m, int n, int k, double alpha, double beta, int gap) {
-  const auto stride = [=](int columns) { return Operand{static_cast<std::size_t>(columns + gap), 0, 0}; };
-  return {1,
-          1,
-          op_a,
-          op_b,
-          m,
-          n,
-          k,
-          alpha,
-          beta,
-          stride(op_a == Transpose::yes ? m : k),
-          stride(op_b == Transpose::yes ? k : n),
-          stride(n)};
+/// A product of matrices whose rows lie `gap` elements further apart than they are long.
+Product product_of(Transpose op_a, Transpose op_b, int m, int n, int k, double alpha, double beta, int gap) {
+  const auto stride = [=](int columns) { return static_cast<std::size_t>(columns + gap); };
+  const int a_columns = op_a == Transpose::yes ? m : k, b_columns = op_b == Transpose::yes ? k : n;
+  return {op_a, op_b, m, n, k, alpha, beta, stride(a_columns), stride(b_columns), stride(n)};
 }
 
 template <class Exec>
@@ -151,9 +119,9 @@ TYPED_TEST(Gemm, equals_plain_loops) {
       for (const auto& shape : shapes)
         for (const auto& factor : factors)
           for (const int gap : {0, 5}) {
-            const Product product = single(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
-            expect_product<TypeParam, float>(product, false);
-            expect_product<TypeParam, double>(product, false);
+            const Product product = product_of(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
+            expect_product<TypeParam, float>(product);
+            expect_product<TypeParam, double>(product);
           }
 }
 
@@ -164,7 +132,7 @@ TYPED_TEST(Gemm, equals_plain_loops_for_each_tile_size) {
   for (const Transpose op_a : transposes)
     for (const Transpose op_b : transposes)
       for (const auto& shape : shapes)
-        expect_product<TypeParam, float>(single(op_a, op_b, shape.m, shape.n, 3, 1.5, 0, 2), false);
+        expect_product<TypeParam, float>(product_of(op_a, op_b, shape.m, shape.n, 3, 1.5, 0, 2));
 }
 
 // A small C of very many terms: on the host the terms are cut into ranges.
@@ -173,69 +141,23 @@ TYPED_TEST(Gemm, equals_plain_loops_for_many_terms) {
     for (const Transpose op_b : transposes)
       for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, std::pair{-0.5, 2.0}})
         for (const int k : {4095, 4096, 10001}) {
-          const Product product = single(op_a, op_b, 9, 100, k, alpha, beta, 5);
-          expect_product<TypeParam, float>(product, false);
-          expect_product<TypeParam, double>(product, false);
+          const Product product = product_of(op_a, op_b, 9, 100, k, alpha, beta, 5);
+          expect_product<TypeParam, float>(product);
+          expect_product<TypeParam, double>(product);
         }
 }
 
 TYPED_TEST(Gemm, without_terms_scales_c) {
   for (const double beta : {0.0, 0.5}) {
-    expect_product<TypeParam, float>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
-    expect_product<TypeParam, double>(single(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3), false);
-    // Rows of C lie between those of its inner neighbours.
-    const Operand empty{1, 0, 0}, interleaved{2 * 6 + 3, 5 * (2 * 6 + 3) + 11, 6};
-    expect_product<TypeParam, float>({3, 2, Transpose::no, Transpose::no, 5, 6, 0, 1, beta, empty, empty, interleaved},
-                                     true);
+    expect_product<TypeParam, float>(product_of(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3));
+    expect_product<TypeParam, double>(product_of(Transpose::no, Transpose::no, 5, 6, 0, 1, beta, 3));
   }
 }
 
 TYPED_TEST(Gemm, of_no_elements_does_nothing) {
   const std::vector<float> c = {1, 2, 3};
   for (const auto& [m, n] : {std::pair{0, 3}, std::pair{3, 0}, std::pair{0, 0}})
-    EXPECT_EQ(run<TypeParam>(single(Transpose::no, Transpose::no, m, n, 4, 1, 0, 1), c, c, c, false), c);
-}
-
-TYPED_TEST(Gemm, grid_equals_plain_loops) {
-  for (const Transpose op_a : transposes)
-    for (const Transpose op_b : transposes)
-      for (const double beta : {0.0, -2.0})
-        for (const auto& [outer, inner] : {std::pair{1, 1}, std::pair{3, 2}, std::pair{2, 5}}) {
-          const int m = 9, n = 17, k = 13;
-          // Rows of a matrix lie between those of its inner neighbours, as heads lie in packed projections.
-          const auto interleaved = [inner = inner](int rows, int columns) {
-            const std::size_t stride = static_cast<std::size_t>(inner) * columns + 3;
-            return Operand{stride, stride * rows + 11, static_cast<std::size_t>(columns)};
-          };
-          const Product product{outer,
-                                inner,
-                                op_a,
-                                op_b,
-                                m,
-                                n,
-                                k,
-                                0.75,
-                                beta,
-                                op_a == Transpose::yes ? interleaved(k, m) : interleaved(m, k),
-                                op_b == Transpose::yes ? interleaved(n, k) : interleaved(k, n),
-                                interleaved(m, n)};
-          expect_product<TypeParam, float>(product, true);
-          expect_product<TypeParam, double>(product, true);
-        }
-}
-
-// Attention's products: Q Kᵀ and P V with B samples, h heads of width d, T tokens, from projections of (B*T, 3*h*d).
-TYPED_TEST(Gemm, grid_equals_plain_loops_for_attention) {
-  const int samples = 2, heads = 3, tokens = 20, width = 8;
-  const std::size_t row = 3u * heads * width;
-  const Operand packed{row, row * tokens, width};
-  const Operand scores{static_cast<std::size_t>(tokens), static_cast<std::size_t>(heads * tokens * tokens),
-                       static_cast<std::size_t>(tokens * tokens)};
-  const Operand mixed{static_cast<std::size_t>(heads * width), static_cast<std::size_t>(heads * width * tokens), width};
-  expect_product<TypeParam, float>(
-      {samples, heads, Transpose::no, Transpose::yes, tokens, tokens, width, 0.35, 0, packed, packed, scores}, true);
-  expect_product<TypeParam, float>(
-      {samples, heads, Transpose::no, Transpose::no, tokens, width, tokens, 1, 0, scores, packed, mixed}, true);
+    EXPECT_EQ(run<TypeParam>(product_of(Transpose::no, Transpose::no, m, n, 4, 1, 0, 1), c, c, c), c);
 }
 
 // ---- bfloat16 ----
@@ -313,7 +235,7 @@ TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
     for (const Transpose op_b : transposes)
       for (const auto& shape : shapes)
         for (const auto& [alpha, beta] : {std::pair{1.0, 0.0}, std::pair{0.25, 1.0}, std::pair{0.3, 0.0}}) {
-          const Product p = single(op_a, op_b, shape.m, shape.n, shape.k, alpha, beta, 0);
+          const Product p = product_of(op_a, op_b, shape.m, shape.n, shape.k, alpha, beta, 0);
           SCOPED_TRACE(::testing::Message()
                        << "m " << p.m << " n " << p.n << " k " << p.k << " op_a " << (op_a == Transpose::yes)
                        << " op_b " << (op_b == Transpose::yes) << " alpha " << alpha << " beta " << beta);
@@ -327,8 +249,8 @@ TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
           int wrong = 0;
           for (int row = 0; row < p.m; ++row)
             for (int column = 0; column < p.n; ++column) {
-              const std::size_t at = p.c.at(0, 0, row, column);
-              const Element element = element_ref(p, a, b, 0, 0, row, column);
+              const std::size_t at = row * p.c_stride + column;
+              const Element element = element_ref(p, a, b, row, column);
               const double old = beta == 0 ? 0 : beta * c[at];
               const double bound = epsilon * (element.magnitude + std::fabs(old)) + 1e-40;
               wrong += !(std::fabs(result[at] - element.value - old) <= bound);
@@ -376,7 +298,7 @@ TYPED_TEST(MatrixProducts, prepared_factors_give_the_same_bits) {
 
 TYPED_TEST(MatrixProducts, bits_do_not_depend_on_threads) {
   MatrixProduct<TypeParam, float> product(Precision::bf16);
-  const Product p = single(Transpose::no, Transpose::yes, 700, 520, 300, 1, 0, 0);
+  const Product p = product_of(Transpose::no, Transpose::yes, 700, 520, 300, 1, 0, 0);
   const auto result =
       run_in_bf16(product, p, values<float>(700 * 300, 1), values<float>(520 * 300, 2), std::vector<float>(700 * 520));
   test::print_bits(std::string(BackendName<TypeParam>::value) + "_bf16", result);
@@ -388,10 +310,10 @@ TYPED_TEST(MatrixProducts, bits_do_not_depend_on_threads) {
 /// A product that a threaded BLAS would cut up: one with a large C, or one of many terms.
 template <class Exec, class Real>
 std::vector<Real> large_result(Transpose op_a, Transpose op_b, int m = 700, int n = 520, int k = 300) {
-  const Product p = single(op_a, op_b, m, n, k, 1, 0, 0);
+  const Product p = product_of(op_a, op_b, m, n, k, 1, 0, 0);
   return run<Exec>(p, values<Real>(static_cast<std::size_t>(m) * k, 1),
-                   values<Real>(static_cast<std::size_t>(n) * k, 2), std::vector<Real>(static_cast<std::size_t>(m) * n),
-                   false);
+                   values<Real>(static_cast<std::size_t>(n) * k, 2),
+                   std::vector<Real>(static_cast<std::size_t>(m) * n));
 }
 
 TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
