@@ -22,6 +22,7 @@
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "comm/hierarchical.hpp"
+#include "csv_line.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "io/write_sealed.hpp"
@@ -70,19 +71,13 @@ config::Input make_input(const std::string& output, const std::vector<std::strin
 
 /// Rows of a CSV file without the columns of times and of memory, and those that count restarts and checkpoints.
 std::vector<Columns> rows(const std::string& path) {
-  const auto cells = [](const std::string& line) {
-    std::vector<std::string> all;
-    std::istringstream stream(line + ",");
-    for (std::string cell; std::getline(stream, cell, ',');) all.push_back(cell);
-    return all;
-  };
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  const std::vector<std::string> names = cells(line);
+  const std::vector<std::string> names = test::cells_of(line);
   std::vector<Columns> all;
   while (std::getline(file, line)) {
-    const std::vector<std::string> values = cells(line);
+    const std::vector<std::string> values = test::cells_of(line);
     all.emplace_back();
     for (std::size_t i = 0; i < names.size(); ++i) {
       const std::string& name = names[i];

@@ -12,27 +12,21 @@
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
+#include "csv_line.hpp"
 #include "train/trainer.hpp"
 
 namespace onebit {
 namespace {
-
-std::vector<std::string> cells_of(const std::string& line) {
-  std::vector<std::string> cells;
-  std::stringstream text(line);
-  for (std::string cell; std::getline(text, cell, ',');) cells.push_back(cell);
-  return cells;
-}
 
 /// The cells of a column of a CSV file.
 std::vector<std::string> column(const std::filesystem::path& path, const std::string& name) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  const std::vector<std::string> names = cells_of(line);
+  const std::vector<std::string> names = test::cells_of(line);
   const auto place = std::find(names.begin(), names.end(), name) - names.begin();
   std::vector<std::string> cells;
-  while (std::getline(file, line)) cells.push_back(cells_of(line).at(place));
+  while (std::getline(file, line)) cells.push_back(test::cells_of(line).at(place));
   return cells;
 }
 
