@@ -82,7 +82,7 @@ struct BlockSums<Exec, Terms, true> {
   /// Into which the warps divide the rows of each strip.
   int subsets = strips_of_team < most_subsets ? most_subsets / strips_of_team : 1;
 
-  int scratch_reals() const { return subsets > 1 ? sums * subsets * strips_of_team * strip : 0; }
+  KOKKOS_FUNCTION int scratch_reals() const { return subsets > 1 ? sums * subsets * strips_of_team * strip : 0; }
 
   void run(const Exec& exec, const char* label) const {
     const int bytes = static_cast<int>(block_rows * sizeof(Row) + scratch_reals() * sizeof(Real));

@@ -857,7 +857,7 @@ TEST(Nccl, exchanges_come_out_right) {
     GTEST_SKIP() << "nccl: ranks share a GPU, which the transport refused";
   }
   const auto transport = make_transport<Kokkos::Cuda>(TransportKind::nccl, world);
-  EXPECT_EQ(transport->name(), "nccl");
+  EXPECT_EQ(transport->kind(), TransportKind::nccl);
   const MpiErrors errors(world);
   EXPECT_EQ(fault_of(Kokkos::Cuda(), world, *transport, errors), "");
 }
