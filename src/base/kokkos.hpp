@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "base/activity.hpp"
