@@ -3,7 +3,6 @@
 
 #include "base/mpi.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "base/activity.hpp"

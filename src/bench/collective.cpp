@@ -6,7 +6,6 @@
 #include "bench/bench.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>

@@ -1,7 +1,6 @@
 /// \file machine.cpp
 /// The machine: McCalpin's copy and triad (STREAM), and multiply-adds without and with a BLAS.
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>

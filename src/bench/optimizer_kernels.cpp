@@ -2,9 +2,6 @@
 /// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance.md has the table of
 /// what each must move.
 
-#include <algorithm>
-#include <memory>
-
 #include "bench/kernel.hpp"
 #include "compress/float_bits.hpp"
 #include "compress/reference.hpp"

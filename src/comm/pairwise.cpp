@@ -1,7 +1,6 @@
 #include "comm/pairwise.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
 #include "base/activity.hpp"

@@ -11,7 +11,6 @@
 ///   - `values(words)`: what encode and decode need of a group, from its scales as a message holds them;
 ///   - `encode(values, c)`, `decode(values, code)`: one element.
 
-#include <cmath>
 #include <tuple>
 #include <type_traits>
 

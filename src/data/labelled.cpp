@@ -4,7 +4,6 @@
 #include <map>
 #include <numeric>
 #include <string_view>
-#include <utility>
 
 #include "base/activity.hpp"
 #include "base/error.hpp"

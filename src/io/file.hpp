@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 
 namespace onebit {
@@ -35,7 +36,10 @@ private:
 /// would otherwise spin in the kernel for the file's lock. It does nothing on a file system without locks.
 class FileTurn {
 public:
-  FileTurn(int file, int number) : m_file(file), m_number(number) { set(F_WRLCK); }
+  FileTurn(int file, int number) : m_file(file), m_number(number) {
+    const Activity activity("OneBit::io::turn", waits_for_ranks);
+    set(F_WRLCK);
+  }
   ~FileTurn() { set(F_UNLCK); }
   FileTurn(const FileTurn&) = delete;
   FileTurn& operator=(const FileTurn&) = delete;

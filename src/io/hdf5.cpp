@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "io/file.hpp"
 
@@ -238,6 +239,7 @@ void reserve(const std::string& path) {
 struct ArrayWriter::Handles {
   Handles(const Communicator& communicator, const std::string& path, std::size_t user_block)
       : access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose) {
+    const Activity activity("OneBit::io::hdf5", waits_for_ranks);
     H5Pset_fapl_mpio(access, communicator.get(), MPI_INFO_NULL);
     if (user_block > 0) H5Pset_userblock(creation, user_block);
     file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access);
@@ -245,6 +247,7 @@ struct ArrayWriter::Handles {
 
   /// Closes the open dataset and creates another one, without fill values.
   void make(const std::string& name, hid_t type, hid_t space) {
+    const Activity activity("OneBit::io::hdf5", waits_for_ranks);
     close_dataset();
     const Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     H5Pset_create_intermediate_group(links, 1);
@@ -315,6 +318,7 @@ void ArrayWriter::text(const std::string& name, const std::string& text) {
 }
 
 void ArrayWriter::close() {
+  const Activity activity("OneBit::io::hdf5", waits_for_ranks);
   m_handles->close_dataset();
   const bool root = m_communicator.rank() == 0;
   const bool failed = m_communicator.sum(std::uint64_t{!m_handles->good}) > 0;

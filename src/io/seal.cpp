@@ -104,16 +104,14 @@ std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t plac
   return sum;
 }
 
-constexpr std::size_t block_bytes = std::size_t{1} << 22;
-
 /// Checksums of ranges of a file. They begin and end at words; the last word of the file is padded with zeros.
 class FileSum {
 public:
   explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {}
   std::uint64_t operator()(std::uint64_t begin, std::uint64_t end) {
     std::uint64_t sum = 0;
-    for (std::uint64_t at = begin; at < end; at += block_bytes) {
-      const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(block_bytes, end - at));
+    for (std::uint64_t at = begin; at < end; at += sealed_block_bytes) {
+      const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(sealed_block_bytes, end - at));
       const std::size_t words = (count + word_bytes - 1) / word_bytes;
       m_bytes.resize(std::max(m_bytes.size(), words * word_bytes));
       std::fill_n(m_bytes.begin() + (words - 1) * word_bytes, word_bytes, '\0');
@@ -135,8 +133,8 @@ private:
 std::uint64_t checksum_of_rank(const std::string& path, std::uint64_t size, int rank, int ranks) {
   FileSum sum(path);
   std::uint64_t total = 0;
-  for (std::uint64_t at = seal_bytes + block_bytes * rank; at < size; at += block_bytes * ranks)
-    total += sum(at, std::min(at + block_bytes, size));
+  for (std::uint64_t at = seal_bytes + sealed_block_bytes * rank; at < size; at += sealed_block_bytes * ranks)
+    total += sum(at, std::min(at + sealed_block_bytes, size));
   return total;
 }
 

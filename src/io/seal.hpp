@@ -18,6 +18,8 @@ namespace onebit {
 
 /// Length of the seal, the least length of a user block.
 inline constexpr std::size_t seal_bytes = 512;
+/// Bytes of a sealed file that are read or written at once.
+inline constexpr std::size_t sealed_block_bytes = std::size_t{1} << 22;
 
 /// Bytes [begin, end) of a file.
 using FileRange = std::pair<std::uint64_t, std::uint64_t>;

@@ -8,7 +8,6 @@
 
 #include "base/activity.hpp"
 #include "io/file.hpp"
-#include "io/seal.hpp"
 
 namespace onebit {
 namespace {

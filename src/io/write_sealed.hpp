@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "base/mpi.hpp"
+#include "io/seal.hpp"
 
 namespace onebit {
-
-/// Bytes that are written at once.
-inline constexpr std::size_t sealed_block_bytes = std::size_t{1} << 22;
 
 /// A range of a file that this rank writes.
 struct SealedRange {

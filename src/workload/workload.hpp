@@ -2,7 +2,6 @@
 /// \file workload.hpp
 /// A workload computes a loss and its gradient for one rank's samples. It knows no optimiser.
 
-#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
