@@ -91,8 +91,9 @@ struct EncodeWord {
       return Given{x()};  // nvcc loses the braces of a type that is not named
     } else if constexpr (from == From::moving_average) {
       const MovingAverage<Exec>& average = own.average;
+      const float* const now = x();  // first, so that a GPU waits for x and for the old message at once
       decode(codec, table, cursor, average.old.data() + cursor.chunk * message_words, values);
-      return Averaged{x(), values, average.old_share, average.new_share, average.factor};
+      return Averaged{now, values, average.old_share, average.new_share, average.factor};
     } else {
       take_mean(cursor, values);
       return Given{values};

@@ -287,8 +287,9 @@ std::vector<Section> keys(Input& in) {
       "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
   key("precision", in.model.precision,
       "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. On "
-      "the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`. `auto` times a gradient of two layers in "
-      "each that the machine has, and takes the fastest; a restarted run keeps it.");
+      "the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`. On a GPU both round the factors of "
+      "attention to tf32. `auto` times a gradient of two layers in each that the machine has, and takes the fastest; "
+      "a restarted run keeps it.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
