@@ -22,14 +22,9 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/warps.hpp"
 #include "nn/activation.hpp"
 #include "nn/attention.hpp"
-
-#if defined(__CUDA_ARCH__) || defined(__clang__)
-#define ONEBIT_UNROLL _Pragma("unroll")
-#else
-#define ONEBIT_UNROLL
-#endif
 
 namespace onebit::nn::flash {
 
@@ -62,7 +57,7 @@ KOKKOS_FORCEINLINE_FUNCTION Real as_factor(Real value) {
 /// e^x by the device's own instruction in float: about 2 + |1.2 x| units in the last place (CUDA Programming Guide).
 template <class Real>
 KOKKOS_FORCEINLINE_FUNCTION Real power_of_e(Real x) {
-#ifdef __CUDA_ARCH__
+#ifdef ONEBIT_DEVICE_CODE
   if constexpr (std::is_same_v<Real, float>) return __expf(x);
 #endif
   return exp(x);
@@ -95,19 +90,16 @@ struct Lane {
 
   /// The value of lane `member` of this lane's row.
   template <class Real>
-  KOKKOS_FORCEINLINE_FUNCTION Real from(Real value, [[maybe_unused]] int member) const {
-#ifdef __CUDA_ARCH__
-    value = __shfl_sync(0xFFFFFFFFu, value, group() * 4 + member);
-#endif
-    return value;
+  KOKKOS_FORCEINLINE_FUNCTION Real from(Real value, int member) const {
+    return value_of_lane(value, group() * 4 + member);
   }
   /// join of the values of the four lanes of a row, the same in all of them.
   template <class Real, class Join>
   KOKKOS_FORCEINLINE_FUNCTION Real over_row(Real value, [[maybe_unused]] const Join& join) const {
-#ifdef __CUDA_ARCH__
-    value = join(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
-    value = join(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
-#endif
+    if constexpr (!alone) {
+      value = join(value, value_across(value, 1));
+      value = join(value, value_across(value, 2));
+    }
     return value;
   }
   template <class Real>
@@ -116,7 +108,8 @@ struct Lane {
   }
 };
 
-/// c (16, 8) += a (16, 8) · b (8, 8) by a tensor core. A build for GPUs before sm_80 has none for tf32.
+/// c (16, 8) += a (16, 8) · b (8, 8) by a tensor core. A build for GPUs before sm_80 has none for tf32, nor has one
+/// for HIP.
 KOKKOS_FORCEINLINE_FUNCTION void tensor_product([[maybe_unused]] float* c, [[maybe_unused]] const float (&a)[4],
                                                 [[maybe_unused]] float b0, [[maybe_unused]] float b1) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -128,7 +121,7 @@ KOKKOS_FORCEINLINE_FUNCTION void tensor_product([[maybe_unused]] float* c, [[may
 #endif
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800) || defined(KOKKOS_ENABLE_HIP)
 inline constexpr bool has_tensor_cores = false;
 #else
 inline constexpr bool has_tensor_cores = true;
@@ -243,7 +236,7 @@ struct Pass {
     return {head / heads, head % heads, member.league_rank() % tile_count * team_rows};
   }
   KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const {
-#ifdef __CUDA_ARCH__
+#ifdef ONEBIT_DEVICE_CODE
     return {static_cast<int>(threadIdx.x)};
 #else
     return {0};
