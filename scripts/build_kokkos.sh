@@ -72,7 +72,7 @@ recipe() {
     echo "nvcc $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), sm_$cuda_arch"
     patch_sum # the patches matter to CUDA only
   elif [[ $flavour == hip ]]; then
-    hipcc --version | paste -sd' '
+    hipcc --version 2>/dev/null | paste -sd' ' # its errors are of a machine without a GPU
     echo "gfx$hip_arch"
   fi
   printf '%s\n' "${common_options[@]}" "${kokkos_options[@]}" "${kernels_options[@]}"
@@ -120,7 +120,7 @@ kokkos_version() {
 
 # --- build ------------------------------------------------------------------
 
-# The GPU architecture, in the words of this version of Kokkos.
+# The GPU architecture, in the words of this version of Kokkos: of AMD and of NVIDIA.
 hip_arch_option() {
   case $(kokkos_version "$source_dir"):$hip_arch in
     3.*:90[068]) echo "-DKokkos_ARCH_VEGA$hip_arch=ON" ;;
@@ -159,6 +159,8 @@ if [[ $(cat "$source_dir/.patches" 2>/dev/null) != "$(patch_sum)" ]]; then
   download
 fi
 
+hip_option=
+[[ $flavour != hip ]] || hip_option=$(hip_arch_option) # may refuse
 rm -rf "$prefix" "$prefix.log" "${deps:?}/build/$flavour"
 recipe_text=$(recipe)
 compiler=g++
@@ -168,8 +170,7 @@ if [[ $flavour == cuda ]]; then
   kokkos_options+=("${arch[@]}")
 elif [[ $flavour == hip ]]; then
   compiler=hipcc
-  arch=$(hip_arch_option)
-  kokkos_options+=("$arch")
+  kokkos_options+=("$hip_option")
 fi
 build kokkos "$source_dir/kokkos" "-DCMAKE_CXX_COMPILER=$compiler" "${kokkos_options[@]}"
 [[ $flavour != cuda ]] || compiler=$prefix/bin/nvcc_wrapper
