@@ -287,9 +287,9 @@ std::vector<Section> keys(Input& in) {
       "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
   key("precision", in.model.precision,
       "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. "
-      "`tf32` needs backend `cuda`, and on the host `bf16` needs oneDNN and AVX512_BF16. `auto` times a gradient of "
-      "two "
-      "layers in each that the machine has, and takes the fastest; a restarted run keeps it.");
+      "`tf32` needs backend `cuda`, where both round the factors of attention to tf32. On the host, `bf16` needs "
+      "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
+      "fastest; a restarted run keeps it.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
