@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Builds Kokkos and Kokkos Kernels into $ONEBIT_DEPS/{host,cuda}, from the distribution's source package of Trilinos,
-# which has both. Called by setup.sh.
+# Builds Kokkos and Kokkos Kernels into $ONEBIT_DEPS/{host,cuda,hip}, from the distribution's source package of
+# Trilinos, which has both. Called by setup.sh.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/build_kokkos.sh [--is-built] host|cuda
+Usage: scripts/build_kokkos.sh [--is-built] host|cuda|hip
 
   host        OpenMP and Serial, BLAS from OpenBLAS
   cuda        CUDA, OpenMP and Serial, BLAS from cuBLAS and OpenBLAS
+  hip         HIP, OpenMP and Serial, BLAS from OpenBLAS
   --is-built  build nothing; succeed if an up-to-date build is there
 
-Environment: ONEBIT_DEPS, ONEBIT_CUDA_ARCH (see setup.sh --help)
+Environment: ONEBIT_DEPS, ONEBIT_CUDA_ARCH, ONEBIT_HIP_ARCH (see setup.sh --help)
 TEXT
 }
 
 # shellcheck source=scripts/source_package.sh
 . "$(dirname "${BASH_SOURCE[0]}")/source_package.sh"
 cuda_arch=${ONEBIT_CUDA_ARCH:-90}
+hip_arch=${ONEBIT_HIP_ARCH:-908}
 patches=$root/cmake/patches
 
 only_check=no
@@ -27,11 +29,12 @@ if [[ ${1:-} == --is-built ]]; then
 fi
 flavour=${1:-}
 case $flavour in
-  host|cuda) ;;
+  host|cuda|hip) ;;
   --help|-h) usage; exit 0 ;;
   *) usage >&2; exit 2 ;;
 esac
 [[ $cuda_arch =~ ^[0-9]+$ ]] || fail "ONEBIT_CUDA_ARCH is '$cuda_arch': give a number such as 90"
+[[ $hip_arch =~ ^[0-9a-f]+$ ]] || fail "ONEBIT_HIP_ARCH is '$hip_arch': give what follows gfx, such as 908"
 prefix=$deps/$flavour
 
 # --- what to build ----------------------------------------------------------
@@ -59,6 +62,8 @@ if [[ $flavour == cuda ]]; then
     # Not used, and its old interface is gone from CUDA 12.
     -DKokkosKernels_ENABLE_TPL_CUSPARSE=OFF
   )
+elif [[ $flavour == hip ]]; then
+  kokkos_options+=(-DKokkos_ENABLE_HIP=ON)
 fi
 
 recipe() {
@@ -66,6 +71,9 @@ recipe() {
   if [[ $flavour == cuda ]]; then
     echo "nvcc $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), sm_$cuda_arch"
     patch_sum # the patches matter to CUDA only
+  elif [[ $flavour == hip ]]; then
+    hipcc --version 2>/dev/null | paste -sd' ' # its errors are of a machine without a GPU
+    echo "gfx$hip_arch"
   fi
   printf '%s\n' "${common_options[@]}" "${kokkos_options[@]}" "${kernels_options[@]}"
 }
@@ -112,7 +120,14 @@ kokkos_version() {
 
 # --- build ------------------------------------------------------------------
 
-# The GPU architecture, in the words of this version of Kokkos.
+# The GPU architecture, in the words of this version of Kokkos: of AMD and of NVIDIA.
+hip_arch_option() {
+  case $(kokkos_version "$source_dir"):$hip_arch in
+    3.*:90[068]) echo "-DKokkos_ARCH_VEGA$hip_arch=ON" ;;
+    3.*) fail "Kokkos 3.4 knows gfx900, gfx906 and gfx908; for gfx$hip_arch set Kokkos_ROOT to a newer one" ;;
+    *) echo "-DKokkos_ARCH_AMD_GFX${hip_arch^^}=ON" ;;
+  esac
+}
 arch_options() {
   case $(kokkos_version "$source_dir"):$cuda_arch in
     3.4.*:75) echo -DKokkos_ARCH_TURING75=ON ;;
@@ -144,6 +159,8 @@ if [[ $(cat "$source_dir/.patches" 2>/dev/null) != "$(patch_sum)" ]]; then
   download
 fi
 
+hip_option=
+[[ $flavour != hip ]] || hip_option=$(hip_arch_option) # may refuse
 rm -rf "$prefix" "$prefix.log" "${deps:?}/build/$flavour"
 recipe_text=$(recipe)
 compiler=g++
@@ -151,6 +168,9 @@ if [[ $flavour == cuda ]]; then
   compiler=$source_dir/kokkos/bin/nvcc_wrapper
   read -ra arch < <(arch_options)
   kokkos_options+=("${arch[@]}")
+elif [[ $flavour == hip ]]; then
+  compiler=hipcc
+  kokkos_options+=("$hip_option")
 fi
 build kokkos "$source_dir/kokkos" "-DCMAKE_CXX_COMPILER=$compiler" "${kokkos_options[@]}"
 [[ $flavour != cuda ]] || compiler=$prefix/bin/nvcc_wrapper

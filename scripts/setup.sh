@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--fuzz] [--style]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -13,6 +13,9 @@ Elsewhere: says what to provide.
   --cuda      also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
   --cuda-mpi  also build a CUDA-aware Open MPI, of the version that the
               distribution has, where the site has none (needs nvcc on PATH)
+  --hip       also install hipcc and build Kokkos and Kokkos Kernels for HIP.
+              Debian's OpenMP runtimes for hipcc and for --fuzz exclude each
+              other, so apt removes the other one
   --fuzz      also install clang, for the fuzzers of tests/fuzz
   --style     also install clang-format, and ruff from PyPI where that can be
               reached, for the test integration.style
@@ -21,10 +24,11 @@ Elsewhere: says what to provide.
 Environment:
   Kokkos_ROOT, KokkosKernels_ROOT, CMAKE_PREFIX_PATH
                       where to look for Kokkos before building one: 3.4 to 5.x
-                      with OpenMP (and CUDA for --cuda)
+                      with OpenMP (and CUDA for --cuda, HIP for --hip)
   ONEBIT_DEPS         where to build what is built (default: .deps in the
                       checkout); several checkouts may share one
   ONEBIT_CUDA_ARCH    compute capability without the dot (default: 90, Hopper)
+  ONEBIT_HIP_ARCH     AMD's architecture behind gfx (default: 908, MI100)
 TEXT
 }
 
@@ -42,6 +46,7 @@ for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
     --cuda-mpi) cuda_mpi=yes ;;
+    --hip) flavours+=(hip) ;;
     --fuzz) fuzz=yes ;;
     --style) style=yes ;;
     --help|-h) usage; exit 0 ;;
@@ -69,6 +74,10 @@ packages=(
 if [[ $fuzz == yes ]]; then
   packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
 fi
+if [[ " ${flavours[*]} " == *" hip "* ]]; then
+  [[ $fuzz == no ]] || fail "$*: Debian's OpenMP runtimes for hipcc and clang exclude each other; give one of them"
+  packages+=(hipcc rocm-device-libs libamdhip64-dev libomp-15-dev) # Debian 12's hipcc runs clang 15
+fi
 if [[ $style == yes ]]; then
   packages+=(clang-format python3-pip)
 fi
@@ -80,7 +89,7 @@ setup: this system has no apt, so nothing was installed. Provide:
     with matplotlib and PyYAML
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, SentencePiece, GoogleTest
-  - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA), and the Kokkos Kernels
+  - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP), and the Kokkos Kernels
     of the same version with the BLAS TPL
 Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
@@ -172,6 +181,7 @@ provide_kokkos() {
   case $flavour in
     host) devices=OPENMP ;;
     cuda) devices='OPENMP CUDA' ;;
+    hip) devices='OPENMP HIP' ;;
   esac
   # Kokkos_ROOT comes first in CMake's search, so whoever set it gets that Kokkos or an error.
   if [[ -n ${Kokkos_ROOT:-} ]]; then

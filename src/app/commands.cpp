@@ -81,10 +81,10 @@ void check_backend(const config::Input& input) {
     throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
                      "use one of those that `onebit list` shows, or build with a Kokkos that has it "
                      "(docs/guide/build.md)");
-  // A Kokkos with CUDA does not start without a GPU, even for its host backends.
+  // A Kokkos with CUDA or HIP does not start without a GPU, even for its host backends.
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
-                     "run where a GPU is visible (nvidia-smi), or use a build without CUDA");
+                     "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
 #ifdef KOKKOS_ENABLE_OPENMP
   const int threads = omp_get_max_threads();
   if (input.run.backend == Backend::openmp && input.run.threads == 0 && threads > config::most_threads)

@@ -10,8 +10,9 @@
 
 namespace onebit {
 
-enum class Backend { serial, openmp, cuda };
-constexpr auto names(Backend) { return std::array{"serial", "openmp", "cuda"}; }
+enum class Backend { serial, openmp, cuda, hip };
+constexpr auto names(Backend) { return std::array{"serial", "openmp", "cuda", "hip"}; }
+constexpr bool is_gpu(Backend backend) { return backend == Backend::cuda || backend == Backend::hip; }
 
 enum class WorkloadKind { transformer, classification, quadratic, replay, synthetic };
 constexpr auto names(WorkloadKind) {

@@ -21,32 +21,32 @@ public:
   void wait() const {}
 };
 
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
 template <>
-class Event<Kokkos::Cuda> {
+class Event<GpuExec> {
 public:
-  Event() { check(cudaEventCreateWithFlags(&m_event, cudaEventDisableTiming | cudaEventBlockingSync)); }
-  ~Event() { cudaEventDestroy(m_event); }
+  Event() { check(gpu::create_event(&m_event, ONEBIT_GPU(EventDisableTiming) | ONEBIT_GPU(EventBlockingSync))); }
+  ~Event() { (void)gpu::destroy_event(m_event); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(const Kokkos::Cuda& exec) { check(cudaEventRecord(m_event, exec.cuda_stream())); }
-  void hold(const Kokkos::Cuda& exec) const { check(cudaStreamWaitEvent(exec.cuda_stream(), m_event, 0)); }
+  void record(const GpuExec& exec) { check(gpu::record_event(m_event, stream_of(exec))); }
+  void hold(const GpuExec& exec) const { check(gpu::hold_stream(stream_of(exec), m_event, 0)); }
   bool has_happened() const {
-    const cudaError_t state = cudaEventQuery(m_event);
-    if (state == cudaErrorNotReady) return false;
+    const gpu::Error state = gpu::query_event(m_event);
+    if (state == gpu::not_ready) return false;
     check(state);
     return true;
   }
-  void wait() const { check(cudaEventSynchronize(m_event)); }
+  void wait() const { check(gpu::wait_for_event(m_event)); }
 
 private:
-  static void check(cudaError_t error) {
-    if (error != cudaSuccess)
-      throw RunError("CUDA", std::string("an event failed: ") + cudaGetErrorString(error),
-                     "if it says so of a kernel, find that kernel with compute-sanitizer");
+  static void check(gpu::Error error) {
+    if (error != gpu::success)
+      throw RunError(gpu::runtime, std::string("an event failed: ") + gpu::error_string(error),
+                     std::string("if it says so of a kernel, find that kernel with ") + gpu::checker);
   }
-  cudaEvent_t m_event = nullptr;
+  gpu::Event m_event = nullptr;
 };
 #endif
 

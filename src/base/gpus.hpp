@@ -15,9 +15,9 @@ namespace onebit {
 
 /// Number of GPUs that this process sees; -1 in a build without GPU backends.
 inline int gpu_count() {
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  return gpu::get_device_count(&count) == gpu::success ? count : 0;
 #else
   return -1;
 #endif
@@ -27,24 +27,25 @@ inline int gpu_count() {
 /// its own, that is number 0.
 inline int gpu_of_rank(int local_rank, int gpus) { return gpus > 0 ? local_rank % gpus : -1; }
 
-/// The GPU that the calling thread has chosen (cudaSetDevice); -1 without GPUs.
+/// The GPU that the calling thread has chosen (cudaSetDevice, hipSetDevice); -1 without GPUs.
 inline int current_gpu() {
-  int gpu = -1;
-#ifdef KOKKOS_ENABLE_CUDA
-  if (cudaGetDevice(&gpu) != cudaSuccess) gpu = -1;
+  int number = -1;
+#ifdef ONEBIT_GPU
+  if (gpu::get_device(&number) != gpu::success) number = -1;
 #endif
-  return gpu;
+  return number;
 }
 
 /// The PCI address of this rank's GPU as a number; 0 for the memory of the host. It is the same in every process,
-/// whichever GPUs CUDA_VISIBLE_DEVICES hides from it.
+/// whichever GPUs CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from it.
 template <class Exec>
 double memory_address() {
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
   if constexpr (!is_host<Exec>) {
-    cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, current_gpu()) != cudaSuccess)
-      throw RunError("CUDA", "the GPU of this rank does not tell its PCI address", "check it with nvidia-smi");
+    gpu::Properties properties{};
+    if (ONEBIT_GPU(GetDeviceProperties)(&properties, current_gpu()) != gpu::success)
+      throw RunError(gpu::runtime, "the GPU of this rank does not tell its PCI address",
+                     std::string("check it with ") + gpu::monitor);
     return 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
   }
 #endif

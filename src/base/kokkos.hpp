@@ -3,8 +3,6 @@
 /// Kokkos as OneBit uses it: the types of Views, the execution spaces, and every difference between Kokkos 3.4 and 5.x.
 /// No other file tests the version.
 
-#include <Kokkos_Core.hpp>
-
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -12,10 +10,11 @@
 #include <vector>
 
 #include "base/activity.hpp"
+#include "base/gpu.hpp"
 
 /// Unrolls the following loop on a device, where the elements of an array stay in registers only if each index is a
 /// constant.
-#ifdef __CUDA_ARCH__
+#ifdef ONEBIT_DEVICE_CODE
 #define ONEBIT_UNROLL _Pragma("unroll")
 #else
 #define ONEBIT_UNROLL
@@ -43,14 +42,27 @@ using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 template <class Exec>
 inline constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
-/// Host memory for the fastest copies to and from an execution space: pinned for CUDA.
-#ifdef KOKKOS_ENABLE_CUDA
-template <class Exec>
-using StagingSpace = std::conditional_t<is_host<Exec>, Kokkos::HostSpace, Kokkos::CudaHostPinnedSpace>;
+/// The execution space on GPUs, host memory that is pinned for it, and the threads of its warps.
+#if defined(KOKKOS_ENABLE_CUDA)
+using GpuExec = Kokkos::Cuda;
+using PinnedSpace = Kokkos::CudaHostPinnedSpace;
+inline constexpr int warp_lanes = 32;
+#elif defined(KOKKOS_ENABLE_HIP) && KOKKOS_VERSION >= 40000
+using GpuExec = Kokkos::HIP;
+using PinnedSpace = Kokkos::HIPHostPinnedSpace;
+inline constexpr int warp_lanes = Kokkos::Impl::HIPTraits::WarpSize;
+#elif defined(KOKKOS_ENABLE_HIP)
+using GpuExec = Kokkos::Experimental::HIP;
+using PinnedSpace = Kokkos::Experimental::HIPHostPinnedSpace;
+inline constexpr int warp_lanes = Kokkos::Experimental::Impl::HIPTraits::WarpSize;
 #else
-template <class Exec>
-using StagingSpace = Kokkos::HostSpace;
+using PinnedSpace = Kokkos::HostSpace;
+inline constexpr int warp_lanes = 32;
 #endif
+
+/// Host memory for the fastest copies to and from an execution space: pinned for a GPU.
+template <class Exec>
+using StagingSpace = std::conditional_t<is_host<Exec>, Kokkos::HostSpace, PinnedSpace>;
 
 /// An uninitialised View; the caller writes every element before it reads one.
 template <class Exec, class T>
@@ -88,14 +100,14 @@ struct BackendName<Kokkos::OpenMP> {
 #else
 #define ONEBIT_IF_OPENMP(M)
 #endif
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
 template <>
-struct BackendName<Kokkos::Cuda> {
-  static constexpr const char* value = "cuda";
+struct BackendName<GpuExec> {
+  static constexpr const char* value = gpu::backend;
 };
-#define ONEBIT_IF_CUDA(M) M(Kokkos::Cuda)
+#define ONEBIT_IF_GPU(M) M(::onebit::GpuExec)
 #else
-#define ONEBIT_IF_CUDA(M)
+#define ONEBIT_IF_GPU(M)
 #endif
 
 /// The fastest execution space of this build on host memory.
@@ -106,7 +118,7 @@ using HostExec = Kokkos::Serial;
 #endif
 
 /// M(Exec) for each execution space of this build, for explicit instantiations and dispatch.
-#define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_CUDA(M)
+#define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_GPU(M)
 
 /// Mathematical functions for every backend (`math::exp(x)`, …).
 #if KOKKOS_VERSION >= 30700
@@ -115,7 +127,7 @@ namespace math = ::Kokkos;
 namespace math = ::Kokkos::Experimental;
 #endif
 
-/// Number of threads of an instance (1 for Serial; the resident threads for CUDA).
+/// Number of threads of an instance (1 for Serial; the resident threads of a GPU).
 template <class Exec>
 int concurrency(const Exec& exec) {
 #if KOKKOS_VERSION >= 40100
@@ -153,32 +165,37 @@ public:
 private:
   Exec m_exec;
 };
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
 template <>
-class InstanceOfItsOwn<Kokkos::Cuda> {
+class InstanceOfItsOwn<GpuExec> {
 public:
-  const Kokkos::Cuda& get() const { return m_exec; }
+  const GpuExec& get() const { return m_exec; }
 
 private:
   struct Stream {
     // Non-blocking: it does not wait for the default stream.
-    Stream() { cudaStreamCreateWithFlags(&value, cudaStreamNonBlocking); }
-    ~Stream() { cudaStreamDestroy(value); }
+    Stream() { (void)gpu::create_stream(&value, ONEBIT_GPU(StreamNonBlocking)); }
+    ~Stream() { (void)gpu::destroy_stream(value); }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
-    cudaStream_t value = nullptr;
+    gpu::Stream value = nullptr;
   };
   Stream m_stream;  ///< outlives the instance
-  Kokkos::Cuda m_exec{m_stream.value};
+  GpuExec m_exec{m_stream.value};
 };
+
+/// What Kokkos names after its backend.
+inline gpu::Stream stream_of(const GpuExec& exec) { return exec.ONEBIT_GPU(_stream)(); }
+inline int gpu_of(const GpuExec& exec) { return exec.ONEBIT_GPU(_device)(); }
+inline const gpu::Properties& properties_of(const GpuExec& exec) { return exec.ONEBIT_GPU(_device_prop)(); }
 #endif
 
 /// Selects the GPU of an instance in a new thread, which begins on GPU 0.
 template <class Exec>
 void use_device_of(const Exec& exec) {
   (void)exec;
-#ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) cudaSetDevice(exec.cuda_device());
+#ifdef ONEBIT_GPU
+  if constexpr (!is_host<Exec>) (void)gpu::set_device(gpu_of(exec));
 #endif
 }
 

@@ -14,8 +14,8 @@ std::string host_machine();
 /// The same, behind the name of the GPU if the execution space is one.
 template <class Exec>
 std::string machine_name(const Exec& exec) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (!is_host<Exec>) return std::string(exec.cuda_device_prop().name) + ", " + host_machine();
+#ifdef ONEBIT_GPU
+  if constexpr (!is_host<Exec>) return std::string(properties_of(exec).name) + ", " + host_machine();
 #endif
   (void)exec;
   return host_machine();

@@ -17,10 +17,10 @@ double available_host_memory();
 /// Bytes that are available in the memory of an execution space: of the host, or of this process's GPU.
 template <class Exec>
 double available_memory() {
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
   if constexpr (!is_host<Exec>) {
     std::size_t free = 0, total = 0;
-    return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<double>(free) : 0;
+    return gpu::get_memory(&free, &total) == gpu::success ? static_cast<double>(free) : 0;
   }
 #endif
   return available_host_memory();

@@ -1,7 +1,8 @@
 #pragma once
 /// \file warps.hpp
-/// Loops in which the 32 threads of a GPU's warp, its lanes, share a block of work. Neighbouring lanes read and write
-/// neighbouring elements, and a bit of each lane becomes a word. On the host one thread takes a block.
+/// Loops in which the threads of a GPU's warp, its lanes, share a block of work: 32 on NVIDIA's GPUs and 64 on most of
+/// AMD's. Neighbouring lanes read and write neighbouring elements, and a bit of each of 32 lanes becomes a word. On the
+/// host one thread takes a block.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,23 +11,48 @@
 
 namespace onebit {
 
-/// Lanes that share a block. A test lets the host do the work of the lanes one after the other.
+/// Lanes that share a block. A test lets the host do the work of as many lanes one after the other.
 #ifdef ONEBIT_LANES_ON_HOST
 template <class Exec>
-inline constexpr std::size_t lanes_of_block = 32;
+inline constexpr std::size_t lanes_of_block = ONEBIT_LANES_ON_HOST;
 #else
 template <class Exec>
-inline constexpr std::size_t lanes_of_block = is_host<Exec> ? 1 : 32;
+inline constexpr std::size_t lanes_of_block = is_host<Exec> ? 1 : warp_lanes;
 #endif
 
-/// Bit l of `word` ← `says` of lane l. All 32 lanes of a block must call it.
-KOKKOS_FORCEINLINE_FUNCTION void store_ballot(std::size_t lane, bool says, std::uint32_t* word) {
-#ifdef __CUDA_ARCH__
+/// Bit `bit` of `word` ← `says`. The 32 lanes whose bits make the word must call it together.
+KOKKOS_FORCEINLINE_FUNCTION void store_ballot(std::size_t bit, bool says, std::uint32_t* word) {
+#if defined(__CUDA_ARCH__)
   const std::uint32_t ballot = __ballot_sync(0xffffffffu, says);
-  if (lane == 0) *word = ballot;
+  if (bit == 0) *word = ballot;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  const std::uint64_t ballot = __ballot(says);  // of up to 64 lanes, so of up to two words
+  if (bit == 0) *word = static_cast<std::uint32_t>(ballot >> (__lane_id() & 32u));
 #else
-  *word = (lane == 0 ? 0u : *word) | static_cast<std::uint32_t>(says) << lane;  // lanes run one after the other
+  *word = (bit == 0 ? 0u : *word) | static_cast<std::uint32_t>(says) << bit;  // lanes run one after the other
 #endif
+}
+
+/// The value of lane `lane` of the 32 lanes around this one.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION T value_of_lane(T value, [[maybe_unused]] int lane) {
+#if defined(__CUDA_ARCH__)
+  value = __shfl_sync(0xFFFFFFFFu, value, lane);
+#elif defined(__HIP_DEVICE_COMPILE__)
+  value = __shfl(value, lane, 32);
+#endif
+  return value;
+}
+
+/// The value of the lane whose number differs from this one's in the bits of `mask`, which is less than 32.
+template <class T>
+KOKKOS_FORCEINLINE_FUNCTION T value_across(T value, [[maybe_unused]] int mask) {
+#if defined(__CUDA_ARCH__)
+  value = __shfl_xor_sync(0xFFFFFFFFu, value, mask);
+#elif defined(__HIP_DEVICE_COMPILE__)
+  value = __shfl_xor(value, mask, 32);
+#endif
+  return value;
 }
 
 /// Calls f(block, lane) for the lanes of blocks [0, blocks). They may call `store_ballot`.

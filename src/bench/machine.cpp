@@ -162,6 +162,9 @@ ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 std::string features() {
   const std::string nccl = comm::nccl_version();
   std::string text = "transports: host device" + (nccl.empty() ? "" : " nccl (" + nccl + ")") + "\n";
+#ifdef ONEBIT_GPU
+  text += std::string("products of ") + gpu::backend + ": " + linalg::gpu_product_library() + "\n";
+#endif
 #define ONEBIT_PRECISIONS(Exec)                                                 \
   text += std::string("precisions of ") + BackendName<Exec>::value + ": fp32" + \
           (linalg::missing<Exec>(Precision::tf32).empty() ? " tf32" : "") +     \

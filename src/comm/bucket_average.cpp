@@ -49,8 +49,8 @@ std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transpo
 #define ONEBIT_INSTANTIATE(Exec) \
   template std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<Kokkos::Serial>>);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
-#ifdef KOKKOS_ENABLE_CUDA
-template std::unique_ptr<BucketAverage<Kokkos::Cuda>> make_bucket_average(std::unique_ptr<Transport<Kokkos::Cuda>>);
+#ifdef ONEBIT_GPU
+template std::unique_ptr<BucketAverage<GpuExec>> make_bucket_average(std::unique_ptr<Transport<GpuExec>>);
 #endif
 
 }  // namespace onebit::comm

@@ -18,7 +18,7 @@ struct CompressedAllreduceOptions {
   std::size_t group = 0;          ///< elements that share a scale, a multiple of 32; 0 for the whole vector
   bool error_feedback = true;     ///< false: errors of compression are not corrected
   std::size_t message_bytes = 0;  ///< most bytes of a message between a pair of ranks; 0 for MPI's collectives
-  std::string backend;            ///< "serial", "openmp", or "cuda" for device memory; empty: the host's
+  std::string backend;            ///< "serial", "openmp", or "cuda" or "hip" for device memory; empty: the host's
 };
 
 /// x ← (1/n) Σ_i x_i, compressed with error feedback: the error of one call is added to the vector of the next (Tang et

@@ -1,6 +1,8 @@
 #include "comm/nccl.hpp"
 
-#ifdef ONEBIT_NCCL
+#if defined(ONEBIT_NCCL) && defined(KOKKOS_ENABLE_HIP)
+#include <rccl/rccl.h>
+#elif defined(ONEBIT_NCCL)
 #include <nccl.h>
 #endif
 
@@ -22,11 +24,11 @@ void check(ncclResult_t result, const char* call) {
                    "set NCCL_DEBUG=WARN for its reasons, or use comm.transport host or device");
 }
 
-class NcclTransport final : public Transport<Kokkos::Cuda> {
+class NcclTransport final : public Transport<GpuExec> {
 public:
   explicit NcclTransport(const Communicator& communicator) : Transport(communicator) {
-    m_device_support = comm::device_support<Kokkos::Cuda>();
-    one_rank_to_a_gpu(lowest_sharers<Kokkos::Cuda>(communicator));
+    m_device_support = comm::device_support<GpuExec>();
+    one_rank_to_a_gpu(lowest_sharers<GpuExec>(communicator));
     ncclUniqueId id{};
     communicator.collectively([&] {
       if (m_rank == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -40,7 +42,7 @@ public:
     if (m_comm != nullptr) ncclCommDestroy(m_comm);
   }
 
-  void all_to_all(const Kokkos::Cuda& exec, const Words& send, const Words& received) override {
+  void all_to_all(const GpuExec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all");
     const std::size_t words = send.extent(0) / m_ranks;
     group([&] {
@@ -53,30 +55,29 @@ public:
     count_all_to_all(send.extent(0));
   }
 
-  void all_gather(const Kokkos::Cuda& exec, const Words& send, const Words& received) override {
+  void all_gather(const GpuExec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_gather");
-    check(ncclAllGather(send.data(), received.data(), send.extent(0), ncclUint32, m_comm, exec.cuda_stream()),
+    check(ncclAllGather(send.data(), received.data(), send.extent(0), ncclUint32, m_comm, stream_of(exec)),
           "ncclAllGather");
     wait(exec);
     count_all_gather(send.extent(0));
   }
 
-  void allreduce(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values) override {
+  void allreduce(const GpuExec& exec, const Vector<GpuExec, float>& values) override {
     const Region region("OneBit::comm::allreduce");
-    check(
-        ncclAllReduce(values.data(), values.data(), values.extent(0), ncclFloat32, ncclSum, m_comm, exec.cuda_stream()),
-        "ncclAllReduce");
+    check(ncclAllReduce(values.data(), values.data(), values.extent(0), ncclFloat32, ncclSum, m_comm, stream_of(exec)),
+          "ncclAllReduce");
     wait(exec);
     count_allreduce(values.extent(0));
   }
 
   // ncclReduceScatter takes only equal ranges and adds in an order of its own.
-  void reduce_scatter(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values,
+  void reduce_scatter(const GpuExec& exec, const Vector<GpuExec, float>& values,
                       const std::vector<std::size_t>& begins) override {
     const Region region("OneBit::comm::reduce_scatter");
     const std::size_t own = begins[m_rank + 1] - begins[m_rank];
     if (m_terms.extent(0) < m_ranks * own)
-      m_terms = make_uninitialized<Kokkos::Cuda, float>("OneBit::comm::terms", m_ranks * own);
+      m_terms = make_uninitialized<GpuExec, float>("OneBit::comm::terms", m_ranks * own);
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
         if (rank == m_rank) continue;
@@ -89,7 +90,7 @@ public:
     count_reduce_scatter(begins);
   }
 
-  void all_gather(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values,
+  void all_gather(const GpuExec& exec, const Vector<GpuExec, float>& values,
                   const std::vector<std::size_t>& begins) override {
     const Region region("OneBit::comm::all_gather");
     const auto length = [&](int rank) { return begins[rank + 1] - begins[rank]; };
@@ -116,16 +117,16 @@ private:
     calls();
     check(ncclGroupEnd(), "ncclGroupEnd");
   }
-  void send_to(const Kokkos::Cuda& exec, int rank, const void* data, std::size_t count, ncclDataType_t type) {
-    if (count > 0) check(ncclSend(data, count, type, rank, m_comm, exec.cuda_stream()), "ncclSend");
+  void send_to(const GpuExec& exec, int rank, const void* data, std::size_t count, ncclDataType_t type) {
+    if (count > 0) check(ncclSend(data, count, type, rank, m_comm, stream_of(exec)), "ncclSend");
   }
-  void receive_from(const Kokkos::Cuda& exec, int rank, void* data, std::size_t count, ncclDataType_t type) {
-    if (count > 0) check(ncclRecv(data, count, type, rank, m_comm, exec.cuda_stream()), "ncclRecv");
+  void receive_from(const GpuExec& exec, int rank, void* data, std::size_t count, ncclDataType_t type) {
+    if (count > 0) check(ncclRecv(data, count, type, rank, m_comm, stream_of(exec)), "ncclRecv");
   }
 
   /// Waits for the stream, and asks NCCL for errors meanwhile: if a rank or a link is lost, the stream never ends.
-  void wait(const Kokkos::Cuda& exec) {
-    while (cudaStreamQuery(exec.cuda_stream()) == cudaErrorNotReady) {
+  void wait(const GpuExec& exec) {
+    while (gpu::query_stream(stream_of(exec)) == gpu::not_ready) {
       ncclResult_t state = ncclSuccess;
       check(ncclCommGetAsyncError(m_comm, &state), "ncclCommGetAsyncError");
       if (state != ncclSuccess) {
@@ -139,7 +140,7 @@ private:
   }
 
   ncclComm_t m_comm = nullptr;
-  Vector<Kokkos::Cuda, float> m_terms;  ///< (ranks * own range) terms of a sum
+  Vector<GpuExec, float> m_terms;  ///< (ranks * own range) terms of a sum
 };
 
 #endif
@@ -169,13 +170,14 @@ std::unique_ptr<Transport<Exec>> make_nccl_transport([[maybe_unused]] const Comm
     throw InputError(
         "comm.transport",
         "NCCL exchanges the memory of GPUs, and backend " + std::string(BackendName<Exec>::value) + " has none",
-        "set run.backend to cuda, or use transport auto, host or device");
+        "set run.backend to cuda or hip, or use transport auto, host or device");
   } else {
 #ifdef ONEBIT_NCCL
     return std::make_unique<NcclTransport>(communicator);
 #else
     throw InputError("comm.transport", "this build has no NCCL",
-                     "use transport auto, host or device, or build where CMake finds NCCL (docs/guide/build.md)");
+                     "use transport auto, host or device, or build where CMake finds NCCL or, for HIP, RCCL "
+                     "(docs/guide/build.md)");
 #endif
   }
 }

@@ -1,7 +1,8 @@
 #pragma once
 /// \file nccl.hpp
 /// A transport by NCCL, which moves memory between GPUs without the host. It uses NCCL's collectives, and grouped sends
-/// and receives for what NCCL has no collective for. CMake finds NCCL or leaves it out; only the CUDA backend has it.
+/// and receives for what NCCL has no collective for. CMake finds NCCL or leaves it out; only backends on GPUs have it.
+/// On HIP it is RCCL, which has NCCL's interface.
 
 #include <memory>
 #include <string>

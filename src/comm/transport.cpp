@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <type_traits>
 
 #include "base/crash_message.hpp"
@@ -221,6 +222,22 @@ private:
   std::vector<std::shared_ptr<TransferMemory<Exec>>> m_memory;  ///< one for each transfer that was under way at a time
 };
 
+#ifdef KOKKOS_ENABLE_HIP
+constexpr char query_function[] = "MPIX_Query_rocm_support";
+#else
+constexpr char query_function[] = "MPIX_Query_cuda_support";
+#endif
+/// What that function of the MPI library says of device memory; nothing in a library without it.
+std::optional<bool> takes_device_memory() {
+#if defined(KOKKOS_ENABLE_HIP) && defined(MPIX_ROCM_AWARE_SUPPORT)
+  return MPIX_Query_rocm_support() == 1;
+#elif defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() == 1;
+#else
+  return {};
+#endif
+}
+
 }  // namespace
 
 DeviceSupport without_pools(DeviceSupport said, bool from_pool) {
@@ -235,13 +252,9 @@ DeviceSupport device_support() {
   if constexpr (is_host<Exec>) {
     return {true, "host memory"};
   } else {
-#if defined(MPIX_CUDA_AWARE_SUPPORT)
-    const bool supported = MPIX_Query_cuda_support() == 1;
-    return without_pools({supported, std::string("MPIX_Query_cuda_support says ") + (supported ? "yes" : "no")},
-                         allocates_from_pool);
-#else
-    return {false, "this MPI library has no MPIX_Query_cuda_support"};
-#endif
+    const std::optional<bool> says = takes_device_memory();
+    if (!says) return {false, std::string("this MPI library has no ") + query_function};
+    return without_pools({*says, std::string(query_function) + " says " + (*says ? "yes" : "no")}, allocates_from_pool);
   }
 }
 
@@ -255,7 +268,7 @@ DeviceSupport try_device_memory(const Communicator& communicator, std::size_t la
     const MpiErrors errors(own);
     const CrashMessage message(
         "error: comm.transport: MPI crashed, or did not answer within a minute, when it was handed device memory\n"
-        "  remedy: set comm.transport to host, or run with a CUDA-aware MPI that works here (docs/guide/build.md)\n",
+        "  remedy: set comm.transport to host, or run with a GPU-aware MPI that works here (docs/guide/build.md)\n",
         std::chrono::seconds(60));
     fault = fault_of(Exec(), own, transport, errors);
   }
@@ -271,7 +284,7 @@ std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Commun
     support = try_device_memory<Exec>(communicator, largest_count, exchange);
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
-                     "use transport host or auto, or run with a CUDA-aware MPI (docs/guide/build.md)");
+                     "use transport host or auto, or run with a GPU-aware MPI (docs/guide/build.md)");
   // On a host backend both names mean the same transport.
   const bool host = kind == TransportKind::host || !support.supported;
   return std::make_unique<MpiTransport<Exec>>(host, support, communicator, largest_count, exchange);

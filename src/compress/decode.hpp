@@ -14,21 +14,22 @@ namespace onebit::compress {
 
 /// The elements of a chunk that one thread takes at once: begin + j · stride for j < per_thread (WordTable), counted
 /// from the start of the vector, less the padding behind the chunk's end. On the host they are those of word `word`. On
-/// a device a warp takes four words, and a thread the element of each word that belongs to its lane. The first element
-/// is in group `group`, which ends at `group_end`.
+/// a device they have bit `bit` of four words from `word` on: neighbouring ones, or every other one if 64 lanes work on
+/// two words together. The first element is in group `group`, which ends at `group_end`.
 struct Cursor {
-  std::size_t chunk, word, lane, begin, group, group_end;
+  std::size_t chunk, word, bit, begin, group, group_end;
 };
 
 /// A layout's tables on the device.
 template <class Exec>
 struct WordTable {
-  /// Words that one thread or warp takes at once. A warp reads the elements of several before it votes on the first,
-  /// because one load at a time would wait for memory.
-  static constexpr std::size_t words_at_once = lanes_of_block<Exec> == 1 ? 1 : 4;
-  /// Elements that one thread takes at once, and the distance between them.
-  static constexpr std::size_t per_thread = words_at_once * bits_per_word / lanes_of_block<Exec>;
+  /// Elements that one thread takes at once, and the distance between them. A warp reads several of each lane before it
+  /// votes on the first, because one load at a time would wait for memory.
   static constexpr std::size_t stride = lanes_of_block<Exec>;
+  static constexpr std::size_t per_thread = stride == 1 ? bits_per_word : 4;
+  /// Words that one thread or warp takes at once, and those between two elements of a lane.
+  static constexpr std::size_t words_at_once = per_thread * stride / bits_per_word;
+  static constexpr std::size_t word_stride = stride / bits_per_word;
   /// Words that a thread or a warp takes one after the other: one look-up for each word would take time.
   static constexpr std::size_t words_per_block = 32;
 
@@ -43,13 +44,14 @@ struct WordTable {
 
   /// End, in its chunk, of the words of the block that begins at the cursor.
   KOKKOS_FUNCTION std::size_t block_end(const Cursor& cursor) const {
-    const std::size_t end = cursor.word + words_per_block;
+    const std::size_t end = (cursor.word / words_per_block + 1) * words_per_block;
     return end < words ? end : words;
   }
-  /// The first word of block `block` of chunk `chunk`.
+  /// The first word of block `block` of chunk `chunk` that has an element for the lane.
   KOKKOS_FUNCTION Cursor block_begin(std::size_t chunk, std::size_t block, std::size_t lane) const {
-    const std::size_t word = block * words_per_block, group = word_groups(chunk * words + word);
-    Cursor cursor{chunk, word, lane, chunk_begins(chunk) + word * bits_per_word + lane, group, group_end(chunk, group)};
+    const std::size_t first = block * words_per_block, group = word_groups(chunk * words + first);
+    const std::size_t begin = chunk_begins(chunk) + first * bits_per_word + lane;
+    Cursor cursor{chunk, first + lane / bits_per_word, lane % bits_per_word, begin, group, group_end(chunk, group)};
     leave_group(cursor);
     return cursor;
   }
@@ -154,7 +156,8 @@ void for_each_word(const Exec& exec, const char* label, const WordTable<Exec>& t
       });
 }
 
-/// words[p] ← the bits of plane p of the codes at the cursor; on a device words[j * planes + p] for word j.
+/// words[p] ← the bits of plane p of the codes at the cursor; on a device words[j * word_stride * planes + p] for
+/// element j.
 template <class Exec>
 KOKKOS_FORCEINLINE_FUNCTION void pack(const WordTable<Exec>& table, const Cursor& cursor, const std::uint32_t* codes,
                                       int planes, std::uint32_t* words) {
@@ -167,9 +170,10 @@ KOKKOS_FORCEINLINE_FUNCTION void pack(const WordTable<Exec>& table, const Cursor
   } else {
     ONEBIT_UNROLL
     for (std::size_t j = 0; j < WordTable<Exec>::per_thread; ++j) {
-      if (cursor.word + j >= table.words) continue;  // the whole warp
+      const std::size_t word = j * WordTable<Exec>::word_stride;
+      if (cursor.word + word >= table.words) continue;  // all lanes of the word
       for (int plane = 0; plane < planes; ++plane)
-        store_ballot(cursor.lane, (codes[j] >> plane & 1u) != 0, words + j * planes + plane);
+        store_ballot(cursor.bit, (codes[j] >> plane & 1u) != 0, words + word * planes + plane);
     }
   }
 }
@@ -203,9 +207,9 @@ public:
       ONEBIT_UNROLL
       for (std::size_t j = 0; j < per_thread; ++j) {
         // Instead of a word behind the chunk's end, whose bits belong to padding, another is read: no load is a branch.
-        const std::size_t word = cursor.word + j < table.words ? j : 0;
+        const std::size_t next = j * WordTable<Exec>::word_stride, word = cursor.word + next < table.words ? next : 0;
         for (int plane = 0; plane < codec.planes; ++plane) {
-          const std::uint32_t bit = words[word * codec.planes + plane] >> cursor.lane & 1u;
+          const std::uint32_t bit = words[word * codec.planes + plane] >> cursor.bit & 1u;
           if constexpr (planes > 0)
             m_data[plane] |= bit << j;
           else

@@ -74,10 +74,10 @@ void check_averages(const Input& in) {
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");
   }
-  if (in.comm.transport == TransportKind::nccl && in.run.backend != Backend::cuda)
+  if (in.comm.transport == TransportKind::nccl && !is_gpu(in.run.backend))
     refuse(in, "comm.transport",
            "NCCL exchanges the memory of GPUs, and backend " + onebit::to_string(in.run.backend) + " has none",
-           "set run.backend to cuda, or use transport auto, host or device");
+           "set run.backend to cuda or hip, or use transport auto, host or device");
 }
 
 void check_workload(const Input& in) {

@@ -235,7 +235,7 @@ std::vector<Section> keys(Input& in) {
 
   key.section("comm", "Communication.");
   key("transport", in.comm.transport,
-      "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (CUDA-aware MPI), or "
+      "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (GPU-aware MPI), or "
       "by NCCL, with one rank to a GPU. `auto` takes `device` where the MPI library says that it can and a trial "
       "succeeds, else `host`. `auto`, `host` and `device` are the same on host backends.");
   key("collective", in.comm.collective,
@@ -286,10 +286,10 @@ std::vector<Section> keys(Input& in) {
       "Standard deviation of the initial weights, whose mean is 0; that of embeddings is always 0.02. BERT's 0.02 "
       "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
   key("precision", in.model.precision,
-      "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. On "
-      "the host, `bf16` needs oneDNN and AVX512_BF16, and there is no `tf32`. On a GPU both round the factors of "
-      "attention to tf32. `auto` times a gradient of two layers in each that the machine has, and takes the fastest; "
-      "a restarted run keeps it.");
+      "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. "
+      "`tf32` needs backend `cuda`, where both round the factors of attention to tf32. On the host, `bf16` needs "
+      "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
+      "fastest; a restarted run keeps it.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
@@ -327,7 +327,8 @@ std::vector<Section> keys(Input& in) {
             "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"}),
       "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
       "the MPI library's collectives, by pairwise messages (`comm.exchange`), by host (`comm.collective`) and by NCCL "
-      "(backend `cuda`); `mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
+      "(backends `cuda` and `hip`, whose NCCL is RCCL); `mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv "
+      "on the host.");
   key("smallest", in.bench.smallest, integer(1),
       "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
   key("largest", in.bench.largest, integer(1), "Elements of the longest vector.");

@@ -11,8 +11,13 @@ extern "C" {
 char* openblas_get_config() __attribute__((weak));
 char* openblas_get_corename() __attribute__((weak));
 void openblas_set_num_threads(int) __attribute__((weak));
+#ifdef __clang__  // LLVM's omp.h declares them without noexcept, GNU's with it
+int omp_get_max_threads() __attribute__((weak));
+void omp_set_num_threads(int) __attribute__((weak));
+#else
 int omp_get_max_threads() noexcept __attribute__((weak));
 void omp_set_num_threads(int) noexcept __attribute__((weak));
+#endif
 }
 
 namespace onebit::linalg {

@@ -8,7 +8,7 @@
 
 #include "base/parallel.hpp"
 #include "linalg/blas.hpp"
-#include "linalg/cublas.hpp"
+#include "linalg/gpu_product.hpp"
 #include "linalg/onednn.hpp"
 #include "linalg/tiles.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
@@ -69,23 +69,6 @@ void scale(const Exec& exec, int m, int n, Real beta, Rows<Real> c) {
       });
 }
 
-#ifdef KOKKOS_ENABLE_CUDA
-template <class Real>
-void gemm_cuda(const Kokkos::Cuda& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-               Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
-  // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
-  const auto call = [&](auto product) {
-    return product(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data,
-                   static_cast<int>(b.row_stride), a.data, static_cast<int>(a.row_stride), &beta, c.data,
-                   static_cast<int>(c.row_stride));
-  };
-  if constexpr (std::is_same_v<Real, float>)
-    check(call(cublasSgemm), "a product");
-  else
-    check(call(cublasDgemm), "a product");
-}
-#endif
-
 }  // namespace
 
 template <class Exec, class Real>
@@ -102,10 +85,16 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
     };
     multiply_in_tiles(exec, "OneBit::linalg::gemm", m, n, k, beta, c, multiply);
   } else {
-#ifdef KOKKOS_ENABLE_CUDA
-    gemm_cuda<Real>(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
-#endif
+    gpu_product(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
   }
+}
+
+std::string gpu_product_library() {
+#ifdef ONEBIT_GPU
+  return gpu_library;
+#else
+  return "";
+#endif
 }
 
 template void gemm_on_this_thread<float>(Transpose, Transpose, int, int, int, float, Rows<const float>,

@@ -4,9 +4,10 @@
 ///
 /// On the host C is cut into tiles by its shape alone, and each tile is one single-threaded call of a BLAS (through
 /// Kokkos Kernels' TPL) or of oneDNN. The bits of a threaded BLAS depend on the thread count, and OneBit's must not. On
-/// CUDA it is cuBLAS on the stream of the instance.
+/// a GPU it is what gpu_product.hpp chooses, on the stream of the instance.
 
 #include <cstddef>
+#include <string>
 
 #include "base/kokkos.hpp"
 
@@ -27,6 +28,9 @@ struct Rows {
 template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c);
+
+/// What multiplies on the GPU of this build, e.g. "cuBLAS"; empty in a build without GPUs.
+std::string gpu_product_library();
 
 /// gemm in host memory on the calling thread; needs a SingleThreadedBlas (blas.hpp) around the parallel region.
 template <class Real>

@@ -3,21 +3,28 @@
 
 #include "linalg/matrix_product.hpp"
 
+#include <string_view>
 #include <type_traits>
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
-#include "linalg/cublas.hpp"
+#include "linalg/gpu_product.hpp"
 #include "linalg/onednn.hpp"
 #include "linalg/tiles.hpp"
 
 namespace onebit::linalg {
 
+namespace {
+/// Whether `gpu_product.hpp` has products of factors in tf32.
+template <class Exec>
+constexpr bool has_tf32 = !is_host<Exec> && std::string_view(BackendName<Exec>::value) == "cuda";
+}  // namespace
+
 template <class Exec>
 std::string missing(Precision precision) {
   if (precision == Precision::automatic) return "a run chooses another one first";
+  if (precision == Precision::tf32) return has_tf32<Exec> ? "" : "only backend cuda has it";
   if (precision == Precision::fp32 || !is_host<Exec>) return "";
-  if (precision == Precision::tf32) return "only GPUs have it";
   if (onednn_version().empty()) return "this build has no oneDNN";
   return onednn_has_bfloat16() ? "" : "this processor has no bfloat16 products (AVX512_BF16)";
 }
@@ -95,20 +102,6 @@ void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, in
   multiply_in_tiles(exec, "OneBit::linalg::bf16_product", m, n, k, beta, c, multiply);
 }
 
-#ifdef KOKKOS_ENABLE_CUDA
-/// c (m, n) ← α op(a) (m, k) · op(b) (k, n) + β c, by cuBLAS. Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
-/// \param type    of the factors
-/// \param compute how they are multiplied
-void product_on_cuda(const Kokkos::Cuda& exec, cudaDataType_t type, cublasComputeType_t compute, Transpose op_a,
-                     Transpose op_b, int m, int n, int k, float alpha, const void* a, std::size_t a_stride,
-                     const void* b, std::size_t b_stride, float beta, float* c) {
-  check(
-      cublasGemmEx(cublas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b, type, static_cast<int>(b_stride),
-                   a, type, static_cast<int>(a_stride), &beta, c, CUDA_R_32F, n, compute, CUBLAS_GEMM_DEFAULT),
-      "a product of rounded factors");
-}
-#endif
-
 }  // namespace
 
 template <class Exec>
@@ -122,21 +115,16 @@ public:
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, float alpha, const Factor<Exec, float>& a,
                   const Factor<Exec, float>& b, float beta, Matrix c) {
     const int m = c.extent_int(0), n = c.extent_int(1), k = a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1);
-#ifdef KOKKOS_ENABLE_CUDA
-    if constexpr (!is_host<Exec>)
+    const Rows<float> result{c.data(), c.extent(1)};
+    if constexpr (has_tf32<Exec>)
       if (m_precision == Precision::tf32)
-        return product_on_cuda(exec, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, op_a, op_b, m, n, k, alpha,
-                               a.matrix.data(), a.matrix.extent(1), b.matrix.data(), b.matrix.extent(1), beta,
-                               c.data());
-#endif
+        return tf32_product(exec, op_a, op_b, m, n, k, alpha, {a.matrix.data(), a.matrix.extent(1)},
+                            {b.matrix.data(), b.matrix.extent(1)}, beta, result);
     const Rows<const std::uint16_t> left = rounded(exec, alpha, a, m_a), right = rounded(exec, 1, b, m_b);
     if constexpr (is_host<Exec>) {
-      product_on_host(exec, op_a, op_b, m, n, k, left, right, beta, {c.data(), c.extent(1)});
+      product_on_host(exec, op_a, op_b, m, n, k, left, right, beta, result);
     } else {
-#ifdef KOKKOS_ENABLE_CUDA
-      product_on_cuda(exec, CUDA_R_16BF, CUBLAS_COMPUTE_32F, op_a, op_b, m, n, k, 1, left.data, left.row_stride,
-                      right.data, right.row_stride, beta, c.data());
-#endif
+      gpu_product(exec, op_a, op_b, m, n, k, 1.0f, left, right, beta, result);
     }
   }
 

@@ -15,8 +15,8 @@
 
 namespace onebit::linalg {
 
-/// Why this build on this machine cannot compute such products, in a few words; empty if it can. CUDA has all. The host
-/// has no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16.
+/// Why this build on this machine cannot compute such products, in a few words; empty if it can. CUDA has all, HIP
+/// all but tf32. The host has no tf32, and bf16 needs oneDNN and a processor with AVX512_BF16.
 template <class Exec>
 std::string missing(Precision precision);
 

@@ -22,14 +22,9 @@
 #include <string>
 
 #include "base/error.hpp"
+#include "base/warps.hpp"
 #include "nn/activation.hpp"
 #include "nn/attention.hpp"
-
-#if defined(__CUDA_ARCH__) || defined(__clang__)
-#define ONEBIT_UNROLL _Pragma("unroll")
-#else
-#define ONEBIT_UNROLL
-#endif
 
 namespace onebit::nn::flash {
 
@@ -62,7 +57,7 @@ KOKKOS_FORCEINLINE_FUNCTION Real as_factor(Real value) {
 /// e^x by the device's own instruction in float: about 2 + |1.2 x| units in the last place (CUDA Programming Guide).
 template <class Real>
 KOKKOS_FORCEINLINE_FUNCTION Real power_of_e(Real x) {
-#ifdef __CUDA_ARCH__
+#ifdef ONEBIT_DEVICE_CODE
   if constexpr (std::is_same_v<Real, float>) return __expf(x);
 #endif
   return exp(x);
@@ -95,19 +90,16 @@ struct Lane {
 
   /// The value of lane `member` of this lane's row.
   template <class Real>
-  KOKKOS_FORCEINLINE_FUNCTION Real from(Real value, [[maybe_unused]] int member) const {
-#ifdef __CUDA_ARCH__
-    value = __shfl_sync(0xFFFFFFFFu, value, group() * 4 + member);
-#endif
-    return value;
+  KOKKOS_FORCEINLINE_FUNCTION Real from(Real value, int member) const {
+    return value_of_lane(value, group() * 4 + member);
   }
   /// join of the values of the four lanes of a row, the same in all of them.
   template <class Real, class Join>
   KOKKOS_FORCEINLINE_FUNCTION Real over_row(Real value, [[maybe_unused]] const Join& join) const {
-#ifdef __CUDA_ARCH__
-    value = join(value, __shfl_xor_sync(0xFFFFFFFFu, value, 1));
-    value = join(value, __shfl_xor_sync(0xFFFFFFFFu, value, 2));
-#endif
+    if constexpr (!alone) {
+      value = join(value, value_across(value, 1));
+      value = join(value, value_across(value, 2));
+    }
     return value;
   }
   template <class Real>
@@ -243,7 +235,7 @@ struct Pass {
     return {head / heads, head % heads, member.league_rank() % tile_count * team_rows};
   }
   KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const {
-#ifdef __CUDA_ARCH__
+#ifdef ONEBIT_DEVICE_CODE
     return {static_cast<int>(threadIdx.x)};
 #else
     return {0};
@@ -546,9 +538,10 @@ void launch(const Exec& exec, const char* label, int batch, const F& f) {
   Kokkos::parallel_for(label, policy, f);
 }
 
-/// f(tensor, channels) with compile-time constants: whether tensor cores multiply, and D filled up.
+/// f(tensor, channels) with compile-time constants: whether tensor cores multiply, and D filled up. HIP has no
+/// instruction for tf32.
 template <class Real, class F>
-void choose(Precision precision, int head_channels, const F& f) {
+void choose([[maybe_unused]] Precision precision, int head_channels, const F& f) {
   const auto with = [&](auto tensor) {
     if constexpr (std::is_same_v<Real, double>)
       f(tensor, std::integral_constant<int, most_channels>());  // for tests alone
@@ -559,8 +552,10 @@ void choose(Precision precision, int head_channels, const F& f) {
     else
       f(tensor, std::integral_constant<int, most_channels>());
   };
+#ifndef KOKKOS_ENABLE_HIP
   if constexpr (std::is_same_v<Real, float>)
     if (precision != Precision::fp32) return with(std::true_type());
+#endif
   with(std::false_type());
 }
 

@@ -69,7 +69,7 @@ struct WithDecay {
       compress::store<Exec>(updated, count, x.data() + begin);
     } else if (count == 32 && begin % 32 == 0) {
       const std::uint32_t decays = bits(begin / 32);
-#if !defined(__CUDA_ARCH__)
+#ifndef ONEBIT_DEVICE_CODE
       ONEBIT_IVDEP
 #endif
       for (std::uint32_t j = 0; j < 32; ++j)

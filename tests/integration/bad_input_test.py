@@ -157,7 +157,7 @@ value("real_negative", "optimizer.weight_decay", "-0.1", "out of range", ranks=3
 value("real_too_large_for_float", "optimizer.lr", "1e300", "single precision")
 value("real_too_small_for_float", "optimizer.epsilon", "1e-60", "single precision")
 value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true or false")
-for path, words in {"run.backend": "serial, openmp, cuda", "optimizer.algorithm": "adam, onebit_adam",
+for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
                     "compression.compressor": "none, sign, sign_ternary, column, nbit",
@@ -193,7 +193,7 @@ case("rise_to_last_step", "train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n", 
      "freeze.step is auto", "lower schedule.warmup_steps to less than train.steps (5)")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
-case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda",
+case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda or hip",
      ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")
 case("retired_value", "comm:\n  collective: dense\n", "input.yaml:2:3", "'comm.collective: dense' was renamed",
@@ -321,8 +321,9 @@ case("vocabulary_of_model", TEXT + "model:\n  vocabulary: 200\n", "input.yaml:4:
 case("tokenizer_cache_unwritable", TEXT, "input.yaml:2:8", "taken/a", "tokenizer cache", prepare=lambda d: (
     write_corpus(d), (d / "taken").write_text("mine")),
      arguments=("--set", "data.tokenizer=sentencepiece", "--set", "data.vocabulary=300", "--set", "data.cache=taken/a"))
-case("backend_not_built", "run:\n  backend: cuda\n", "input.yaml:2:3", "backend cuda was not compiled in",
-     "onebit list", ranks=2, prepare=lambda d: needs_no_cuda())
+for name in ("cuda", "hip"):
+    case(f"{name}_not_built", f"run:\n  backend: {name}\n", "input.yaml:2:3", f"backend {name} was not compiled in",
+         "onebit list", ranks=2, prepare=lambda d, name=name: needs_no(name))
 
 # --- replay -----------------------------------------------------------------------------------------------------------
 
@@ -497,9 +498,9 @@ def backends():
     return re.search("^backends: (.*)$", listing, re.MULTILINE)[1].split()
 
 
-def needs_no_cuda():
-    if "cuda" in BACKENDS:
-        raise Skip("this build has the backend CUDA, and the case is of one without")
+def needs_no(backend):
+    if backend in BACKENDS:
+        raise Skip(f"this build has the backend {backend}, and the case is of one without")
 
 
 def needs_openmp():
@@ -520,7 +521,7 @@ def execute(case, directory):
     if case.output is not None:
         command += ["--set", "run.output=" + case.output]
     has_keys = case.output is not None or command[1:] == ["train", "input.yaml"]
-    if has_keys and "openmp" not in BACKENDS and case.name != "backend_not_built":
+    if has_keys and "openmp" not in BACKENDS and not case.name.endswith("_not_built"):
         command += ["--set", "run.backend=" + BACKENDS[0]]  # openmp is the default
     if case.ranks > 1:
         command = [MPIEXEC, "-n", str(case.ranks), "--oversubscribe", *command]

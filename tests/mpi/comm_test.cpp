@@ -847,19 +847,19 @@ TEST(Nccl, takes_one_rank_to_a_gpu) {
   }
 }
 
-#ifdef KOKKOS_ENABLE_CUDA
+#ifdef ONEBIT_GPU
 TEST(Nccl, exchanges_come_out_right) {
   if (nccl_version().empty()) GTEST_SKIP() << "nccl: this build has none";
   const Communicator world;
-  const std::vector<int> sharers = lowest_sharers<Kokkos::Cuda>(world);
+  const std::vector<int> sharers = lowest_sharers<GpuExec>(world);
   if (std::set<int>(sharers.begin(), sharers.end()).size() < sharers.size()) {
-    EXPECT_THROW(make_transport<Kokkos::Cuda>(TransportKind::nccl, world), InputError);
+    EXPECT_THROW(make_transport<GpuExec>(TransportKind::nccl, world), InputError);
     GTEST_SKIP() << "nccl: ranks share a GPU, which the transport refused";
   }
-  const auto transport = make_transport<Kokkos::Cuda>(TransportKind::nccl, world);
+  const auto transport = make_transport<GpuExec>(TransportKind::nccl, world);
   EXPECT_EQ(transport->kind(), TransportKind::nccl);
   const MpiErrors errors(world);
-  EXPECT_EQ(fault_of(Kokkos::Cuda(), world, *transport, errors), "");
+  EXPECT_EQ(fault_of(GpuExec(), world, *transport, errors), "");
 }
 #endif
 

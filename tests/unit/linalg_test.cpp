@@ -1,6 +1,6 @@
 /// \file linalg_test.cpp
-/// gemm and MatrixProduct against three plain loops, for every transposition, odd shapes, strides and
-/// factors.
+/// gemm, the tiled product and MatrixProduct against three plain loops, for every transposition, odd shapes, strides
+/// and factors.
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -15,6 +15,7 @@
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
 #include "linalg/matrix_product.hpp"
+#include "linalg/tiled_product.hpp"
 
 namespace onebit::linalg {
 namespace {
@@ -51,22 +52,27 @@ std::vector<Real> values(std::size_t length, std::uint64_t seed) {
   return {drawn.begin(), drawn.end()};
 }
 
-template <class Exec, class Real>
-std::vector<Real> run(const Product& p, const std::vector<Real>& a, const std::vector<Real>& b,
+/// \tparam tiled whether tiled_product.hpp multiplies, and not gemm.hpp
+template <class Exec, bool tiled = false, class Real, class Term>
+std::vector<Real> run(const Product& p, const std::vector<Term>& a, const std::vector<Term>& b,
                       const std::vector<Real>& c) {
   const Exec exec;
   const auto a_device = test::to_device<Exec>(a);
   const auto b_device = test::to_device<Exec>(b);
   const auto c_device = test::to_device<Exec>(c);
   const Real alpha = static_cast<Real>(p.alpha), beta = static_cast<Real>(p.beta);
-  gemm<Exec, Real>(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, {a_device.data(), p.a_stride},
-                   {b_device.data(), p.b_stride}, beta, {c_device.data(), p.c_stride});
+  const Rows<const Term> left{a_device.data(), p.a_stride}, right{b_device.data(), p.b_stride};
+  const Rows<Real> result{c_device.data(), p.c_stride};
+  if constexpr (tiled)
+    tiled_product(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, left, right, beta, result);
+  else
+    gemm(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, left, right, beta, result);
   fence(exec, "OneBit::test::gemm");
   return test::to_host(c_device);
 }
 
 /// Runs the product and compares each element of C, and the elements between and after its rows, which must stay.
-template <class Exec, class Real>
+template <class Exec, class Real, bool tiled = false>
 void expect_product(const Product& p) {
   SCOPED_TRACE(::testing::Message() << "m " << p.m << " n " << p.n << " k " << p.k << " op_a "
                                     << (p.op_a == Transpose::yes) << " op_b " << (p.op_b == Transpose::yes) << " alpha "
@@ -77,7 +83,7 @@ void expect_product(const Product& p) {
   // With β = 0 nothing of C may be read.
   if (p.beta == 0) c.assign(c.size(), std::numeric_limits<Real>::quiet_NaN());
 
-  std::vector<Real> result = run<Exec>(p, a, b, c);
+  std::vector<Real> result = run<Exec, tiled>(p, a, b, c);
   // The sum of k terms in any order, and two products: (k + 3) ε of the magnitudes bounds the error.
   const double epsilon = std::numeric_limits<Real>::epsilon() * (p.k + 3.0);
   int wrong = 0;
@@ -122,6 +128,8 @@ TYPED_TEST(Gemm, equals_plain_loops) {
             const Product product = product_of(op_a, op_b, shape.m, shape.n, shape.k, factor.alpha, factor.beta, gap);
             expect_product<TypeParam, float>(product);
             expect_product<TypeParam, double>(product);
+            expect_product<TypeParam, float, true>(product);
+            expect_product<TypeParam, double, true>(product);
           }
 }
 
@@ -194,6 +202,31 @@ TEST(Bfloat16, is_the_nearest_number) {
     std::memcpy(&nan, &bits, sizeof nan);
     EXPECT_TRUE(std::isnan(from_bfloat16(to_bfloat16(nan))));
   }
+}
+
+template <class Exec>
+class Bfloat16Tiles : public ::testing::Test {};
+TYPED_TEST_SUITE(Bfloat16Tiles, test::Backends, test::BackendNames);
+
+TYPED_TEST(Bfloat16Tiles, give_the_bits_of_float_tiles) {
+  for (const Transpose op_a : transposes)
+    for (const Transpose op_b : transposes) {
+      const Product p = product_of(op_a, op_b, 65, 70, 33, 0.5, 0, 3);
+      std::vector<std::uint16_t> a, b;
+      std::vector<float> a_values, b_values;
+      for (const float value : values<float>(p.a_stride * 65, 1)) {
+        a.push_back(to_bfloat16(value));
+        a_values.push_back(from_bfloat16(a.back()));
+      }
+      for (const float value : values<float>(p.b_stride * 70, 2)) {
+        b.push_back(to_bfloat16(value));
+        b_values.push_back(from_bfloat16(b.back()));
+      }
+      const std::vector<float> c(p.m * p.c_stride, 0.0f);
+      const auto result = run<TypeParam, true>(p, a, b, c);
+      EXPECT_TRUE(test::same_bits(result, run<TypeParam, true>(p, a_values, b_values, c)));
+      EXPECT_NE(result, c);
+    }
 }
 
 /// \return c ← alpha op(a) op(b) + beta c with rounded factors

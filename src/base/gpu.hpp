@@ -1,0 +1,52 @@
+#pragma once
+/// \file gpu.hpp
+/// The runtime of this build's GPUs, CUDA or HIP, under one name. Their functions differ in the prefix alone:
+/// ONEBIT_GPU(Free) is cudaFree or hipFree. The macro is not defined in a build without GPUs.
+
+#include <Kokkos_Core.hpp>
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#define ONEBIT_GPU(name) cuda##name
+#elif defined(KOKKOS_ENABLE_HIP)
+#define ONEBIT_GPU(name) hip##name
+#endif
+
+/// Defined while the compiler translates for a GPU.
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#define ONEBIT_DEVICE_CODE
+#endif
+
+#ifdef ONEBIT_GPU
+namespace onebit::gpu {
+
+// Names of the backend in the input, of the runtime, and of tools that show the GPUs and find a kernel's error.
+#ifdef KOKKOS_ENABLE_CUDA
+inline constexpr char backend[] = "cuda", runtime[] = "CUDA", monitor[] = "nvidia-smi", checker[] = "compute-sanitizer";
+using Properties = cudaDeviceProp;
+#else
+inline constexpr char backend[] = "hip", runtime[] = "HIP", monitor[] = "rocm-smi", checker[] = "rocgdb";
+using Properties = hipDeviceProp_t;
+#endif
+
+using Error = ONEBIT_GPU(Error_t);
+using Event = ONEBIT_GPU(Event_t);
+using Stream = ONEBIT_GPU(Stream_t);
+inline constexpr Error success = ONEBIT_GPU(Success), not_ready = ONEBIT_GPU(ErrorNotReady);
+
+inline constexpr auto error_string = ONEBIT_GPU(GetErrorString);
+inline constexpr auto get_device_count = ONEBIT_GPU(GetDeviceCount);
+inline constexpr auto get_device = ONEBIT_GPU(GetDevice);
+inline constexpr auto set_device = ONEBIT_GPU(SetDevice);
+inline constexpr auto get_memory = ONEBIT_GPU(MemGetInfo);
+inline constexpr auto create_stream = ONEBIT_GPU(StreamCreateWithFlags);
+inline constexpr auto destroy_stream = ONEBIT_GPU(StreamDestroy);
+inline constexpr auto query_stream = ONEBIT_GPU(StreamQuery);
+inline constexpr auto hold_stream = ONEBIT_GPU(StreamWaitEvent);
+inline constexpr auto create_event = ONEBIT_GPU(EventCreateWithFlags);
+inline constexpr auto destroy_event = ONEBIT_GPU(EventDestroy);
+inline constexpr auto record_event = ONEBIT_GPU(EventRecord);
+inline constexpr auto query_event = ONEBIT_GPU(EventQuery);
+inline constexpr auto wait_for_event = ONEBIT_GPU(EventSynchronize);
+
+}  // namespace onebit::gpu
+#endif

@@ -1,0 +1,27 @@
+#pragma once
+/// \file gpu_product.hpp
+/// Products in GPU memory: by cuBLAS, by rocBLAS, or for HIP without rocBLAS by tiled_product.hpp. Whichever it is has
+///   gpu_product(exec, op_a, op_b, m, n, k, α, a, b, β, c)   C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C
+/// for factors and C in float or double, and for factors in bfloat16 (std::uint16_t) with C in float.
+
+#include "base/kokkos.hpp"
+
+#if defined(KOKKOS_ENABLE_CUDA)
+#include "linalg/cublas.hpp"
+#elif defined(ONEBIT_ROCBLAS)
+#include "linalg/rocblas.hpp"
+#elif defined(KOKKOS_ENABLE_HIP)
+#include "linalg/tiled_product.hpp"
+
+namespace onebit::linalg {
+
+inline constexpr char gpu_library[] = "own tiles (no rocBLAS)";
+
+template <class Real, class Term>
+void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
+                 Rows<const Term> a, Rows<const Term> b, Real beta, Rows<Real> c) {
+  tiled_product(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+}
+
+}  // namespace onebit::linalg
+#endif

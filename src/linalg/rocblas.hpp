@@ -1,0 +1,70 @@
+#pragma once
+/// \file rocblas.hpp
+/// Products by rocBLAS, which is column-major: row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
+
+#include <rocblas/rocblas.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "base/error.hpp"
+#include "base/kokkos.hpp"
+#include "linalg/gemm.hpp"
+
+namespace onebit::linalg {
+
+inline constexpr char gpu_library[] = "rocBLAS";
+
+/// \throws RunError if a call of rocBLAS failed
+inline void check(rocblas_status status, const std::string& what) {
+  if (status != rocblas_status_success)
+    throw RunError("rocBLAS", what + " failed: " + rocblas_status_to_string(status),
+                   "check that the GPU has free memory and the driver is new enough");
+}
+
+inline rocblas_operation operation(Transpose op) {
+  return op == Transpose::yes ? rocblas_operation_transpose : rocblas_operation_none;
+}
+
+/// The handle of this process, set to the stream of `exec`. Without atomics, so that results have the same bits.
+inline rocblas_handle rocblas(const GpuExec& exec) {
+  static const rocblas_handle handle = [] {
+    rocblas_handle created = nullptr;
+    check(rocblas_create_handle(&created), "rocblas_create_handle");
+    check(rocblas_set_atomics_mode(created, rocblas_atomics_not_allowed), "rocblas_set_atomics_mode");
+    return created;
+  }();
+  check(rocblas_set_stream(handle, stream_of(exec)), "rocblas_set_stream");
+  return handle;
+}
+
+/// For float and double.
+template <class Real>
+void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
+                 Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
+  const auto call = [&](auto product) {
+    return product(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data,
+                   static_cast<rocblas_int>(b.row_stride), a.data, static_cast<rocblas_int>(a.row_stride), &beta,
+                   c.data, static_cast<rocblas_int>(c.row_stride));
+  };
+  if constexpr (std::is_same_v<Real, float>)
+    check(call(rocblas_sgemm), "a product");
+  else
+    check(call(rocblas_dgemm), "a product");
+}
+
+/// Of factors in bfloat16.
+inline void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, float alpha,
+                        Rows<const std::uint16_t> a, Rows<const std::uint16_t> b, float beta, Rows<float> c) {
+  constexpr rocblas_datatype factor = rocblas_datatype_bf16_r, sum = rocblas_datatype_f32_r;
+  const rocblas_int a_stride = static_cast<rocblas_int>(a.row_stride);
+  const rocblas_int b_stride = static_cast<rocblas_int>(b.row_stride);
+  const rocblas_int c_stride = static_cast<rocblas_int>(c.row_stride);
+  check(rocblas_gemm_ex(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data, factor, b_stride,
+                        a.data, factor, a_stride, &beta, c.data, sum, c_stride, c.data, sum, c_stride, sum,
+                        rocblas_gemm_algo_standard, 0, rocblas_gemm_flags_none),
+        "a product of rounded factors");
+}
+
+}  // namespace onebit::linalg
