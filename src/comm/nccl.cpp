@@ -41,7 +41,7 @@ public:
   }
 
   void all_to_all(const Kokkos::Cuda& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_to_all");
+    const Region region("OneBit::comm::all_to_all", waits_for_ranks);
     const std::size_t words = send.extent(0) / m_ranks;
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
@@ -54,7 +54,7 @@ public:
   }
 
   void all_gather(const Kokkos::Cuda& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     check(ncclAllGather(send.data(), received.data(), send.extent(0), ncclUint32, m_comm, exec.cuda_stream()),
           "ncclAllGather");
     wait(exec);
@@ -62,7 +62,7 @@ public:
   }
 
   void allreduce(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values) override {
-    const Region region("OneBit::comm::allreduce");
+    const Region region("OneBit::comm::allreduce", waits_for_ranks);
     check(
         ncclAllReduce(values.data(), values.data(), values.extent(0), ncclFloat32, ncclSum, m_comm, exec.cuda_stream()),
         "ncclAllReduce");
@@ -73,7 +73,7 @@ public:
   // ncclReduceScatter takes only equal ranges and adds in an order of its own.
   void reduce_scatter(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values,
                       const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::reduce_scatter");
+    const Region region("OneBit::comm::reduce_scatter", waits_for_ranks);
     const std::size_t own = begins[m_rank + 1] - begins[m_rank];
     if (m_terms.extent(0) < m_ranks * own)
       m_terms = make_uninitialized<Kokkos::Cuda, float>("OneBit::comm::terms", m_ranks * own);
@@ -91,7 +91,7 @@ public:
 
   void all_gather(const Kokkos::Cuda& exec, const Vector<Kokkos::Cuda, float>& values,
                   const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     const auto length = [&](int rank) { return begins[rank + 1] - begins[rank]; };
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
