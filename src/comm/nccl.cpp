@@ -43,7 +43,7 @@ public:
   }
 
   void all_to_all(const GpuExec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_to_all");
+    const Region region("OneBit::comm::all_to_all", waits_for_ranks);
     const std::size_t words = send.extent(0) / m_ranks;
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
@@ -56,7 +56,7 @@ public:
   }
 
   void all_gather(const GpuExec& exec, const Words& send, const Words& received) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     check(ncclAllGather(send.data(), received.data(), send.extent(0), ncclUint32, m_comm, stream_of(exec)),
           "ncclAllGather");
     wait(exec);
@@ -64,7 +64,7 @@ public:
   }
 
   void allreduce(const GpuExec& exec, const Vector<GpuExec, float>& values) override {
-    const Region region("OneBit::comm::allreduce");
+    const Region region("OneBit::comm::allreduce", waits_for_ranks);
     check(ncclAllReduce(values.data(), values.data(), values.extent(0), ncclFloat32, ncclSum, m_comm, stream_of(exec)),
           "ncclAllReduce");
     wait(exec);
@@ -74,7 +74,7 @@ public:
   // ncclReduceScatter takes only equal ranges and adds in an order of its own.
   void reduce_scatter(const GpuExec& exec, const Vector<GpuExec, float>& values,
                       const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::reduce_scatter");
+    const Region region("OneBit::comm::reduce_scatter", waits_for_ranks);
     const std::size_t own = begins[m_rank + 1] - begins[m_rank];
     if (m_terms.extent(0) < m_ranks * own)
       m_terms = make_uninitialized<GpuExec, float>("OneBit::comm::terms", m_ranks * own);
@@ -92,7 +92,7 @@ public:
 
   void all_gather(const GpuExec& exec, const Vector<GpuExec, float>& values,
                   const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather");
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
     const auto length = [&](int rank) { return begins[rank + 1] - begins[rank]; };
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
