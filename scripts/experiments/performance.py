@@ -26,8 +26,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import ROOT, launch, provenance, tables
-from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, replace_rows, row_of
+from lib import ROOT, launch, program_name, provenance, tables
+from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, replace_rows, row_of, threads
 from performance_peers import STEPS_NOT_COUNTED, last_median, onebit, output_of, peers_of, timed_lines
 
 DIRECTORY = ROOT / "docs/results/performance"
@@ -129,6 +129,14 @@ def measure_checkpoints(arguments):
         replace_rows(arguments.output / "checkpoints.csv", list(rows[0]), rows)
 
 
+def check_cores():
+    """Where OMP_PROC_BIND is set, the OpenMP of a Python module binds this process to a core, and what it starts."""
+    cores = len(os.sched_getaffinity(0))
+    if cores < int(threads()):
+        sys.exit(f"{program_name()}: {threads()} threads would share {cores} core; remedy: unset OMP_PROC_BIND, or "
+                 "lower OMP_NUM_THREADS")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -148,6 +156,8 @@ def main():
             command.add_argument("--as-installed", action="store_true", help="also PyTorch's wheels as they are")
     arguments = parser.parse_args()
     arguments.output = arguments.output.resolve()
+    if "onebit" in arguments:
+        check_cores()
     arguments.function(arguments)
 
 
