@@ -144,8 +144,9 @@ class Faults(unittest.TestCase):
 
     def lists(self, title, err):
         """Of a watchdog's message: the ranks under `title`, and those that wait for them."""
-        self.assertRegex(err, f"(?s)  {title}:\n.*  waiting for others:\n.*  remedy")
-        return re.search(f"(?s)  {title}:\n(.*?)  waiting for others:\n(.*?)  remedy", err).groups()
+        found = re.search(f"(?s)  {title}:\n(.*?)  waiting for others:\n(.*?)  remedy", err)
+        self.assertIsNotNone(found, err)
+        return found.groups()
 
     # --- ranks --------------------------------------------------------------------------------------------------------
 
