@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/event.hpp"
 #include "base/parallel.hpp"
 #include "base/timer.hpp"
 #include "comm/bucket_average.hpp"
+#include "comm/event.hpp"
 
 namespace onebit::comm {
 

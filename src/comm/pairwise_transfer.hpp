@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/event.hpp"
 #include "base/mpi.hpp"
+#include "comm/event.hpp"
 #include "comm/pairwise.hpp"
 #include "comm/transport.hpp"
 

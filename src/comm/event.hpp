@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "base/kokkos.hpp"
 
-namespace onebit {
+namespace onebit::comm {
 
 /// A place in the work of an instance. Host instances are fenced as the event is recorded, so nothing is left to wait
 /// for.
@@ -13,7 +13,7 @@ template <class Exec>
 class Event {
 public:
   /// The event is after all work that `exec` has got so far. An event may be recorded again.
-  void record(const Exec& exec) { fence(exec, "OneBit::base::event"); }
+  void record(const Exec& exec) { fence(exec, "OneBit::comm::event"); }
   /// What `exec` gets from now on runs after the event.
   void hold(const Exec& /*exec*/) const {}
   bool has_happened() const { return true; }
@@ -50,4 +50,4 @@ private:
 };
 #endif
 
-}  // namespace onebit
+}  // namespace onebit::comm
