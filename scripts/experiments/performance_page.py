@@ -25,10 +25,11 @@ def threads():
 
 
 def replace_rows(path, columns, rows):
-    """Replaces the rows of this machine. Rows of other machines stay if their commit can be built."""
+    """Replaces the rows of this machine and puts them first, because README quotes the first machine. Rows of others
+    stay if their commit can be built."""
     kept = [row for row in (tables.read_csv(path) if path.exists() else [])
             if row.get("machine") and row["machine"] != rows[0]["machine"] and not row["git"].endswith("-dirty")]
-    tables.write_csv(path, [{column: row.get(column, "") for column in columns} for row in kept + rows], columns)
+    tables.write_csv(path, [{column: row.get(column, "") for column in columns} for row in rows + kept], columns)
 
 
 def gflop(model):
@@ -187,8 +188,9 @@ AVX-512 here too: "with AVX-512 in MKL". The peer of the optimiser checks its re
 it is timed.
 
 GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The peak
-is the rate of multiply-adds in fp32 that the kernel `fma` reached just before, for bf16 too, which may pass it. bf16 is
-PyTorch's autocast; in OneBit's bf16 the factors of the products with weights are rounded, attention stays in fp32."""
+is the highest rate of multiply-adds in fp32 that was measured beside any kernel, for bf16 too, which may pass it.
+Neighbours of a virtual machine halve that rate at times, and the shares with it. bf16 is PyTorch's autocast; in
+OneBit's bf16 the factors of the products with weights are rounded, attention stays in fp32."""
 
 
 def render(directory):

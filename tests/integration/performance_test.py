@@ -36,13 +36,13 @@ class Rows(unittest.TestCase):
         performance_page.render(self.output)
         return self.output.with_name("performance.md").read_text()
 
-    def test_rows_of_this_machine_alone_are_replaced(self):
+    def test_rows_of_this_machine_are_replaced_and_come_first(self):
         earlier = [row("onebit", 1, machine="other"), row("onebit", 2),
                    row("onebit", 3, machine="other", git="0123abc-dirty"), row("onebit", 4, machine="")]
         write_csv(self.steps, earlier)
         performance_page.replace_rows(self.steps, performance_page.COLUMNS, [row("onebit", 5)])
         found = [(line["machine"], line["median_ms"]) for line in read_csv(self.steps)]
-        self.assertEqual(found, [("other", "1.00"), ("this", "5.00")])
+        self.assertEqual(found, [("this", "5.00"), ("other", "1.00")])
 
     def test_the_ratio_is_to_the_fastest_peer_of_the_machine(self):
         rows = [row("onebit", 1000), row("torch", 1500, "eager"), row("torch", 1200, "compile"),
