@@ -18,7 +18,9 @@ enum class Stream : std::uint32_t {
   noise = 4,
   validation = 5,
   variance_rounding = 6,
-  synthetic = 7
+  synthetic = 7,
+  gradient_rounding = 8,
+  gradient_pruning = 9
 };
 
 /// Four 32-bit words.
