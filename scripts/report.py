@@ -409,7 +409,7 @@ def configuration_section(problem, _):
            "The values in which runs differ are in the table of results.")
     groups = collections.defaultdict(list)
     for key, value in problem.shared.items():
-        section, name = key.split(".", 1)
+        section, _, name = key.rpartition(".")
         groups[section].append(f"{name}: {value}" if value else f"{name}: \"\"")
     yield Table(["section", "keys"], [[resolved.link(section, "input.resolved.yaml"), ", ".join(words)]
                                       for section, words in groups.items()])

@@ -11,6 +11,15 @@ import yaml  # noqa: E402
 LONGEST_INPUT = 1 << 20  # bytes; the program refuses longer ones too
 
 
+def flat(sections, prefix=""):
+    """Yields (section.key, value) of sections, in which other sections may lie."""
+    for name, value in sections.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 def read_keys(path):
     """{section.key: value as written, or list of values} of a resolved input. Raises ValueError where it is none."""
     if path.stat().st_size > LONGEST_INPUT:
@@ -21,7 +30,7 @@ def read_keys(path):
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(given, dict) or not all(isinstance(section, dict) for section in given.values()):
         raise ValueError("no sections of keys")
-    values = {f"{section}.{key}": value for section, keys in given.items() for key, value in keys.items()}
+    values = dict(flat(given))
     for key, value in values.items():
         if not all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])):
             raise ValueError(f"{key} is neither a value nor a list of values")

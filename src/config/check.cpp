@@ -95,6 +95,10 @@ void check_workload(const Input& in) {
       refuse(in, "model.heads",
              to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),
              "choose model.heads so that it divides model.hidden");
+    const int b = in.model.quantization.bits;
+    if (b != 1 && b != 2 && b != 4 && b != 8)
+      refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
+             "choose 1, 2, 4 or 8");
     if (in.model.sequence > in.model.positions)
       refuse(in, "model.sequence",
              "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +

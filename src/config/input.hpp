@@ -123,6 +123,12 @@ struct Input {
     double dropout = 0.1;
     double initializer_range = 0.02;
     Precision precision = Precision::fp32;
+    struct {
+      QuantizationKind kind = QuantizationKind::none;
+      int bits = 4;
+      Pruning pruning = Pruning::systematic;
+      std::vector<std::string> exclude;
+    } quantization;
   } model;
   struct {
     std::vector<std::string> corpus{"corpus/kjv.txt"};

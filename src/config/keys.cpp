@@ -291,6 +291,23 @@ std::vector<Section> keys(Input& in) {
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");
 
+  key.section("model.quantization", "Dense layers of one bit (docs/reference/algorithms.md).");
+  key("kind", in.model.quantization.kind,
+      "Weights and activations of the layers' dense layers have one bit, except with `none`. The kinds differ in the "
+      "gradient at their outputs: `qat` leaves it in full precision; `psq` quantises its rows, and `scq` its rows for "
+      "one product and its columns for the other; `fqt` does as `scq` and keeps 1/`bits` of the rows and columns, so "
+      "that an element has one bit on average.");
+  key("bits", in.model.quantization.bits, integer(1, 8),
+      "b: bits of an element of the quantised gradient, 1, 2, 4 or 8; `qat` has none. With 1, `fqt` prunes nothing.");
+  key("pruning", in.model.quantization.pruning,
+      "How `fqt` chooses what it keeps: each row or column by itself (`bernoulli`), all with one random number "
+      "(`systematic`), which are both unbiased, or those of the largest elements (`topk`), which is not.");
+  key("exclude", in.model.quantization.exclude,
+      "Dense layers in full precision: `first` and `last` name those of the first and of the last layer; others by a "
+      "pattern of their name, in which `*` stands for any characters and `?` for one, e.g. `encoder.0.attention.*`. "
+      "Embeddings, the head and attention's own products always have full precision.",
+      true);
+
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
               "which must be that of the pre-training, and the labelled texts.");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/glob.hpp"
 #include "base/random.hpp"
 
 namespace onebit::nn {
@@ -22,11 +23,30 @@ VectorRef<Exec, T> vector_at(const Vector<Exec, T>& buffer, std::size_t offset, 
   return VectorRef<Exec, T>(buffer.data() + offset, length);
 }
 
+/// Parameters of a 1-bit layer.
+template <class Exec, class Real>
+BinaryParameters<Exec, Real> binary_parameters(const Vector<Exec, const Real>& x,
+                                               const ParameterOffsets::Dense& layer) {
+  const auto [inputs, outputs] = layer.extents;
+  return {matrix_at<Exec>(x, layer.weight, outputs, inputs), vector_at<Exec>(x, layer.gamma, outputs)};
+}
+
 void check(bool holds, const std::string& what, const std::string& remedy) {
   if (!holds) throw InputError("model", what, remedy);
 }
 
 bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
+
+/// Whether a dense layer of layer l has one bit.
+bool is_binary(const Shape& shape, int l, const std::string& name) {
+  if (shape.quantization.kind == QuantizationKind::none) return false;
+  const auto& excluded = shape.quantization.excluded;
+  return std::none_of(excluded.begin(), excluded.end(), [&](const std::string& pattern) {
+    if (pattern == "first") return l == 0;
+    if (pattern == "last") return l + 1 == shape.layers;
+    return matches(pattern, name);
+  });
+}
 
 const Shape& checked(const Shape& shape) {
   check(shape.layers > 0 && shape.hidden > 0 && shape.heads > 0 && shape.feed_forward > 0 && shape.vocabulary > 0 &&
@@ -50,10 +70,22 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   using Extents = std::vector<std::size_t>;
   const std::size_t H = shape.hidden, F = shape.feed_forward, V = shape.vocabulary;
   const bool bert = shape.architecture == Architecture::bert;
+  int number_of_dense = 0;
   const auto dense = [this](const std::string& name, std::size_t out, std::size_t in) {
     const std::size_t weight = table.add(name + ".weight", Extents{out, in}, true);
     multiplied.push_back(weight);
     return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
+  };
+  const auto dense_of_layer = [&](int l, const std::string& name, int out, int in) {
+    Dense dense;
+    dense.extents = {in, out};
+    dense.number = number_of_dense++;
+    dense.binary = is_binary(shape, l, name);
+    dense.weight = table.add(name + ".weight", Extents{std::size_t(out), std::size_t(in)}, true);
+    multiplied.push_back(dense.weight);
+    if (dense.binary) dense.gamma = table.add(name + ".gamma", Extents{std::size_t(out)}, false);
+    dense.bias = table.add(name + ".bias", Extents{std::size_t(out)}, false);
+    return dense;
   };
   // In BERT's checkpoints, but without an effect on the loss.
   const auto unused_dense = [this](const std::string& name, std::size_t out, std::size_t in) {
@@ -76,11 +108,11 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     Layer layer;
     // BERT normalises after each half of a layer, GPT before. Along the chain the norms have the same order.
     if (!bert) norms.push_back(norm(name + ".attention.norm"));
-    layer.qkv = dense(name + ".attention.qkv", 3 * H, H);
-    layer.attention_output = dense(name + ".attention.output", H, H);
+    layer.qkv = dense_of_layer(k, name + ".attention.qkv", 3 * shape.hidden, shape.hidden);
+    layer.attention_output = dense_of_layer(k, name + ".attention.output", shape.hidden, shape.hidden);
     norms.push_back(norm(name + (bert ? ".attention.norm" : ".feed_forward.norm")));
-    layer.feed_forward_input = dense(name + ".feed_forward.input", F, H);
-    layer.feed_forward_output = dense(name + ".feed_forward.output", H, F);
+    layer.feed_forward_input = dense_of_layer(k, name + ".feed_forward.input", shape.feed_forward, shape.hidden);
+    layer.feed_forward_output = dense_of_layer(k, name + ".feed_forward.output", shape.hidden, shape.feed_forward);
     if (bert) norms.push_back(norm(name + ".feed_forward.norm"));
     layers.push_back(layer);
   }
@@ -101,6 +133,15 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     head_norm = norm("head.norm");
     output.bias = table.add("head.output.bias", {V}, false);
   }
+}
+
+std::vector<DenseExtents> ParameterOffsets::binary_extents() const {
+  std::vector<DenseExtents> extents;
+  for (const Layer& layer : layers)
+    for (const Dense& dense :
+         {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output})
+      extents.push_back(dense.binary ? dense.extents : DenseExtents());
+  return extents;
 }
 
 TensorTable tensor_table(const Shape& shape) { return ParameterOffsets(shape).table; }
@@ -139,6 +180,18 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   const auto ones = [&](std::size_t weight) {
     Kokkos::deep_copy(exec, vector_at<Exec>(x, weight, shape.hidden), Real(1));
   };
+  const Real of_residual = shape.architecture == Architecture::gpt ? 1 / std::sqrt(Real(2 * shape.layers)) : Real(1);
+  const auto scales = [&](const ParameterOffsets::Dense& dense, Real factor) {
+    if (!dense.binary) return;
+    const Real gamma = factor / std::sqrt(static_cast<Real>(dense.extents.inputs));
+    Kokkos::deep_copy(exec, vector_at<Exec>(x, dense.gamma, dense.extents.outputs), gamma);
+  };
+  for (const ParameterOffsets::Layer& layer : offsets.layers) {
+    scales(layer.qkv, Real(1));
+    scales(layer.attention_output, of_residual);
+    scales(layer.feed_forward_input, Real(1));
+    scales(layer.feed_forward_output, of_residual);
+  }
   for (const ParameterOffsets::WeightAndBias& norm : offsets.norms) ones(norm.weight);
   if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
 }
@@ -173,6 +226,7 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
     : m_shape(shape),
       m_offsets(shape),
       m_product(std::move(product)),
+      m_binary(shape.quantization, batch * sequence, m_offsets.binary_extents()),
       m_attention{
           batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt, m_product.precision()},
       m_rows(batch * sequence),
@@ -325,6 +379,19 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto dense = [&](std::size_t weight, const Factor& from, const RealMatrix& to) {
     Kernels::dense(exec, m_product, from, m_weights.part(weight, to.extent_int(1), from.matrix.extent_int(1)), to);
   };
+  const auto dense_of_layer = [&](const Dense& layer, const Factor& from, const RealMatrix& to) {
+    if (layer.binary)
+      m_binary.forward(exec, layer.number, from.matrix, binary_parameters(x, layer), to);
+    else
+      dense(layer.weight, from, to);
+  };
+  // A factor that the backward pass reads, too.
+  const auto keep = [&](const Dense& layer, const RealMatrix& from, Factor& factor) {
+    if (layer.binary)
+      factor = from;
+    else
+      m_product.prepare(exec, from, factor);
+  };
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
@@ -342,20 +409,20 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
-    m_product.prepare(exec, before.output, inputs.qkv);
-    dense(offsets.qkv.weight, inputs.qkv, qkv);
+    keep(offsets.qkv, before.output, inputs.qkv);
+    dense_of_layer(offsets.qkv, inputs.qkv, qkv);
     Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
-    m_product.prepare(exec, context, inputs.attention_output);
-    dense(offsets.attention_output.weight, inputs.attention_output, between.input);
+    keep(offsets.attention_output, context, inputs.attention_output);
+    dense_of_layer(offsets.attention_output, inputs.attention_output, between.input);
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
-    m_product.prepare(exec, between.output, inputs.feed_forward_input);
-    dense(offsets.feed_forward_input.weight, inputs.feed_forward_input, inner);
+    keep(offsets.feed_forward_input, between.output, inputs.feed_forward_input);
+    dense_of_layer(offsets.feed_forward_input, inputs.feed_forward_input, inner);
     Kernels::bias_gelu(exec, bias(offsets.feed_forward_input.bias, F), inner, gelu);
-    dense(offsets.feed_forward_output.weight, gelu, after.input);
+    dense_of_layer(offsets.feed_forward_output, gelu, after.input);
     Kernels::residual_layer_norm(exec, residual(between), bias(offsets.feed_forward_output.bias, H),
                                  residual_dropout(2 * l + 2), after);
   }
@@ -394,6 +461,9 @@ template <class Exec, class Real>
 struct Transformer<Exec, Real>::BackwardPass {
   const Exec& exec;
   linalg::MatrixProduct<Exec, Real>& product;
+  BinaryLayers<Exec, Real>& binary;
+  const DropoutKey& key;
+  const Buffer& scratch;
   const Factor& weights;
   Factor& d_output;
   const Vector<Exec, const Real>& x;
@@ -421,6 +491,26 @@ struct Transformer<Exec, Real>::BackwardPass {
                    Real scale = 1) const {
     const int out = d_output.matrix.extent_int(1), in = d_input.extent_int(1);
     Kernels::dense_backward_input(exec, product, d_output, weights.part(weight, out, in), adds, d_input, scale);
+  }
+
+  // The same of a layer's dense layers.
+  const Factor& factor(const Dense& layer, const RealMatrix& matrix) const {
+    if (!layer.binary) return factor(matrix);
+    d_output.matrix = matrix;
+    return d_output;
+  }
+  QuantizerKey quantizer_key(const Dense& layer) const { return {key.seed, key.step, key.first_sample, layer.number}; }
+  void dense_parameters(const Dense& layer, const Factor& d_output, const Factor& input) const {
+    if (!layer.binary) return dense_weight(layer.weight, d_output, input);
+    binary.backward_parameters(exec, quantizer_key(layer), product, d_output.matrix, binary_parameters(x, layer), add,
+                               scratch,
+                               matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
+                               vector_at<Exec>(g, layer.gamma, layer.extents.outputs));
+  }
+  void dense_input(const Dense& layer, const Factor& d_output, const RealMatrix& d_input, bool adds = false) const {
+    if (!layer.binary) return dense_input(layer.weight, d_output, d_input, adds);
+    binary.backward_input(exec, quantizer_key(layer), product, d_output.matrix, binary_parameters(x, layer), adds,
+                          d_input);
   }
 };
 
@@ -477,12 +567,13 @@ const linalg::Factor<Exec, Real>& Transformer<Exec, Real>::feed_forward_backward
   const int F = m_shape.feed_forward;
   const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
   const auto inner = rows_of(m_feed_forward, l, F), d_inner = rows_of(m_wide, 0, F);
-  const Factor& d_branch = pass.factor(norm_backward(pass, 2 * l + 2, offsets.feed_forward_output.bias));
-  pass.dense_input(offsets.feed_forward_output.weight, d_branch, d_inner);
+  const Factor& d_branch =
+      pass.factor(offsets.feed_forward_output, norm_backward(pass, 2 * l + 2, offsets.feed_forward_output.bias));
+  pass.dense_input(offsets.feed_forward_output, d_branch, d_inner);
   Kernels::bias_gelu_backward(pass.exec, inner, d_inner, m_sums, pass.d_bias(offsets.feed_forward_input.bias, F));
-  pass.dense_weight(offsets.feed_forward_output.weight, d_branch, inner);
-  const Factor& d_output = pass.factor(d_inner);
-  pass.dense_weight(offsets.feed_forward_input.weight, d_output, m_inputs[l].feed_forward_input);
+  pass.dense_parameters(offsets.feed_forward_output, d_branch, inner);
+  const Factor& d_output = pass.factor(offsets.feed_forward_input, d_inner);
+  pass.dense_parameters(offsets.feed_forward_input, d_output, m_inputs[l].feed_forward_input);
   return d_output;
 }
 
@@ -491,15 +582,16 @@ const linalg::Factor<Exec, Real>& Transformer<Exec, Real>::attention_backward(co
   const int H = m_shape.hidden;
   const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
   const auto qkv = rows_of(m_qkv, l, 3 * H), d_qkv = rows_of(m_wide, 0, 3 * H), context = rows_of(m_context, l, H);
-  const Factor& d_branch = pass.factor(norm_backward(pass, 2 * l + 1, offsets.attention_output.bias));
+  const Factor& d_branch =
+      pass.factor(offsets.attention_output, norm_backward(pass, 2 * l + 1, offsets.attention_output.bias));
   const auto d_context = pass.d_norm;  // no longer needed
-  pass.dense_input(offsets.attention_output.weight, d_branch, d_context);
-  pass.dense_weight(offsets.attention_output.weight, d_branch, m_inputs[l].attention_output);
+  pass.dense_input(offsets.attention_output, d_branch, d_context);
+  pass.dense_parameters(offsets.attention_output, d_branch, m_inputs[l].attention_output);
   m_attention.backward(pass.exec, qkv, context, d_context, attention_dropout(l), attention_log_sums(l),
                        m_attention_scratch, d_qkv);
   Kernels::add_bias_backward(pass.exec, d_qkv, m_sums, pass.d_bias(offsets.qkv.bias, 3 * H));
-  const Factor& d_output = pass.factor(d_qkv);
-  pass.dense_weight(offsets.qkv.weight, d_output, m_inputs[l].qkv);
+  const Factor& d_output = pass.factor(offsets.qkv, d_qkv);
+  pass.dense_parameters(offsets.qkv, d_output, m_inputs[l].qkv);
   return d_output;
 }
 
@@ -513,25 +605,26 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
   BackwardPass pass{
-      exec, m_product, m_weights, m_d_output, x, g, add, rows_of(m_d_norm, 0, H), rows_of(m_d_residual, 0, H)};
+      exec, m_product, m_binary, m_key, m_sums, m_weights, m_d_output, x, g, add, rows_of(m_d_norm, 0, H),
+      rows_of(m_d_residual, 0, H)};
   head_backward(pass, tokens, scale);
 
   // From the gradient at the output of a half's first dense layer to d_norm at its input. BERT adds the gradient of the
   // residual.
-  const auto first_dense_backward = [&](std::size_t weight, const Factor& d_output) {
-    pass.dense_input(weight, d_output, bert ? pass.d_residual : pass.d_norm, bert);
+  const auto first_dense_backward = [&](const Dense& layer, const Factor& d_output) {
+    pass.dense_input(layer, d_output, bert ? pass.d_residual : pass.d_norm, bert);
     if (bert) std::swap(pass.d_norm, pass.d_residual);
   };
   for (int l = m_shape.layers - 1; l >= 0; --l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
     const Factor& d_inner = feed_forward_backward(pass, l);
     if (final_from) final_from(offsets.feed_forward_input.weight);
-    first_dense_backward(offsets.feed_forward_input.weight, d_inner);
+    first_dense_backward(offsets.feed_forward_input, d_inner);
     const Factor& d_qkv = attention_backward(pass, l);
     // Not yet final: the norm before it in GPT, and the embeddings, whose gradient comes last because the first layer
     // and the head both read them.
     if (final_from) final_from(offsets.qkv.weight);
-    first_dense_backward(offsets.qkv.weight, d_qkv);
+    first_dense_backward(offsets.qkv, d_qkv);
   }
 
   // BERT drops after the norm and adds a type, whose gradient is a sum of rows, like that of a bias. GPT drops before.

@@ -11,6 +11,8 @@
 /// The head is a language model's. With `Shape::classes` > 0 it is BERT's classifier (Devlin et al. 2019, section 4.1;
 /// BertForSequenceClassification in transformers): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂, where n is one row of
 /// n_{2 L} for each sample, or the mean of its T rows with `Shape::mean_pooling`.
+///
+/// The dense layers of the halves have one bit with `Shape::quantization` (binary_layers.hpp).
 
 #include <cstdint>
 #include <vector>
@@ -22,8 +24,10 @@
 #include "base/tensor_table.hpp"
 #include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
+#include "nn/binary_layers.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
+#include "nn/quantization.hpp"
 
 namespace onebit::nn {
 
@@ -40,6 +44,7 @@ struct Shape {
   int classes = 0;                  ///< of the classifier, which replaces all other heads; 0: none
   bool mean_pooling = false;        ///< the classifier reads the mean of a sample's rows, not one of them
   double initializer_range = 0.02;  ///< standard deviation of initial weights, except for embeddings
+  Quantization quantization{};
 
   int outputs() const { return classes > 0 ? classes : vocabulary; }  ///< logits of a prediction
 };
@@ -49,7 +54,8 @@ TensorTable tensor_table(const Shape& shape);
 
 /// Weights from N(0, `Shape::initializer_range`), but in GPT the projections into the residual stream are scaled by
 /// 1/√(2 L); embeddings from N(0, 0.02); biases 0; LayerNorm 1 and 0. Element i depends only on the seed, i and the
-/// deviation.
+/// deviation. In 1-bit layers of K inputs Γ is K^−½, so that outputs of random signs have variance 1; it is scaled as
+/// the weights are.
 /// \param x (parameters)
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
@@ -67,8 +73,16 @@ struct ParameterOffsets {
   struct WeightAndBias {
     std::size_t weight = 0, bias = 0;
   };
+  /// A dense layer of half a layer.
+  struct Dense {
+    std::size_t weight = 0, bias = 0;
+    std::size_t gamma = 0;  ///< of a 1-bit layer
+    int number = 0;         ///< among all of them, in the order of the forward pass
+    bool binary = false;    ///< whether it is a 1-bit layer
+    DenseExtents extents{};
+  };
   struct Layer {
-    WeightAndBias qkv, attention_output, feed_forward_input, feed_forward_output;
+    Dense qkv, attention_output, feed_forward_input, feed_forward_output;
   };
 
   TensorTable table;
@@ -80,6 +94,9 @@ struct ParameterOffsets {
   std::vector<std::size_t> multiplied;  ///< weights of dense layers, whose gradient a product writes first
 
   explicit ParameterOffsets(const Shape& shape);
+
+  /// The extents of each dense layer by its number, without outputs where it is not of one bit.
+  std::vector<DenseExtents> binary_extents() const;
 };
 
 /// A model for batches of one size. It allocates all memory of a step, once.
@@ -119,6 +136,7 @@ private:
   using RealMatrix = MatrixRef<Exec, Real>;
   using Factor = linalg::Factor<Exec, Real>;
   using Buffer = Vector<Exec, Real>;
+  using Dense = ParameterOffsets::Dense;
 
   struct BackwardPass;
   /// What the dense layers of a layer read in the forward pass and again in the backward pass.
@@ -144,6 +162,7 @@ private:
   Shape m_shape;
   ParameterOffsets m_offsets;
   linalg::MatrixProduct<Exec, Real> m_product;
+  BinaryLayers<Exec, Real> m_binary;
   Attention<Exec, Real> m_attention;
   int m_rows, m_predictions;  ///< N = B*T, P
   Real m_dropout;

@@ -42,7 +42,8 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           bert,
           0,
           model.pooling == Pooling::mean,
-          model.initializer_range};
+          model.initializer_range,
+          {model.quantization.kind, model.quantization.bits, model.quantization.pruning, model.quantization.exclude}};
 }
 
 bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }

@@ -11,15 +11,15 @@
 namespace onebit::nn {
 namespace {
 
-constexpr Shape bert{Architecture::bert, 2, 12, 3, 20, 17, 10, true};
-constexpr Shape gpt{Architecture::gpt, 2, 12, 3, 20, 17, 10};
+const Shape bert{Architecture::bert, 2, 12, 3, 20, 17, 10, true};
+const Shape gpt{Architecture::gpt, 2, 12, 3, 20, 17, 10};
 /// The same with the head of five classes.
-constexpr Shape bert_classes{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5};
-constexpr Shape gpt_classes{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5};
+const Shape bert_classes{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5};
+const Shape gpt_classes{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5};
 /// The same with the mean of a sample's rows in front of it.
-constexpr Shape bert_mean{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5, true};
-constexpr Shape gpt_mean{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5, true};
-constexpr Shape shapes[] = {bert, gpt, bert_classes, gpt_classes, bert_mean, gpt_mean};
+const Shape bert_mean{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5, true};
+const Shape gpt_mean{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5, true};
+const Shape shapes[] = {bert, gpt, bert_classes, gpt_classes, bert_mean, gpt_mean};
 
 std::string name_of(const Shape& shape) {
   return std::string(shape.architecture == Architecture::bert ? "BERT" : "GPT") +
@@ -423,9 +423,9 @@ TYPED_TEST(TransformerTest, samples_may_be_divided_among_batches) {
 }
 
 /// Larger than the blocks of rows and of dropout, with ragged ends.
-constexpr Shape large_bert{Architecture::bert, 2, 132, 3, 300, 700, 80, true};
-constexpr Shape large_gpt{Architecture::gpt, 2, 132, 3, 300, 700, 80};
-constexpr Shape large_classes{Architecture::bert, 2, 132, 3, 300, 700, 80, false, 40};
+const Shape large_bert{Architecture::bert, 2, 132, 3, 300, 700, 80, true};
+const Shape large_gpt{Architecture::gpt, 2, 132, 3, 300, 700, 80};
+const Shape large_classes{Architecture::bert, 2, 132, 3, 300, 700, 80, false, 40};
 
 #if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
 TEST(Transformer, host_backends_give_the_same_bits) {

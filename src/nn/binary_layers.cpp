@@ -1,0 +1,238 @@
+#include "nn/binary_layers.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.hpp"
+#include "linalg/packing.hpp"
+#include "nn/column_sums.hpp"
+
+namespace onebit::nn {
+namespace {
+
+bool multiplies_bits(QuantizationKind kind) { return kind == QuantizationKind::scq || kind == QuantizationKind::fqt; }
+
+/// A (rows, columns) matrix at the begin of a buffer.
+template <class Exec, class Real>
+MatrixRef<Exec, Real> matrix_in(const Vector<Exec, Real>& buffer, int rows, int columns) {
+  return MatrixRef<Exec, Real>(buffer.data(), rows, columns);
+}
+
+/// matrix(r, c) ← the sign of bit (r, c).
+template <class Exec, class Real>
+void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, MatrixRef<Exec, Real> matrix) {
+  const int columns = bits.columns;
+  for_each_row(
+      exec, "OneBit::nn::write_signs", bits.rows, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) { matrix(r, c) = bits(r, c) ? Real(1) : Real(-1); });
+      });
+}
+
+/// to ← from where passes(r, c), else 0; to += that if `add`.
+template <class Exec, class Real, class Passes>
+void write_where(const Exec& exec, const char* label, MatrixRef<Exec, Real> from, bool add, MatrixRef<Exec, Real> to,
+                 const Passes& passes) {
+  const int columns = from.extent_int(1);
+  for_each_row(
+      exec, label, from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) {
+          const Real value = passes(r, c) ? from(r, c) : Real(0);
+          to(r, c) = add ? to(r, c) + value : value;
+        });
+      });
+}
+
+/// Whether the straight-through estimator passes a gradient to t.
+template <class Real>
+KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
+  return t < Real(1) && t > Real(-1);
+}
+
+/// to (N, D) ← from ⊙ factors (D) in each row.
+template <class Exec, class Real>
+void scale_columns(const Exec& exec, MatrixRef<Exec, const Real> from, VectorRef<Exec, const Real> factors,
+                   MatrixRef<Exec, Real> to) {
+  const int columns = from.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::scale_columns", from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) { to(r, c) = from(r, c) * factors(c); });
+      });
+}
+
+/// store(i, k, Σ_j ĝ_ij t_kj) for each kept group i of a quantised gradient ĝ and each row k of the signs t.
+/// \param sums scratch, at least as long as t has rows
+template <class Exec, class Real, class Store>
+void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
+                       const QuantizedGradient<Exec, Real>& gradient, const linalg::BitMatrix<Exec>& signs,
+                       const Vector<Exec, int>& sums, const Store& store) {
+  linalg::sign_sums(exec, signs, sums);
+  const auto group = gradient.group;
+  const auto scale = gradient.scale, offset = gradient.offset;
+  product(
+      exec, gradient.planes, signs, KOKKOS_LAMBDA(int i, int k, int sum) {
+        store(group(i), k, scale(i) * static_cast<Real>(sum) + offset(i) * static_cast<Real>(sums(k)));
+      });
+}
+
+/// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
+template <class Exec, class Real>
+struct GammaTerms : ColumnTerms<Exec, Real> {
+  static constexpr int sums = 1;
+  MatrixRef<Exec, const Real> d_output;
+  Matrix<Exec, std::int16_t> products;
+
+  GammaTerms(const MatrixRef<Exec, const Real>& gradient, const Matrix<Exec, std::int16_t>& kept)
+      : d_output(gradient), products(kept) {}
+  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const { return d_output(i, j) * static_cast<Real>(products(i, j)); }
+  template <class Row, class Add>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real term, const Row&, Real, const Add& add) const {
+    add(0, term);
+  }
+};
+
+}  // namespace
+
+template <class Exec, class Real>
+BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int rows,
+                                       const std::vector<DenseExtents>& layers)
+    : m_kind(quantization.kind), m_layers(layers.size()) {
+  int K = 0, D = 0;
+  std::size_t largest_weight = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const auto [inputs, outputs] = layers[l];
+    if (outputs == 0) continue;
+    if (inputs > most_binary_inputs)
+      throw InputError("model.quantization",
+                       "a 1-bit layer of " + std::to_string(inputs) + " inputs; it may have " +
+                           std::to_string(most_binary_inputs),
+                       "exclude the layer, or make hidden or feed_forward smaller");
+    const auto bits = [](const char* name, int r, int c) {
+      return linalg::BitMatrix<Exec>(std::string("OneBit::nn::BinaryLayers::") + name, r, c);
+    };
+    m_layers[l] = {bits("input", rows, inputs),
+                   bits("input_columns", inputs, rows),
+                   bits("inside", rows, inputs),
+                   bits("weight", outputs, inputs),
+                   bits("weight_columns", inputs, outputs),
+                   onebit::Matrix<Exec, std::int16_t>(
+                       Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows,
+                       outputs)};
+    K = std::max(K, inputs);
+    D = std::max(D, outputs);
+    largest_weight = std::max(largest_weight, static_cast<std::size_t>(inputs) * outputs);
+  }
+  if (D == 0) return;
+  const int b = quantization.bits;
+  if (multiplies_bits(m_kind)) {
+    std::optional<Pruning> pruning;
+    if (m_kind == QuantizationKind::fqt) pruning = quantization.pruning;
+    m_rows.emplace(GroupAxis::rows, rows, D, b, pruning);
+    m_columns.emplace(GroupAxis::columns, rows, D, b, pruning);
+    m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
+    return;
+  }
+  if (m_kind == QuantizationKind::psq) m_rows.emplace(GroupAxis::rows, rows, D, b, std::nullopt);
+  const auto buffer = [](const char* name, std::size_t length) {
+    return make_uninitialized<Exec, Real>(std::string("OneBit::nn::BinaryLayers::") + name, length);
+  };
+  const std::size_t N = rows;
+  m_gradient = buffer("gradient", N * D);
+  m_signs = buffer("signs", std::max(N * K, largest_weight));
+  m_result = buffer("result", std::max(N * K, largest_weight));
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix input, const Parameters& parameters,
+                                       Matrix output) {
+  const Kept& kept = m_layers[layer];
+  linalg::pack(
+      exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
+      KOKKOS_LAMBDA(int r, int c) {
+        const Real x = input(r, c);
+        return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
+      },
+      {kept.input, kept.inside}, {kept.input_columns});
+  linalg::pack_signs<Exec, Real>(exec, parameters.weight, &kept.weight, &kept.weight_columns);
+  const auto sums = kept.sums;
+  const auto gamma = parameters.gamma;
+  m_product(
+      exec, {kept.input}, kept.weight, KOKKOS_LAMBDA(int i, int j, int sum) {
+        sums(i, j) = static_cast<std::int16_t>(sum);
+        output(i, j) = static_cast<Real>(sum) * gamma(j);
+      });
+}
+
+/// G in `qat`, Q(G) in `psq`, in Real.
+template <class Exec, class Real>
+MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exec, const QuantizerKey& key,
+                                                                 ConstMatrix d_output, const Parameters& parameters) {
+  const Matrix gradient = matrix_in<Exec>(m_gradient, d_output.extent_int(0), d_output.extent_int(1));
+  if (m_rows)
+    dequantize<Exec, Real>(exec, (*m_rows)(exec, d_output, parameters.gamma, key), gradient);
+  else
+    scale_columns<Exec, Real>(exec, d_output, parameters.gamma, gradient);
+  return gradient;
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerKey& key, Product& product,
+                                              ConstMatrix d_output, const Parameters& parameters, bool add,
+                                              Matrix d_input) {
+  const Kept& kept = m_layers[key.layer];
+  const linalg::BitMatrix<Exec> inside = kept.inside;
+  const int N = d_input.extent_int(0), K = d_input.extent_int(1), D = d_output.extent_int(1);
+  if (multiplies_bits(m_kind)) {
+    const auto& gradient = (*m_rows)(exec, d_output, parameters.gamma, key);
+    if (!add && gradient.kept < N) Kokkos::deep_copy(exec, d_input, Real(0));
+    multiply_by_signs(
+        exec, m_product, gradient, kept.weight_columns, m_sign_sums,
+        KOKKOS_LAMBDA(int i, int k, Real value) {
+          const Real passed = inside(i, k) ? value : Real(0);
+          d_input(i, k) = add ? d_input(i, k) + passed : passed;
+        });
+  } else {
+    const Matrix signs = matrix_in<Exec>(m_signs, D, K), result = matrix_in<Exec>(m_result, N, K);
+    write_signs<Exec, Real>(exec, kept.weight, signs);
+    product(exec, linalg::Transpose::no, linalg::Transpose::no, Real(1),
+            ConstMatrix(gradient_in_real(exec, key, d_output, parameters)), ConstMatrix(signs), Real(0), result);
+    write_where<Exec, Real>(
+        exec, "OneBit::nn::straight_through_input", result, add, d_input,
+        KOKKOS_LAMBDA(int i, int k) { return inside(i, k); });
+  }
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product,
+                                                   ConstMatrix d_output, const Parameters& parameters, bool add,
+                                                   Vector scratch, Matrix d_weight, Vector d_gamma) {
+  const Kept& kept = m_layers[key.layer];
+  const ConstMatrix weight = parameters.weight;
+  const int N = d_output.extent_int(0), D = d_weight.extent_int(0), K = d_weight.extent_int(1);
+  sum_columns(exec, "OneBit::nn::gamma_backward", N, D, GammaTerms<Exec, Real>(d_output, kept.sums), scratch,
+              {{d_gamma.data()}});
+  if (multiplies_bits(m_kind)) {
+    const auto& gradient = (*m_columns)(exec, d_output, parameters.gamma, key);
+    if (!add && gradient.kept < D) Kokkos::deep_copy(exec, d_weight, Real(0));
+    multiply_by_signs(
+        exec, m_product, gradient, kept.input_columns, m_sign_sums,
+        KOKKOS_LAMBDA(int j, int k, Real value) {
+          const Real passed = is_inside(weight(j, k)) ? value : Real(0);
+          d_weight(j, k) = add ? d_weight(j, k) + passed : passed;
+        });
+  } else {
+    const Matrix signs = matrix_in<Exec>(m_signs, N, K), result = matrix_in<Exec>(m_result, D, K);
+    write_signs<Exec, Real>(exec, kept.input, signs);
+    product(exec, linalg::Transpose::yes, linalg::Transpose::no, Real(1),
+            ConstMatrix(gradient_in_real(exec, key, d_output, parameters)), ConstMatrix(signs), Real(0), result);
+    write_where<Exec, Real>(
+        exec, "OneBit::nn::straight_through_weight", result, add, d_weight,
+        KOKKOS_LAMBDA(int j, int k) { return is_inside(weight(j, k)); });
+  }
+}
+
+#define ONEBIT_INSTANTIATE(Exec)            \
+  template class BinaryLayers<Exec, float>; \
+  template class BinaryLayers<Exec, double>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::nn

@@ -1,0 +1,21 @@
+#pragma once
+/// \file quantization.hpp
+/// How the dense layers of a transformer's layers are trained with one bit.
+
+#include <string>
+#include <vector>
+
+#include "base/choices.hpp"
+
+namespace onebit::nn {
+
+/// Weights and activations have one bit in every kind but `none`. The kinds differ in the gradient of the output.
+struct Quantization {
+  QuantizationKind kind = QuantizationKind::none;
+  int bits = 4;                           ///< b of a gradient's element: 1, 2, 4 or 8; `qat` does not quantise it
+  Pruning pruning = Pruning::systematic;  ///< of `fqt`, which keeps 1/b of the groups
+  /// Dense layers in full precision: "first", "last" (those of the first or last layer), or patterns of their names.
+  std::vector<std::string> excluded{};
+};
+
+}  // namespace onebit::nn
