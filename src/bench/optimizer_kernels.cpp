@@ -81,7 +81,8 @@ Check check_compression(const Exec& exec, const compress::Compressor<Exec>& comp
 /// One element of Adam in double; docs/reference/algorithms.md.
 struct AdamRef {
   double x, m, v;
-  AdamRef(const optim::AdamUpdate& update, std::size_t i, bool decays, bool updates_moments, double momentum_before)
+  AdamRef(const optim::AdamUpdate& update, std::size_t i, double weight_decay, bool updates_moments,
+          double momentum_before)
       : x(value_at(parameters, i)), m(momentum_before), v(variance_at(i)) {
     const double g = update.gradient_factor * static_cast<double>(value_at(gradient, i));
     if (updates_moments) {
@@ -90,7 +91,7 @@ struct AdamRef {
     }
     const double direction =
         m * update.momentum_correction / (std::sqrt(v * update.variance_correction) + update.epsilon);
-    x -= update.lr * (direction + (decays ? update.weight_decay : 0) * x);
+    x -= update.lr * (direction + weight_decay * x);
   }
 };
 
@@ -102,13 +103,17 @@ optim::AdamUpdate last_update(const config::Input& input) {
   return optim::make_adam_update(input, context, 0, context.step, context.step);
 }
 
-bool decays(std::size_t i, std::size_t d) { return i < d / 2; }
+/// λ of element i.
+double weight_decay(const config::Input& input, std::size_t i, std::size_t d) {
+  return i < d / 2 ? static_cast<float>(input.optimizer.weight_decay) : 0;
+}
 template <class Exec>
-Vector<Exec, std::uint32_t> decay_bits(std::size_t d) {
+optim::Rates<Exec> make_rates(config::Input input, std::size_t d) {
+  input.optimizer.groups.clear();  // their tensors are a model's
   TensorTable tensors;
   tensors.add("decaying", {d / 2}, true);
   tensors.add("other", {d - d / 2}, false);
-  return optim::decay_bits<Exec>(tensors);
+  return {input, tensors};
 }
 
 std::string shape_of(std::size_t d) { return "d=" + std::to_string(d); }
@@ -132,10 +137,11 @@ void measure_sum(const Measure& measure, const char* name, std::size_t d, double
 
 /// A step with a dense average.
 template <class Exec>
-void dense_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_t d, const Measure& measure) {
+void dense_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure) {
+  const optim::AdamUpdate update = last_update(input);
   const auto g = make_array(exec, gradient, d), x = make_array(exec, parameters, d), m = make_array(exec, momentum, d);
   const auto v = make_variance(exec, d);
-  const auto decaying = decay_bits<Exec>(d);
+  const auto rates = make_rates<Exec>(input, d);
   const OrderedSum<Exec> sum(d);
   measure_sum(
       measure, "gradient_norm", d, 2, [&] { return square(optim::l2_norm(exec, sum, g)); },
@@ -144,11 +150,11 @@ void dense_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_
       measure, "variance_norm", d, 1, [&] { return optim::variance_l1(exec, sum, v); },
       [](std::size_t i) { return static_cast<double>(variance_at(i)); });
   measure({"adam", shape_of(d), 28 * static_cast<double>(d), 14 * static_cast<double>(d),
-           [&] { optim::update_all(exec, update, decaying, g, m, v, x); },
+           [&] { optim::update_all(exec, update, rates, g, m, v, x); },
            [&] {
              const auto x_host = on_host(x), m_host = on_host(m), v_host = on_host(v);
              const auto ref = [&](std::size_t i) {
-               return AdamRef(update, i, decays(i, d), true, value_at(momentum, i));
+               return AdamRef(update, i, weight_decay(input, i, d), true, value_at(momentum, i));
              };
              return compare(d, x_host, [&](std::size_t i) { return ref(i).x; }) +
                     compare(d, m_host, [&](std::size_t i) { return ref(i).m; }) +
@@ -158,7 +164,8 @@ void dense_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_
 
 /// The compressions of a step: all chunks on a worker, one chunk on a server; and the update.
 template <class Exec>
-void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::size_t d, const Measure& measure) {
+void compressed_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure) {
+  const optim::AdamUpdate update = last_update(input);
   const double elements = static_cast<double>(d), bits = elements / 8;
   const compress::LayoutRef layout_ref(d, senders, compress::Grouping::vector);
   const compress::Layout layout(d, senders, compress::Grouping::vector);
@@ -223,15 +230,16 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
              }});
   }
   const auto x = make_array(exec, parameters, d), v = make_variance(exec, d);
-  const auto decaying = decay_bits<Exec>(d);
+  const auto rates = make_rates<Exec>(input, d);
   const compress::AnyDecoder<Exec> decoder = compressor->decoder(averaged);
   measure({"decompress_update", shape_of(d), 12 * elements + bits, 7 * elements,
-           [&] { optim::update_parameters(exec, update, decaying, decoder, v, x); },
+           [&] { optim::update_parameters(exec, update, rates, decoder, v, x); },
            [&] {
              const auto host = on_host(x);
              const auto m_ref = averaged_ref();
-             return compare(d, host,
-                            [&](std::size_t i) { return AdamRef(update, i, decays(i, d), false, m_ref[i]).x; });
+             return compare(d, host, [&](std::size_t i) {
+               return AdamRef(update, i, weight_decay(input, i, d), false, m_ref[i]).x;
+             });
            }});
 }
 
@@ -239,9 +247,8 @@ void compressed_kernels(const Exec& exec, const optim::AdamUpdate& update, std::
 
 template <class Exec>
 void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure) {
-  const optim::AdamUpdate update = last_update(input);
-  dense_kernels(exec, update, d, measure);
-  compressed_kernels(exec, update, d, measure);
+  dense_kernels(exec, input, d, measure);
+  compressed_kernels(exec, input, d, measure);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ inline constexpr int most_threads = 512;
 struct NumberOrWord {
   std::string word;
   std::int64_t number = 0;
+};
+
+/// Tensors by their names, and what their updates take in place of the run's numbers (`optimizer.groups`).
+struct TensorGroup {
+  std::string pattern;                 ///< for `matches` of config/names.hpp
+  double lr_factor = 1;                ///< by which γ is multiplied
+  std::optional<double> weight_decay;  ///< λ; the run's where it is not given
+  std::string where;                   ///< "file:line:column"
 };
 
 /// Every value of an input, with its default.
@@ -47,6 +56,7 @@ struct Input {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double weight_decay = 0.0;
+    std::vector<TensorGroup> groups;
     bool bias_correction = false;
     int local_steps = 4;
     int variance_bits = 8;

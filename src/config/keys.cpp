@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <set>
 
 #include "base/error.hpp"
+#include "config/names.hpp"
 
 namespace onebit::config {
 namespace {
@@ -21,6 +24,42 @@ constexpr Preset presets[] = {{"tiny", 2, 64, 2, 256, 128},
                               {"base", 12, 768, 12, 3072, 512},
                               {"large", 24, 1024, 16, 4096, 512}};
 
+/// Refuses maps where a key has single values.
+void refuse_maps(const RawValue& raw, const std::string& path) {
+  if (raw.maps.empty()) return;
+  if (!raw.is_list)
+    throw InputError(raw.where, path + " is a map, but it is a key with one value", "give its value behind the colon");
+  throw InputError(raw.where, path + " holds something that is not a single value", "give a list of single values");
+}
+
+/// Takes the entries of a map. \param keys of the map, bound to where the values go \param path of the map
+void parse_map(const RawMap& map, const std::vector<Key>& keys, const std::string& path) {
+  std::vector<std::string> known;
+  for (const Key& key : keys) known.push_back(key.name);
+  std::set<std::string> given;
+  for (const RawEntry& entry : map.entries) {
+    const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == entry.name; });
+    if (found == keys.end())
+      throw InputError(entry.where, "unknown key '" + excerpt(entry.name) + "' in a map of " + path,
+                       remedy_for_unknown(meant(entry.name, known), known));
+    if (!given.insert(entry.name).second)
+      throw InputError(entry.where, "key '" + found->path() + "' is given twice in a map", "remove one of them");
+    if (!entry.is_scalar)
+      throw InputError(entry.where, found->path() + " is not a single value", "give its value behind the colon");
+    found->parse({{entry.text}, {}, false, entry.where});
+  }
+  if (given.count(known.front()) == 0)
+    throw InputError(map.where, "a map of " + path + " has no key '" + known.front() + "'", "give it");
+}
+
+/// "{name: value, …}" of the keys that are given.
+std::string print_map(const std::vector<Key>& keys) {
+  std::vector<std::string> all;
+  for (const Key& key : keys)
+    if (const std::string value = key.print(); !value.empty()) all.push_back(key.name + ": " + value);
+  return "{" + list_of(all) + "}";
+}
+
 /// Collects sections and their keys.
 class Declare {
 public:
@@ -32,12 +71,19 @@ public:
   template <class Value, class T>
   void operator()(const std::string& name, Value& value, const Type<T>& type, const std::string& meaning) {
     const auto parse = [&value, type, path = path(name)](const RawValue& raw) {
+      if (!raw.is_list) refuse_maps(raw, path);
       if (raw.is_list)
         throw InputError(raw.where, path + " is a list, but one value is wanted",
                          "give one " + (type.name == "real" ? "number" : type.name));
       value = static_cast<Value>(type.read({raw.items.front(), raw.where, path}));
     };
-    add(name, type.name, type.allowed, meaning, parse, [&value, type] { return type.print(value); });
+    const auto print = [&value, type] {
+      if constexpr (std::is_same_v<Value, std::optional<T>>)
+        return value ? type.print(*value) : std::string();
+      else
+        return type.print(value);
+    };
+    add(name, type.name, type.allowed, meaning, parse, print);
   }
   template <class Value>
   void operator()(const std::string& name, Value& value, const std::string& meaning) {
@@ -49,6 +95,7 @@ public:
   void operator()(const std::string& name, std::vector<T>& value, const Type<T>& type, const std::string& meaning,
                   bool may_be_empty = false) {
     const auto parse = [&value, type, may_be_empty, path = path(name)](const RawValue& raw) {
+      refuse_maps(raw, path);
       if (raw.items.empty() && !may_be_empty)
         throw InputError(raw.where, path + " is an empty list", "name at least one");
       std::vector<T> read;
@@ -72,6 +119,35 @@ public:
     (*this)(name, value, type_of(std::string()), meaning, may_be_empty);
   }
 
+  /// A key with a list of maps; one map counts as a list of it. \param keys_of (Map&) keys of a map, the first one of
+  /// which must be given
+  template <class Map, class KeysOf>
+  void operator()(const std::string& name, std::vector<Map>& value, const KeysOf& keys_of, const std::string& meaning) {
+    Map defaults;
+    const std::vector<Key> known = keys_of(defaults);
+    std::string allowed;
+    for (const Key& key : known)
+      allowed += (allowed.empty() ? "`" : "; `") + key.name + "`: " + key.type + (key.allowed.empty() ? "" : " ") +
+                 key.allowed;
+    const auto parse = [&value, keys_of, first = known.front().name, path = path(name)](const RawValue& raw) {
+      if (!raw.items.empty())
+        throw InputError(raw.where, path + " holds something that is not a map",
+                         "give a list of maps: [{" + first + ": …}]");
+      std::vector<Map> read;
+      for (const RawMap& one : raw.maps) {
+        read.emplace_back().where = one.where;
+        parse_map(one, keys_of(read.back()), path);
+      }
+      value = read;
+    };
+    const auto print = [&value, keys_of] {
+      std::vector<std::string> all;
+      for (Map& one : value) all.push_back(print_map(keys_of(one)));
+      return "[" + list_of(all) + "]";
+    };
+    add(name, "list of maps", allowed, meaning, parse, print);
+  }
+
 private:
   std::string path(const std::string& name) const { return m_sections.back().name + "." + name; }
   void add(const std::string& name, const std::string& type, const std::string& allowed, const std::string& meaning,
@@ -81,6 +157,16 @@ private:
 
   std::vector<Section> m_sections;
 };
+
+/// The keys of a map of `optimizer.groups`.
+std::vector<Key> keys_of_group(TensorGroup& group) {
+  Declare key;
+  key.section("optimizer.groups", "");
+  key("pattern", group.pattern, "");
+  key("lr_factor", group.lr_factor, real(0), "");
+  key("weight_decay", group.weight_decay, real(0), "");
+  return key.sections().front().keys;
+}
 
 }  // namespace
 
@@ -128,6 +214,14 @@ std::vector<Section> keys(Input& in) {
   key("epsilon", in.optimizer.epsilon, real_above(0), "η, added to the root of the variance.");
   key("weight_decay", in.optimizer.weight_decay, real(0),
       "Decoupled weight decay λ; biases and LayerNorm parameters are left out.");
+  key("groups", in.optimizer.groups, keys_of_group,
+      "Tensors with a learning rate or a weight decay of their own, e.g. `[{pattern: \"classifier.*\", lr_factor: "
+      "100}, "
+      "{pattern: \"*.gamma\", weight_decay: 0}]`. `pattern` is for the dotted name of a tensor: `*` stands for any "
+      "characters, `?` for one; the first group that matches a tensor counts. `lr_factor`, by default 1, multiplies γ "
+      "in "
+      "the tensor's update; 0 freezes it. `weight_decay` replaces λ, for biases and LayerNorm parameters as well; "
+      "without it, λ is the run's.");
   key("bias_correction", in.optimizer.bias_correction,
       "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. For `onebit_adam` "
       "both corrections stay at T_w's value in the compression phase.");

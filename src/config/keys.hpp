@@ -56,10 +56,25 @@ Type<Choice> type_of(Choice) {
 
 /// "a, b, c"
 std::string list_of(const std::vector<std::string>& words);
+/// What to do about a name that is unknown. \param meant the likeliest one; empty where none is near
+std::string remedy_for_unknown(const std::string& meant, const std::vector<std::string>& known);
 
-/// What the reader hands to a key: one scalar, or a list of them, and its place.
+/// What the reader found of `name: text` in a map.
+struct RawEntry {
+  std::string name;
+  std::string text;  ///< empty where the value is not a scalar
+  bool is_scalar;
+  std::string where;
+};
+struct RawMap {
+  std::string where;
+  std::vector<RawEntry> entries;
+};
+
+/// What the reader hands to a key: one scalar or map, or a list of them, and its place.
 struct RawValue {
   std::vector<std::string> items;
+  std::vector<RawMap> maps;
   bool is_list = false;
   std::string where;
 };
@@ -72,7 +87,7 @@ struct Key {
   std::string allowed;  ///< range or words, as people read it
   std::string meaning;
   std::function<void(const RawValue&)> parse;  ///< throws InputError
-  std::function<std::string()> print;          ///< as YAML
+  std::function<std::string()> print;          ///< as YAML; empty for a key of a map that is not given
 
   std::string path() const { return section + "." + name; }
 };

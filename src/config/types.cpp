@@ -65,6 +65,10 @@ std::string list_of(const std::vector<std::string>& words) {
   return list;
 }
 
+std::string remedy_for_unknown(const std::string& meant, const std::vector<std::string>& known) {
+  return meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?";
+}
+
 Type<std::int64_t> integer(std::int64_t low, std::int64_t high) {
   const std::string range =
       high == unbounded ? "≥ " + std::to_string(low) : "[" + std::to_string(low) + ", " + std::to_string(high) + "]";

@@ -5,65 +5,49 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 
 #include "base/error.hpp"
 #include "config/keys.hpp"
+#include "config/names.hpp"
 
 namespace onebit::config {
 namespace {
-
-/// Least number of insertions, deletions and replacements from a to b (Levenshtein 1966).
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
-/// The known name that is nearest to a misspelt one; empty when none is near.
-std::string nearest(const std::string& text, const std::vector<std::string>& known) {
-  std::string found;
-  std::size_t least = 2 + text.size() / 3;  // changes that may still be slips
-  for (const std::string& name : known) {
-    const std::size_t distance = edit_distance(text, name);
-    if (distance >= least) continue;
-    least = distance;
-    found = name;
-  }
-  return found;
-}
 
 std::string place(const std::string& file, const YAML::Mark& mark) {
   if (mark.is_null()) return file;
   return file + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
 }
 
-RawValue raw_value(const YAML::Node& node, const std::string& path, const std::string& where) {
+/// \param place_of (mark) the place of what stands there
+template <class PlaceOf>
+RawMap raw_map(const YAML::Node& node, const PlaceOf& place_of) {
+  RawMap map{place_of(node.Mark()), {}};
+  for (const auto& pair : node)
+    map.entries.push_back({pair.first.IsScalar() ? pair.first.Scalar() : "",
+                           pair.second.IsScalar() ? pair.second.Scalar() : "", pair.second.IsScalar(),
+                           place_of(pair.first.Mark())});
+  return map;
+}
+
+/// \param where the place of the key
+template <class PlaceOf>
+RawValue raw_value(const YAML::Node& node, const std::string& path, const std::string& where, const PlaceOf& place_of) {
   RawValue raw;
   raw.where = where;
-  if (node.IsScalar()) {
-    raw.items = {node.Scalar()};
-  } else if (node.IsSequence()) {
-    raw.is_list = true;
-    for (const YAML::Node& item : node) {
-      if (!item.IsScalar())
-        throw InputError(where, path + " holds something that is not a single value", "give a list of single values");
-      raw.items.push_back(item.Scalar());
-    }
-  } else if (node.IsMap()) {
-    throw InputError(where, path + " is a map, but it is a key with one value", "give its value behind the colon");
-  } else {
-    throw InputError(where, path + " has no value", "give a value or leave out the key");
-  }
+  raw.is_list = node.IsSequence();
+  const auto take = [&](const YAML::Node& one, const char* wrong, const char* remedy) {
+    if (one.IsScalar())
+      raw.items.push_back(one.Scalar());
+    else if (one.IsMap())
+      raw.maps.push_back(raw_map(one, place_of));
+    else
+      throw InputError(where, path + wrong, remedy);
+  };
+  if (!raw.is_list) take(node, " has no value", "give a value or leave out the key");
+  if (raw.is_list)
+    for (const YAML::Node& item : node)
+      take(item, " holds something that is not a single value", "give a list of single values");
   return raw;
 }
 
@@ -91,9 +75,7 @@ public:
       known.push_back(section.name);
     }
     refuse_retired(name, where);
-    const std::string meant = nearest(name, known);
-    throw InputError(where, "unknown section '" + excerpt(name) + "'",
-                     meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");
+    throw InputError(where, "unknown section '" + excerpt(name) + "'", remedy_for_unknown(meant(name, known), known));
   }
 
   const Key& key(const Section& section, const std::string& name, const std::string& where) const {
@@ -104,13 +86,13 @@ public:
     }
     refuse_retired(section.name + "." + name, where);
     // A key of another section is a likelier mistake than one that is far from every key of this section.
-    std::string meant = nearest(name, known);
-    if (!meant.empty()) meant = section.name + "." + meant;
+    std::string path = meant(name, known);
+    if (!path.empty()) path = section.name + "." + path;
     for (const Section& other : m_sections)
       for (const Key& key : other.keys)
-        if (key.name == name) meant = key.path();
+        if (key.name == name) path = key.path();
     throw InputError(where, "unknown key '" + section.name + "." + excerpt(name) + "'",
-                     meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?");
+                     remedy_for_unknown(path, known));
   }
 
 private:
@@ -188,7 +170,7 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
   input.file = name;
   const KnownKeys known(input);
   const auto set = [&](const Key& key, const RawValue& raw) {
-    if (!raw.is_list) refuse_retired(key.path() + ": " + raw.items.front(), raw.where);
+    if (!raw.is_list && !raw.items.empty()) refuse_retired(key.path() + ": " + raw.items.front(), raw.where);
     key.parse(raw);
     input.given[key.path()] = raw.where;
   };
@@ -213,7 +195,8 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
       if (input.given.count(key.path()))
         throw InputError(key_where, "key '" + key.path() + "' is given twice, first at " + input.given[key.path()],
                          "remove one of them");
-      set(key, raw_value(pair.second, key.path(), key_where));
+      set(key,
+          raw_value(pair.second, key.path(), key_where, [&](const YAML::Mark& mark) { return place(name, mark); }));
     }
   }
 
@@ -225,7 +208,8 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
     const Section& section = known.section(text_override.substr(0, dot), where);
     const Key& key = known.key(section, text_override.substr(dot + 1, equals - dot - 1), where);
     try {
-      set(key, raw_value(load(text_override.substr(equals + 1), where), key.path(), where));
+      const auto place_of = [&](const YAML::Mark&) { return where; };
+      set(key, raw_value(load(text_override.substr(equals + 1), where), key.path(), where, place_of));
     } catch (const YAML::Exception& error) {
       throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
     }

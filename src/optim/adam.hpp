@@ -24,7 +24,7 @@ public:
         m_sum(setup.tensors.size()),
         m_momentum(setup, second_phase == SecondPhase::compressed_momentum),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
-        m_decays(decay_bits<Exec>(setup.tensors)) {}
+        m_rates(setup.input, setup.tensors) {}
 
   bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
 
@@ -59,7 +59,7 @@ private:
     const double t = context.step;
     const AdamUpdate update =
         make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g), t, t + m_earlier_steps);
-    update_all(exec, update, m_decays, g, m_momentum.floats(), m_variance, x);
+    update_all(exec, update, m_rates, g, m_momentum.floats(), m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
 
@@ -83,9 +83,9 @@ private:
     const AdamUpdate update =
         make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
 
-    const auto m_i = m_momentum.local(exec, update, g, times);                   // m_i = β1 m + (1−β1) g_i
-    m_momentum.average(exec, m_i, context.lr, times);                            // m ← CA(m_i)
-    m_momentum.update_parameters(exec, update, m_decays, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
+    const auto m_i = m_momentum.local(exec, update, g, times);                  // m_i = β1 m + (1−β1) g_i
+    m_momentum.average(exec, m_i, context.lr, times);                           // m ← CA(m_i)
+    m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
 
     StepState state;
     state.variance_l1 = m_variance_l1;
@@ -107,7 +107,7 @@ private:
   OrderedSum<Exec> m_sum;
   AveragedMomentum<Exec> m_momentum;
   Vector<Exec, float> m_variance;
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   double m_variance_l1 = 0;
   double m_earlier_steps = 0;  ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
   long m_frozen_at = 0;        ///< T_w

@@ -7,13 +7,13 @@
 
 #include "optim/algorithm.hpp"
 #include "optim/clipping.hpp"
-#include "optim/weight_decay.hpp"
+#include "optim/rates.hpp"
 
 namespace onebit::optim {
 
 /// The numbers of one step's update, in the precision of the kernels.
 struct AdamUpdate {
-  float beta1, beta2, epsilon, weight_decay, lr;
+  float beta1, beta2, epsilon, lr;
   float one_minus_beta1, one_minus_beta2;          ///< rounded once: 1 − 0.999f is wrong in its fifth digit
   float gradient_factor;                           ///< of clipping
   float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
@@ -26,13 +26,13 @@ struct AdamUpdate {
   KOKKOS_FUNCTION float denominator(float v) const { return math::sqrt(v * variance_correction) + epsilon; }
   /// m / (√v + η)
   KOKKOS_FUNCTION float preconditioned(float m, float v) const { return m * momentum_correction / denominator(v); }
-  /// m / (√v + η) + λ x. \param decays 1 where weight decay applies, else 0
-  KOKKOS_FUNCTION float direction(float x, float m, float v, float decays) const {
-    return preconditioned(m, v) + decays * weight_decay * x;
+  /// m / (√v + η) + λ x
+  KOKKOS_FUNCTION float direction(float x, float m, float v, const Rate& rate) const {
+    return preconditioned(m, v) + rate.weight_decay * x;
   }
-  /// x − γ (m / (√v + η) + λ x)
-  KOKKOS_FUNCTION float apply(float x, float m, float v, float decays) const {
-    return x - lr * direction(x, m, v, decays);
+  /// x − f γ (m / (√v + η) + λ x)
+  KOKKOS_FUNCTION float apply(float x, float m, float v, const Rate& rate) const {
+    return x - rate.lr_factor * lr * direction(x, m, v, rate);
   }
 };
 
@@ -52,7 +52,6 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   update.one_minus_beta1 = static_cast<float>(1.0 - in.beta1);
   update.one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
   update.epsilon = static_cast<float>(in.epsilon);
-  update.weight_decay = static_cast<float>(in.weight_decay);
   update.lr = static_cast<float>(context.lr);
   update.gradient_factor = clip_factor(input, norm);
   update.momentum_correction = static_cast<float>(bias_correction(input, in.beta1, momentum_steps));
@@ -60,17 +59,16 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   return update;
 }
 
-/// m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − γ (m / (√v + η) + λ x). Does not fence.
+/// m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − f γ (m / (√v + η) + λ x). Does not fence.
 template <class Exec>
-void update_all(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
-                const Vector<Exec, float>& g, const Vector<Exec, float>& m, const Vector<Exec, float>& v,
-                const Vector<Exec, float>& x) {
-  for_each_with_decay(
-      exec, "OneBit::optim::adam", m.extent(0), decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
+void update_all(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates, const Vector<Exec, float>& g,
+                const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
+  for_each_with_rate(
+      exec, "OneBit::optim::adam", m.extent(0), rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
         const float gradient = update.gradient_factor * g(i);
         m(i) = update.momentum(m(i), gradient);
         v(i) = update.variance(v(i), gradient);
-        x(i) = update.apply(x(i), m(i), v(i), decaying);
+        x(i) = update.apply(x(i), m(i), v(i), rate);
       });
 }
 
@@ -83,24 +81,24 @@ void update_momentum(const Exec& exec, const AdamUpdate& update, const Vector<Ex
       KOKKOS_LAMBDA(std::size_t i) { m(i) = update.momentum(m(i), update.gradient_factor * g(i)); });
 }
 
-/// x ← x − γ (m / (√v + η) + λ x). Does not fence.
+/// x ← x − f γ (m / (√v + η) + λ x). Does not fence.
 template <class Exec>
-void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
                        const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
-  for_each_with_decay(
-      exec, "OneBit::optim::update_parameters", m.extent(0), decays,
-      KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) = update.apply(x(i), m(i), v(i), decaying); });
+  for_each_with_rate(
+      exec, "OneBit::optim::update_parameters", m.extent(0), rates,
+      KOKKOS_LAMBDA(std::size_t i, const Rate& rate) { x(i) = update.apply(x(i), m(i), v(i), rate); });
 }
 
 /// The same with m decoded from messages.
 template <class Exec>
-void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
                        const compress::AnyDecoder<Exec>& m, const Vector<Exec, float>& v,
                        const Vector<Exec, float>& x) {
-  for_each_decoded_with_decay(
-      exec, "OneBit::optim::decompress_update", m, decays, x,
-      KOKKOS_LAMBDA(std::size_t i, float momentum, float decaying) {
-        return update.apply(x(i), momentum, v(i), decaying);
+  for_each_decoded_with_rate(
+      exec, "OneBit::optim::decompress_update", m, rates, x,
+      KOKKOS_LAMBDA(std::size_t i, float momentum, const Rate& rate) {
+        return update.apply(x(i), momentum, v(i), rate);
       });
 }
 

@@ -56,14 +56,14 @@ public:
     m_floats = {};
   }
 
-  /// x ← x − γ (m / (√v + η) + λ x)
-  void update_parameters(const Exec& exec, const AdamUpdate& update, const Vector<Exec, std::uint32_t>& decays,
+  /// x ← x − f γ (m / (√v + η) + λ x)
+  void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
                          const Vector<Exec, float>& v, const Vector<Exec, float>& x, PhaseTimes& times) const {
     const Stopwatch watch;
     if (is_in_messages())
-      optim::update_parameters(exec, update, decays, m_allreduce->last_decoder(), v, x);
+      optim::update_parameters(exec, update, rates, m_allreduce->last_decoder(), v, x);
     else
-      optim::update_parameters(exec, update, decays, m_floats, v, x);
+      optim::update_parameters(exec, update, rates, m_floats, v, x);
     fence(exec, "OneBit::optim::frozen_update");
     times.add(Phase::update, watch.seconds());
   }

@@ -39,7 +39,7 @@ public:
         m_sum(setup.tensors.size()),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
-        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_rates(setup.input, setup.tensors),
         m_compressed_allreduce(make_compressed_allreduce(setup)) {
     if (variance_from == VarianceFrom::quantized_average)
       m_quantized_average.emplace(setup.transport, setup.tensors.size(), setup.input.optimizer.variance_bits,
@@ -75,7 +75,7 @@ public:
     }
 
     StepState state;
-    update_parameters(exec, update, m_decays, m, v, x);
+    update_parameters(exec, update, m_rates, m, v, x);
     state.variance_l1 = variance_l1(exec, m_sum, v);
     times.add(Phase::update, watch.seconds());
 
@@ -109,7 +109,7 @@ private:
   bool m_synchronised = true;  ///< the ranks' x are the same bits
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum, m_variance;
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   std::optional<comm::QuantizedAverage<Exec>> m_quantized_average;
 };

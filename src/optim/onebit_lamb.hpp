@@ -33,7 +33,7 @@ public:
         m_tensor_of(setup.tensors),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
-        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_rates(setup.input, setup.tensors),
         m_average("OneBit::optim::lamb_average", setup.tensors.tensors().size()),
         m_factor("OneBit::optim::lamb_factor", setup.tensors.tensors().size()),
         m_coefficient("OneBit::optim::lamb_coefficient", setup.tensors.tensors().size()),
@@ -83,11 +83,10 @@ public:
   void compute_direction_norms(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x) {
     const auto m = m_momentum;
     const auto v = m_variance;
-    const auto decays = m_decays;
+    const auto rates = m_rates;
     m_reduction.sums(
-        exec, "OneBit::optim::lamb_direction_norm", m_direction_norms, KOKKOS_LAMBDA(std::size_t i) {
-          return square(update.direction(x(i), m(i), v(i), decay_of(decays.data(), i)));
-        });
+        exec, "OneBit::optim::lamb_direction_norm", m_direction_norms,
+        KOKKOS_LAMBDA(std::size_t i) { return square(update.direction(x(i), m(i), v(i), rates(i))); });
   }
 
   /// c_l = ‖x_l‖ / ‖r_l‖, clipped; c̄_l ← β_c c̄_l + (1−β_c) c_l
@@ -111,16 +110,16 @@ public:
         });
   }
 
-  /// x_l ← x_l − γ c_l r_l; after T_w f_l c̄_l takes the place of c_l.
+  /// x_l ← x_l − f γ c_l r_l with the group's f; after T_w f_l c̄_l takes the place of c_l.
   void descend(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x) {
     const auto m = m_momentum;
     const auto v = m_variance;
     const auto tensor_of = m_tensor_of;
     const auto coefficient = m_coefficient;
-    for_each_with_decay(
-        exec, "OneBit::optim::lamb_update", x.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
-          const float rate = update.lr * static_cast<float>(coefficient(tensor_of(i)));
-          x(i) -= rate * update.direction(x(i), m(i), v(i), decaying);
+    for_each_with_rate(
+        exec, "OneBit::optim::lamb_update", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+          const float lr = rate.lr_factor * update.lr * static_cast<float>(coefficient(tensor_of(i)));
+          x(i) -= lr * update.direction(x(i), m(i), v(i), rate);
         });
     fence(exec, "OneBit::optim::lamb_update");
   }
@@ -188,7 +187,7 @@ public:
 
   /// f_l from that maximum; m_coefficient(l) ← f_l c̄_l
   void update_factors(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x) {
-    const bool decay = m_setup.input.optimizer.weight_decay > 0;
+    const bool decay = m_rates.decays();
     if (decay) {
       const auto m = m_momentum;
       const auto v = m_variance;
@@ -286,7 +285,7 @@ private:
   TensorOf<Exec> m_tensor_of;
   Vector<Exec, float> m_momentum, m_variance;
   Vector<Exec, float> m_fresh_variance;  ///< (d) w; made at T_w
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   // One element for each tensor:
   Vector<Exec, double> m_average;                                         ///< c̄_l
   Vector<Exec, double> m_factor;                                          ///< f_l

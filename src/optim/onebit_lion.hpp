@@ -7,11 +7,11 @@
 
 #include "optim/clipping.hpp"
 #include "optim/compression.hpp"
-#include "optim/weight_decay.hpp"
+#include "optim/rates.hpp"
 
 namespace onebit::optim {
 
-/// `onebit_lion`: m_i = β2 m⁻ + (1−β2) g_i; m ← CA(m_i); c = m⁻ + (1−β1)/(1−β2) (m − m⁻); x ← x − γ (sign(c) + λ x),
+/// `onebit_lion`: m_i = β2 m⁻ + (1−β2) g_i; m ← CA(m_i); c = m⁻ + (1−β1)/(1−β2) (m − m⁻); x ← x − f γ (sign(c) + λ x),
 /// with sign(0) = 0. c is β1 m⁻ + (1−β1) g̃ with the average gradient g̃ = (m − β2 m⁻)/(1−β2).
 template <class Exec>
 class OnebitLion : public Algorithm<Exec> {
@@ -19,7 +19,7 @@ public:
   explicit OnebitLion(const Setup<Exec>& setup)
       : m_setup(setup),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
-        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_rates(setup.input, setup.tensors),
         m_compressed_allreduce(make_compressed_allreduce(setup)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -40,13 +40,13 @@ public:
     m_compressed_allreduce(exec, average, times);
 
     watch.restart();
-    const float lr = static_cast<float>(context.lr), weight_decay = static_cast<float>(in.weight_decay);
+    const float lr = static_cast<float>(context.lr);
     const float along = static_cast<float>((1.0 - in.beta1) / (1.0 - in.beta2));
-    for_each_with_decay(
-        exec, "OneBit::optim::lion", m.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
+    for_each_with_rate(
+        exec, "OneBit::optim::lion", m.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
           const float c = m(i) + along * (average(i) - m(i));
           const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : 0.0f;
-          x(i) -= lr * (sign + decaying * weight_decay * x(i));
+          x(i) -= rate.lr_factor * lr * (sign + rate.weight_decay * x(i));
           m(i) = average(i);
         });
     fence(exec, "OneBit::optim::lion");
@@ -65,7 +65,7 @@ public:
 private:
   Setup<Exec> m_setup;
   Vector<Exec, float> m_momentum;
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
 };
 

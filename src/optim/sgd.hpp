@@ -9,8 +9,8 @@
 #include "optim/averaging_steps.hpp"
 #include "optim/clipping.hpp"
 #include "optim/compression.hpp"
+#include "optim/rates.hpp"
 #include "optim/residual_factor.hpp"
-#include "optim/weight_decay.hpp"
 
 namespace onebit::optim {
 
@@ -32,7 +32,7 @@ enum class Averaged {
 /// | `local_sgd` (Stich, ICLR 2019), `local_momentum_sgd` | parameters | without, with |
 ///
 /// ĝ is the gradient after its average, if there is one. With momentum m ← β1 m + (1−β1) ĝ, else m = ĝ; then
-/// x ← x − γ (m + λ x).
+/// x ← x − f γ (m + λ x).
 template <class Exec>
 class Sgd : public Algorithm<Exec> {
 public:
@@ -44,7 +44,7 @@ public:
         m_averaging(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum("OneBit::optim::momentum", momentum ? setup.tensors.size() : 0),
-        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_rates(setup.input, setup.tensors),
         m_residual_factor(setup.input) {
     if (averaged == Averaged::gradient || averaged == Averaged::parameters) return;
     config::Input input = setup.input;
@@ -110,12 +110,13 @@ public:
     fence(exec, "OneBit::optim::momentum");
   }
 
-  /// x ← x − γ (m + λ x)
+  /// x ← x − f γ (m + λ x)
   void descend(const Exec& exec, double lr, const Vector<Exec, float>& m, const Vector<Exec, float>& x) {
-    const float gamma = static_cast<float>(lr), lambda = static_cast<float>(m_setup.input.optimizer.weight_decay);
-    for_each_with_decay(
-        exec, "OneBit::optim::descend", x.extent(0), m_decays,
-        KOKKOS_LAMBDA(std::size_t i, float decaying) { x(i) -= gamma * (m(i) + decaying * lambda * x(i)); });
+    const float gamma = static_cast<float>(lr);
+    for_each_with_rate(
+        exec, "OneBit::optim::descend", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+          x(i) -= rate.lr_factor * gamma * (m(i) + rate.weight_decay * x(i));
+        });
     fence(exec, "OneBit::optim::descend");
   }
 
@@ -127,7 +128,7 @@ private:
   bool m_synchronised = true;  ///< the ranks' x are the same bits
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum;  ///< (d), or (0) without momentum
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;
   ResidualFactor m_residual_factor;
 };

@@ -24,7 +24,7 @@ public:
         m_variance("OneBit::optim::variance", setup.tensors.size()),
         m_anchor("OneBit::optim::anchor", setup.tensors.size()),
         m_accumulated("OneBit::optim::accumulated", setup.tensors.size()),
-        m_decays(decay_bits<Exec>(setup.tensors)),
+        m_rates(setup.input, setup.tensors),
         m_compressed_allreduce(make_compressed_allreduce(setup)) {}
 
   bool averages_gradient(long step) const override { return m_policy.updates_variance(step); }
@@ -71,15 +71,15 @@ public:
         });
   }
 
-  /// x ← x_{t'} − u / (√v + η) − λ Γ x_{t'}
+  /// x ← x_{t'} − f (u / (√v + η) + λ Γ x_{t'}). u is without f: CA averages it, and m is made of it.
   void move_from_anchor(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& x) {
-    const float decay = static_cast<float>(m_setup.input.optimizer.weight_decay * m_lr_sum);
     const auto v = m_variance;
     const auto u = m_accumulated;
     const auto anchor = m_anchor;
-    for_each_with_decay(
-        exec, "OneBit::optim::zero_one_update", x.extent(0), m_decays, KOKKOS_LAMBDA(std::size_t i, float decaying) {
-          x(i) = anchor(i) - (u(i) / update.denominator(v(i)) + decaying * decay * anchor(i));
+    for_each_with_rate(
+        exec, "OneBit::optim::zero_one_update", x.extent(0), m_rates.with_decay_times(m_lr_sum),
+        KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+          x(i) = anchor(i) - rate.lr_factor * (u(i) / update.denominator(v(i)) + rate.weight_decay * anchor(i));
         });
   }
 
@@ -105,7 +105,7 @@ private:
     m_policy.variance_updated(context.step);
     const AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g),
                                                context.step, m_policy.variance_updates());
-    update_all(exec, update, m_decays, g, m_momentum, m_variance, x);
+    update_all(exec, update, m_rates, g, m_momentum, m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
     return {};
@@ -153,7 +153,7 @@ private:
   Vector<Exec, float> m_momentum, m_variance;
   Vector<Exec, float> m_anchor;       ///< (d) x_{t'}: the parameters after the last exchange
   Vector<Exec, float> m_accumulated;  ///< (d) u_i: Σ γ m_i since then
-  Vector<Exec, std::uint32_t> m_decays;
+  Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   bool m_momentum_differs = false;  ///< from rank to rank
   long m_local_steps = 0;           ///< since the last exchange

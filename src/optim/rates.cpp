@@ -1,0 +1,68 @@
+/// \file rates.cpp
+/// The rate of each tensor, from the input.
+
+#include "optim/rates.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.hpp"
+#include "config/names.hpp"
+
+namespace onebit::optim {
+namespace {
+
+using Groups = std::vector<config::TensorGroup>;
+
+/// The first group that matches a tensor, or the end.
+Groups::const_iterator group_of(const Groups& groups, const Tensor& tensor) {
+  return std::find_if(groups.begin(), groups.end(),
+                      [&](const config::TensorGroup& group) { return config::matches(group.pattern, tensor.name); });
+}
+
+/// Refuses a group that no tensor is in.
+void check(const Groups& groups, const TensorTable& tensors) {
+  std::vector<std::string> names;
+  std::vector<int> members(groups.size());
+  for (const Tensor& tensor : tensors.tensors()) {
+    names.push_back(tensor.name);
+    if (const auto group = group_of(groups, tensor); group != groups.end()) ++members[group - groups.begin()];
+  }
+  for (std::size_t index = 0; index < groups.size(); ++index) {
+    if (members[index] > 0) continue;
+    const std::string& pattern = groups[index].pattern;
+    const bool is_hidden = std::any_of(names.begin(), names.end(),
+                                       [&](const std::string& name) { return config::matches(pattern, name); });
+    if (is_hidden)
+      throw InputError(groups[index].where,
+                       "every tensor that pattern '" + excerpt(pattern) +
+                           "' of optimizer.groups matches is in an "
+                           "earlier group",
+                       "put this group before that one, or leave it out");
+    throw InputError(groups[index].where,
+                     "pattern '" + excerpt(pattern) + "' of optimizer.groups matches the name of no tensor",
+                     "did you mean '" + config::nearest(pattern, names, std::string::npos) + "'?");
+  }
+}
+
+}  // namespace
+
+std::vector<RateRange> rate_ranges(const config::Input& input, const TensorTable& tensors) {
+  const Groups& groups = input.optimizer.groups;
+  check(groups, tensors);
+  std::vector<RateRange> ranges;
+  for (const Tensor& tensor : tensors.tensors()) {
+    const auto group = group_of(groups, tensor);
+    const bool is_member = group != groups.end();
+    const double of_run = tensor.decays ? input.optimizer.weight_decay : 0;
+    const double decay = is_member ? group->weight_decay.value_or(of_run) : of_run;
+    const Rate rate{is_member ? static_cast<float>(group->lr_factor) : 1.0f, static_cast<float>(decay)};
+    const bool goes_on = !ranges.empty() && ranges.back().rate.lr_factor == rate.lr_factor &&
+                         ranges.back().rate.weight_decay == rate.weight_decay;
+    if (!goes_on) ranges.push_back({0, rate});
+    ranges.back().end = tensor.offset + tensor.size();
+  }
+  return ranges;
+}
+
+}  // namespace onebit::optim
