@@ -28,9 +28,13 @@ std::string resolved(Input input) {
   std::ostringstream text;
   text << "# Resolved input of " << input.file << ". Keys that were not given are marked as defaults.\n";
   for (const Section& section : keys(input)) {
-    text << section.name << ":\n";
+    // A section inside of another one follows it.
+    const std::size_t dot = section.name.rfind('.');
+    const std::string indent = dot == std::string::npos ? "" : "  ";
+    text << indent << section.name.substr(dot + 1) << ":\n";
     for (const Key& key : section.keys)
-      text << "  " << key.name << ": " << key.print() << (input.given.count(key.path()) ? "" : "  # default") << "\n";
+      text << indent << "  " << key.name << ": " << key.print() << (input.given.count(key.path()) ? "" : "  # default")
+           << "\n";
   }
   return text.str();
 }

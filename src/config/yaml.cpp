@@ -68,6 +68,11 @@ class KnownKeys {
 public:
   explicit KnownKeys(Input& input) : m_sections(keys(input)) {}
 
+  bool has_section(const std::string& name) const {
+    return std::any_of(m_sections.begin(), m_sections.end(),
+                       [&](const Section& section) { return section.name == name; });
+  }
+
   const Section& section(const std::string& name, const std::string& where) const {
     std::vector<std::string> known;
     for (const Section& section : m_sections) {
@@ -84,6 +89,8 @@ public:
       if (key.name == name) return key;
       known.push_back(key.name);
     }
+    for (const Section& other : m_sections)
+      if (other.name.rfind(section.name + ".", 0) == 0) known.push_back(other.name.substr(section.name.size() + 1));
     refuse_retired(section.name + "." + name, where);
     // A key of another section is a likelier mistake than one that is far from every key of this section.
     std::string path = meant(name, known);
@@ -163,57 +170,88 @@ YAML::Node load_input(const std::string& text, const std::string& name) {
   }
 }
 
+/// Takes what the nodes of a text give into an input.
+class Reader {
+public:
+  /// \param name of the text in messages
+  Reader(Input& input, const std::string& name) : m_input(input), m_known(input), m_name(name) {}
+
+  void take(const YAML::Node& root) {
+    if (!root.IsMap())
+      throw InputError(place_of(root), "the input is not a map of sections", "begin with e.g. 'train:'");
+    for (const auto& entry : root) {
+      const std::string name = text_of(entry.first), where = place_of(entry.first);
+      if (const std::size_t dot = name.find('.'); dot != std::string::npos && m_known.has_section(name))
+        throw InputError(where, "section '" + name + "' is inside of section '" + name.substr(0, dot) + "'",
+                         "write '" + name.substr(dot + 1) + ":' below '" + name.substr(0, dot) + ":'");
+      take_section(name, where, entry.second);
+    }
+  }
+
+  /// \param where of the text "section.key=value"
+  void take_override(const std::string& text, const std::string& where) {
+    const std::size_t equals = text.find('='), dot = text.rfind('.', equals);
+    if (equals == std::string::npos || dot == std::string::npos)
+      throw InputError(where, "this is not of the form section.key=value", "write e.g. --set train.steps=100");
+    const Section& section = m_known.section(text.substr(0, dot), where);
+    const Key& key = m_known.key(section, text.substr(dot + 1, equals - dot - 1), where);
+    try {
+      const auto place_of_all = [&](const YAML::Mark&) { return where; };
+      set(key, raw_value(load(text.substr(equals + 1), where), key.path(), where, place_of_all));
+    } catch (const YAML::Exception& error) {
+      throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
+    }
+  }
+
+private:
+  static std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
+  std::string place_of(const YAML::Node& node) const { return place(m_name, node.Mark()); }
+
+  void take_section(const std::string& name, const std::string& where, const YAML::Node& keys) {
+    const Section& section = m_known.section(name, where);
+    if (const auto [first, added] = m_sections.emplace(section.name, where); !added)
+      throw InputError(where, "section '" + section.name + "' is given twice, first at " + first->second,
+                       "put all its keys into one of them");
+    if (keys.IsNull()) return;
+    if (!keys.IsMap())
+      throw InputError(where, "section '" + section.name + "' is not a map of keys",
+                       "indent 'key: value' lines below it");
+    for (const auto& pair : keys) {
+      const std::string inner = section.name + "." + text_of(pair.first);
+      if (m_known.has_section(inner))
+        take_section(inner, place_of(pair.first), pair.second);
+      else
+        take_key(m_known.key(section, text_of(pair.first), place_of(pair.first)), place_of(pair.first), pair.second);
+    }
+  }
+
+  void take_key(const Key& key, const std::string& where, const YAML::Node& value) {
+    if (const auto first = m_input.given.find(key.path()); first != m_input.given.end())
+      throw InputError(where, "key '" + key.path() + "' is given twice, first at " + first->second,
+                       "remove one of them");
+    set(key, raw_value(value, key.path(), where, [&](const YAML::Mark& mark) { return place(m_name, mark); }));
+  }
+
+  void set(const Key& key, const RawValue& raw) {
+    if (!raw.is_list && !raw.items.empty()) refuse_retired(key.path() + ": " + raw.items.front(), raw.where);
+    key.parse(raw);
+    m_input.given[key.path()] = raw.where;
+  }
+
+  Input& m_input;
+  KnownKeys m_known;
+  std::string m_name;
+  std::map<std::string, std::string> m_sections;  ///< the place of each section so far
+};
+
 }  // namespace
 
 Input parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
   Input input;
   input.file = name;
-  const KnownKeys known(input);
-  const auto set = [&](const Key& key, const RawValue& raw) {
-    if (!raw.is_list && !raw.items.empty()) refuse_retired(key.path() + ": " + raw.items.front(), raw.where);
-    key.parse(raw);
-    input.given[key.path()] = raw.where;
-  };
-
-  const YAML::Node root = load_input(text, name);
-  if (!root.IsMap())
-    throw InputError(place(name, root.Mark()), "the input is not a map of sections", "begin with e.g. 'train:'");
-  std::map<std::string, std::string> sections;  // the place of each section so far
-  for (const auto& entry : root) {
-    const std::string where = place(name, entry.first.Mark());
-    const Section& section = known.section(entry.first.IsScalar() ? entry.first.Scalar() : "", where);
-    if (const auto [first, added] = sections.emplace(section.name, where); !added)
-      throw InputError(where, "section '" + section.name + "' is given twice, first at " + first->second,
-                       "put all its keys into one of them");
-    if (entry.second.IsNull()) continue;
-    if (!entry.second.IsMap())
-      throw InputError(where, "section '" + section.name + "' is not a map of keys",
-                       "indent 'key: value' lines below it");
-    for (const auto& pair : entry.second) {
-      const std::string key_where = place(name, pair.first.Mark());
-      const Key& key = known.key(section, pair.first.IsScalar() ? pair.first.Scalar() : "", key_where);
-      if (input.given.count(key.path()))
-        throw InputError(key_where, "key '" + key.path() + "' is given twice, first at " + input.given[key.path()],
-                         "remove one of them");
-      set(key,
-          raw_value(pair.second, key.path(), key_where, [&](const YAML::Mark& mark) { return place(name, mark); }));
-    }
-  }
-
-  for (const std::string& text_override : overrides) {
-    const std::string where = "--set " + excerpt(text_override);
-    const std::size_t equals = text_override.find('='), dot = text_override.find('.');
-    if (equals == std::string::npos || dot == std::string::npos || dot > equals)
-      throw InputError(where, "this is not of the form section.key=value", "write e.g. --set train.steps=100");
-    const Section& section = known.section(text_override.substr(0, dot), where);
-    const Key& key = known.key(section, text_override.substr(dot + 1, equals - dot - 1), where);
-    try {
-      const auto place_of = [&](const YAML::Mark&) { return where; };
-      set(key, raw_value(load(text_override.substr(equals + 1), where), key.path(), where, place_of));
-    } catch (const YAML::Exception& error) {
-      throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
-    }
-  }
+  Reader reader(input, name);
+  reader.take(load_input(text, name));
+  for (const std::string& one : overrides) reader.take_override(one, "--set " + excerpt(one));
   apply_preset(input);
   return input;
 }

@@ -83,7 +83,9 @@ struct GammaTerms : ColumnTerms<Exec, Real> {
 
   GammaTerms(const MatrixRef<Exec, const Real>& gradient, const Matrix<Exec, std::int16_t>& kept)
       : d_output(gradient), products(kept) {}
-  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const { return d_output(i, j) * static_cast<Real>(products(i, j)); }
+  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const {
+    return d_output(i, j) * static_cast<Real>(products(i, j));
+  }
   template <class Row, class Add>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real term, const Row&, Real, const Add& add) const {
     add(0, term);
@@ -102,21 +104,21 @@ BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int row
     const auto [inputs, outputs] = layers[l];
     if (outputs == 0) continue;
     if (inputs > most_binary_inputs)
-      throw InputError("model.quantization",
-                       "a 1-bit layer of " + std::to_string(inputs) + " inputs; it may have " +
-                           std::to_string(most_binary_inputs),
-                       "exclude the layer, or make hidden or feed_forward smaller");
+      throw InputError(
+          "model.quantization",
+          "a 1-bit layer of " + std::to_string(inputs) + " inputs; it may have " + std::to_string(most_binary_inputs),
+          "exclude the layer, or make hidden or feed_forward smaller");
     const auto bits = [](const char* name, int r, int c) {
       return linalg::BitMatrix<Exec>(std::string("OneBit::nn::BinaryLayers::") + name, r, c);
     };
-    m_layers[l] = {bits("input", rows, inputs),
-                   bits("input_columns", inputs, rows),
-                   bits("inside", rows, inputs),
-                   bits("weight", outputs, inputs),
-                   bits("weight_columns", inputs, outputs),
-                   onebit::Matrix<Exec, std::int16_t>(
-                       Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows,
-                       outputs)};
+    m_layers[l] = {
+        bits("input", rows, inputs),
+        bits("input_columns", inputs, rows),
+        bits("inside", rows, inputs),
+        bits("weight", outputs, inputs),
+        bits("weight_columns", inputs, outputs),
+        onebit::Matrix<Exec, std::int16_t>(
+            Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows, outputs)};
     K = std::max(K, inputs);
     D = std::max(D, outputs);
     largest_weight = std::max(largest_weight, static_cast<std::size_t>(inputs) * outputs);
@@ -145,13 +147,12 @@ template <class Exec, class Real>
 void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix input, const Parameters& parameters,
                                        Matrix output) {
   const Kept& kept = m_layers[layer];
-  linalg::pack(
-      exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
-      KOKKOS_LAMBDA(int r, int c) {
-        const Real x = input(r, c);
-        return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
-      },
-      {kept.input, kept.inside}, {kept.input_columns});
+  linalg::pack(exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
+               KOKKOS_LAMBDA(int r, int c) {
+                 const Real x = input(r, c);
+                 return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
+               },
+               {kept.input, kept.inside}, {kept.input_columns});
   linalg::pack_signs<Exec, Real>(exec, parameters.weight, &kept.weight, &kept.weight_columns);
   const auto sums = kept.sums;
   const auto gamma = parameters.gamma;
@@ -185,8 +186,7 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
     const auto& gradient = (*m_rows)(exec, d_output, parameters.gamma, key);
     if (!add && gradient.kept < N) Kokkos::deep_copy(exec, d_input, Real(0));
     multiply_by_signs(
-        exec, m_product, gradient, kept.weight_columns, m_sign_sums,
-        KOKKOS_LAMBDA(int i, int k, Real value) {
+        exec, m_product, gradient, kept.weight_columns, m_sign_sums, KOKKOS_LAMBDA(int i, int k, Real value) {
           const Real passed = inside(i, k) ? value : Real(0);
           d_input(i, k) = add ? d_input(i, k) + passed : passed;
         });
@@ -214,8 +214,7 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
     const auto& gradient = (*m_columns)(exec, d_output, parameters.gamma, key);
     if (!add && gradient.kept < D) Kokkos::deep_copy(exec, d_weight, Real(0));
     multiply_by_signs(
-        exec, m_product, gradient, kept.input_columns, m_sign_sums,
-        KOKKOS_LAMBDA(int j, int k, Real value) {
+        exec, m_product, gradient, kept.input_columns, m_sign_sums, KOKKOS_LAMBDA(int j, int k, Real value) {
           const Real passed = is_inside(weight(j, k)) ? value : Real(0);
           d_weight(j, k) = add ? d_weight(j, k) + passed : passed;
         });

@@ -85,7 +85,8 @@ public:
 private:
   using Kept = KeptBits<Exec>;
 
-  Matrix gradient_in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output, const Parameters& parameters);
+  Matrix gradient_in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output,
+                          const Parameters& parameters);
 
   QuantizationKind m_kind;
   std::vector<Kept> m_layers;

@@ -138,8 +138,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
 std::vector<DenseExtents> ParameterOffsets::binary_extents() const {
   std::vector<DenseExtents> extents;
   for (const Layer& layer : layers)
-    for (const Dense& dense :
-         {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output})
+    for (const Dense& dense : {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output})
       extents.push_back(dense.binary ? dense.extents : DenseExtents());
   return extents;
 }
@@ -503,8 +502,7 @@ struct Transformer<Exec, Real>::BackwardPass {
   void dense_parameters(const Dense& layer, const Factor& d_output, const Factor& input) const {
     if (!layer.binary) return dense_weight(layer.weight, d_output, input);
     binary.backward_parameters(exec, quantizer_key(layer), product, d_output.matrix, binary_parameters(x, layer), add,
-                               scratch,
-                               matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
+                               scratch, matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
                                vector_at<Exec>(g, layer.gamma, layer.extents.outputs));
   }
   void dense_input(const Dense& layer, const Factor& d_output, const RealMatrix& d_input, bool adds = false) const {
@@ -604,9 +602,18 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
-  BackwardPass pass{
-      exec, m_product, m_binary, m_key, m_sums, m_weights, m_d_output, x, g, add, rows_of(m_d_norm, 0, H),
-      rows_of(m_d_residual, 0, H)};
+  BackwardPass pass{exec,
+                    m_product,
+                    m_binary,
+                    m_key,
+                    m_sums,
+                    m_weights,
+                    m_d_output,
+                    x,
+                    g,
+                    add,
+                    rows_of(m_d_norm, 0, H),
+                    rows_of(m_d_residual, 0, H)};
   head_backward(pass, tokens, scale);
 
   // From the gradient at the output of a half's first dense layer to d_norm at its input. BERT adds the gradient of the

@@ -17,10 +17,10 @@ struct Case {
   int bits;
   Pruning pruning;
 };
-const Case cases[] = {{QuantizationKind::qat, 8, Pruning::systematic},  {QuantizationKind::psq, 1, Pruning::systematic},
-                      {QuantizationKind::psq, 8, Pruning::systematic},  {QuantizationKind::scq, 1, Pruning::systematic},
-                      {QuantizationKind::scq, 4, Pruning::systematic},  {QuantizationKind::fqt, 2, Pruning::systematic},
-                      {QuantizationKind::fqt, 4, Pruning::bernoulli},   {QuantizationKind::fqt, 8, Pruning::systematic},
+const Case cases[] = {{QuantizationKind::qat, 8, Pruning::systematic}, {QuantizationKind::psq, 1, Pruning::systematic},
+                      {QuantizationKind::psq, 8, Pruning::systematic}, {QuantizationKind::scq, 1, Pruning::systematic},
+                      {QuantizationKind::scq, 4, Pruning::systematic}, {QuantizationKind::fqt, 2, Pruning::systematic},
+                      {QuantizationKind::fqt, 4, Pruning::bernoulli},  {QuantizationKind::fqt, 8, Pruning::systematic},
                       {QuantizationKind::fqt, 4, Pruning::topk}};
 std::string name_of(const Case& one) {
   return to_string(one.kind) + " " + std::to_string(one.bits) + " " + to_string(one.pruning);
