@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
+#include "nn/dequantize.hpp"
 
 namespace onebit::nn {
 namespace {
@@ -169,7 +170,7 @@ MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exe
                                                                  ConstMatrix d_output, const Parameters& parameters) {
   const Matrix gradient = matrix_in<Exec>(m_gradient, d_output.extent_int(0), d_output.extent_int(1));
   if (m_rows)
-    dequantize<Exec, Real>(exec, (*m_rows)(exec, d_output, parameters.gamma, key), gradient);
+    dequantize<Exec, Real>(exec, (*m_rows)(exec, d_output, parameters.gamma, key), GroupAxis::rows, gradient);
   else
     scale_columns<Exec, Real>(exec, d_output, parameters.gamma, gradient);
   return gradient;

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "nn/binary_layers.hpp"
+#include "nn/dequantize.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {
@@ -104,7 +105,7 @@ struct Layer {
     if (kind.kind == QuantizationKind::fqt) pruning = kind.pruning;
     GradientQuantizer<Exec, Real> quantizer(axis, of.rows, of.outputs, kind.bits, pruning);
     Device dequantized(of.rows, of.outputs);
-    dequantize<Exec, Real>(exec, quantizer(exec, d_output_device.matrix(), gamma_device.vector(), key),
+    dequantize<Exec, Real>(exec, quantizer(exec, d_output_device.matrix(), gamma_device.vector(), key), axis,
                            dequantized.matrix());
     return dequantized.array();
   }
