@@ -68,7 +68,7 @@ const Shape& checked(const Shape& shape) {
 ParameterOffsets::ParameterOffsets(const Shape& shape) {
   checked(shape);
   using Extents = std::vector<std::size_t>;
-  const std::size_t H = shape.hidden, F = shape.feed_forward, V = shape.vocabulary;
+  const std::size_t H = shape.hidden, V = shape.vocabulary;
   const bool bert = shape.architecture == Architecture::bert;
   int number_of_dense = 0;
   const auto dense = [this](const std::string& name, std::size_t out, std::size_t in) {

@@ -8,6 +8,7 @@
 #include "../source_directory.hpp"
 #include "io/hdf5.hpp"
 #include "nn/binary_layers.hpp"
+#include "nn/column_sums.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "nn/binary_layers.hpp"
+#include "nn/column_sums.hpp"
 #include "nn/dequantize.hpp"
 #include "nn_support.hpp"
 
