@@ -122,6 +122,14 @@ def quantize(matrix, bits, pruning, key, product):
     return Quantized(Z, R, p, kept, q.astype(np.int64), value, float(margin), float(pruning_margin))
 
 
-def sign(t):
-    """The sign of a factor of a product: −1 for t ≤ 0, else +1."""
-    return np.where(t > 0, 1.0, -1.0)
+def variance(matrix, bits, pruning):
+    """The exact variances of the elements of an estimate without bias:
+    (1/p_i − 1) g_ij² + R_i²/(B² p_i) f_ij (1 − f_ij) with f the fractional part of u = B (g − Z)/R."""
+    B = 2**bits - 1
+    Z = matrix.min(axis=1)
+    R = matrix.max(axis=1) - Z
+    p = np.ones(len(R)) if pruning is None or bits == 1 else probabilities(R, Z, bits)
+    p = np.where(p > 0, p, 1)  # a group of zeros
+    f = B * (matrix - Z[:, None]) / np.where(R > 0, R, 1)[:, None] % 1
+    p, R = p[:, None], R[:, None]
+    return (1 / p - 1) * matrix**2 + (R / B) ** 2 / p * f * (1 - f)

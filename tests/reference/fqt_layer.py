@@ -21,12 +21,12 @@ class Record:
 
     def __init__(self):
         self.quantized = {}  # Quantized by (layer, product)
-        self.sign_margin = 1.0  # least |t| of a factor whose sign counts, without exact zeros
-        self.edge_margin = 1.0  # least ||t| − 1|, without exact ones
+        self.sign_margin = 1.0  # least |x| of the layers' inputs, without exact zeros
+        self.edge_margin = 1.0  # least ||x| − 1|, without exact ones
 
-    def factor(self, values):
-        self.sign_margin = min(self.sign_margin, _least(values.abs()))
-        self.edge_margin = min(self.edge_margin, _least((values.abs() - 1).abs()))
+    def input(self, x):
+        self.sign_margin = min(self.sign_margin, _least(x.abs()))
+        self.edge_margin = min(self.edge_margin, _least((x.abs() - 1).abs()))
 
 
 def _least(values):
@@ -62,8 +62,7 @@ class BinaryLinear(torch.autograd.Function):
     def forward(context, x, weight, gamma, bias, quantization, key, record):
         products = sign(x) @ sign(weight).T
         if record is not None:
-            record.factor(x)
-            record.factor(weight)
+            record.input(x)
         context.save_for_backward(x, weight, gamma, products)
         context.quantization, context.key, context.record = quantization, key, record
         return products * gamma + bias
