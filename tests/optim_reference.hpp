@@ -17,6 +17,7 @@
 #include "base/random.hpp"
 #include "base/tensor_table.hpp"
 #include "config/input.hpp"
+#include "rates_reference.hpp"
 
 namespace onebit::test {
 
@@ -74,11 +75,11 @@ struct SimulatedRanks {
     return g;
   }
 
-  /// x_i ← x_i − γ (direction + λ x_i) on one rank.
+  /// x_i ← x_i − f γ (direction + λ x_i) on one rank.
   void move(int rank, const Values& direction, double lr) {
     for (std::size_t i = 0; i < size(); ++i) {
-      const double decay = tensors.at_element(i).decays ? input.optimizer.weight_decay : 0;
-      x[rank][i] -= lr * (direction[i] + decay * x[rank][i]);
+      const RateOf rate(input, tensors, i);
+      x[rank][i] -= rate.lr_factor * lr * (direction[i] + rate.weight_decay * x[rank][i]);
     }
   }
   /// x ← x − γ (m / (√v + η) + λ x) on one rank. \param t of the bias corrections; 0 corrects nothing

@@ -20,8 +20,16 @@ def flat(sections, prefix=""):
             yield prefix + name, value
 
 
+def as_text(item):
+    """A map of texts as one text; anything else as it is."""
+    if isinstance(item, dict) and all(isinstance(value, str) for value in item.values()):
+        return "{" + ", ".join(f"{key}: {value}" for key, value in item.items()) + "}"
+    return item
+
+
 def read_keys(path):
-    """{section.key: value as written, or list of values} of a resolved input. Raises ValueError where it is none."""
+    """{section.key: value as written, or list of values or of maps as text} of a resolved input. Raises ValueError where
+    it is none."""
     if path.stat().st_size > LONGEST_INPUT:
         raise ValueError("longer than 1 MiB")
     try:
@@ -30,7 +38,8 @@ def read_keys(path):
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(given, dict) or not all(isinstance(section, dict) for section in given.values()):
         raise ValueError("no sections of keys")
-    values = dict(flat(given))
+    values = {key: [as_text(item) for item in value] if isinstance(value, list) else value
+              for key, value in flat(given)}
     for key, value in values.items():
         if not all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])):
             raise ValueError(f"{key} is neither a value nor a list of values")

@@ -33,15 +33,11 @@ void check(const Groups& groups, const TensorTable& tensors) {
     const std::string& pattern = groups[index].pattern;
     const bool is_hidden = std::any_of(names.begin(), names.end(),
                                        [&](const std::string& name) { return config::matches(pattern, name); });
-    if (is_hidden)
-      throw InputError(groups[index].where,
-                       "every tensor that pattern '" + excerpt(pattern) +
-                           "' of optimizer.groups matches is in an "
-                           "earlier group",
-                       "put this group before that one, or leave it out");
     throw InputError(groups[index].where,
-                     "pattern '" + excerpt(pattern) + "' of optimizer.groups matches the name of no tensor",
-                     "did you mean '" + config::nearest(pattern, names, std::string::npos) + "'?");
+                     "pattern '" + excerpt(pattern) + "' of optimizer.groups matches " +
+                         (is_hidden ? "tensors of earlier groups alone" : "the name of no tensor"),
+                     is_hidden ? "put this group before those, or leave it out"
+                               : "did you mean '" + config::nearest(pattern, names, std::string::npos) + "'?");
   }
 }
 
@@ -56,11 +52,11 @@ std::vector<RateRange> rate_ranges(const config::Input& input, const TensorTable
     const bool is_member = group != groups.end();
     const double of_run = tensor.decays ? input.optimizer.weight_decay : 0;
     const double decay = is_member ? group->weight_decay.value_or(of_run) : of_run;
-    const Rate rate{is_member ? static_cast<float>(group->lr_factor) : 1.0f, static_cast<float>(decay)};
-    const bool goes_on = !ranges.empty() && ranges.back().rate.lr_factor == rate.lr_factor &&
-                         ranges.back().rate.weight_decay == rate.weight_decay;
-    if (!goes_on) ranges.push_back({0, rate});
-    ranges.back().end = tensor.offset + tensor.size();
+    const RateRange range{tensor.offset + tensor.size(), is_member ? group->lr_factor : 1, decay};
+    const bool goes_on = !ranges.empty() && ranges.back().lr_factor == range.lr_factor &&
+                         ranges.back().weight_decay == range.weight_decay;
+    if (!goes_on) ranges.push_back(range);
+    ranges.back().end = range.end;
   }
   return ranges;
 }

@@ -21,7 +21,7 @@ struct Rate {
 /// Elements with one rate, from the end of the range before to `end`.
 struct RateRange {
   std::size_t end;
-  Rate rate;
+  double lr_factor, weight_decay;
 };
 
 /// The rates of all elements, in their order.
@@ -53,7 +53,7 @@ public:
         words(word) = range;
       }
       m_ranges = copy_to_device<Exec>("OneBit::optim::rate_ranges", ranges);
-      for (const RateRange& one : ranges) m_decays = m_decays || one.rate.weight_decay > 0;
+      for (const RateRange& one : ranges) m_decays = m_decays || one.weight_decay > 0;
     }
     Kokkos::deep_copy(m_words, words);
   }
@@ -110,8 +110,8 @@ private:
     return {1.0f, static_cast<float>(bits & 1u) * static_cast<float>(m_decay_factor)};
   }
   KOKKOS_FORCEINLINE_FUNCTION Rate of_range(std::size_t range) const {
-    const Rate rate = m_ranges(range).rate;
-    return {rate.lr_factor, rate.weight_decay * static_cast<float>(m_decay_factor)};
+    const RateRange& one = m_ranges(range);
+    return {static_cast<float>(one.lr_factor), static_cast<float>(one.weight_decay * m_decay_factor)};
   }
 
   Vector<Exec, std::uint32_t> m_words;  ///< (⌈d/32⌉)

@@ -146,6 +146,49 @@ TYPED_TEST(Optim, every_algorithm_clips_decays_and_corrects_as_its_reference) {
   }
 }
 
+TYPED_TEST(Optim, every_algorithm_has_the_rates_of_groups_as_its_reference) {
+  for (const auto& reference : test::references()) {
+    config::Input input = make_input(reference.first);
+    input.optimizer.weight_decay = 0.1;
+    input.optimizer.groups = {{"b?as", 3, 0.2, ""}, {"*.weight", 0.25, {}, ""}};
+    input.compression.scale_residual_by_lr = config::traits(reference.first).scales_residual_by_lr;
+    input.schedule.decay = Decay::linear;
+    compare<TypeParam>(input);
+  }
+}
+
+/// x after all steps, from multiples of 1/64, of which the average of equal ones is exact.
+template <class Exec>
+std::vector<float> trained(const config::Input& input, const TensorTable& tensors, const std::vector<float>& initial) {
+  const Communicator world;
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  const Vector<Exec, float> x = test::to_device<Exec>(initial);
+  PhaseTimes times;
+  for (int t = 1; t <= steps; ++t) {
+    const Values g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed)[world.rank()];
+    algorithm->step(Exec(), x, test::to_device<Exec>(std::vector<float>(g.begin(), g.end())), {t, 0.01, 1.0}, times);
+  }
+  return test::to_host(x);
+}
+
+// What travels does not change either: all other elements have the bits that they have without the group.
+TYPED_TEST(Optim, lr_factor_0_freezes_a_tensor_and_changes_no_other) {
+  const TensorTable tensors = make_tensors();
+  const Tensor& frozen = tensors.tensors()[1];
+  std::vector<float> initial;
+  for (std::size_t i = 0; i < tensors.size(); ++i) initial.push_back(static_cast<float>(i % 17) / 64 - 0.125f);
+  for (const std::string& name : config::algorithm_names()) {
+    config::Input input = make_input(name);
+    input.optimizer.weight_decay = 0.1;
+    input.zero_one = {20, 4, 8, 4};
+    std::vector<float> expected = trained<TypeParam>(input, tensors, initial);
+    std::copy_n(initial.begin() + frozen.offset, frozen.size(), expected.begin() + frozen.offset);
+    input.optimizer.groups = {{frozen.name, 0, 0.1, ""}};
+    EXPECT_TRUE(test::same_bits(trained<TypeParam>(input, tensors, initial), expected)) << name;
+  }
+}
+
 TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_reference) {
   for (const auto& reference : test::references()) {
     config::Input input = make_input(reference.first);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <numeric>
 
+#include "../rates_reference.hpp"
 #include "../support.hpp"
 #include "base/random.hpp"
 #include "base/reference.hpp"
@@ -86,10 +87,6 @@ double correction(const config::Input& input, double beta, int count) {
   return input.optimizer.bias_correction ? 1 / (1 - std::pow(beta, count)) : 1;
 }
 
-double decay_of(const config::Input& input, const TensorTable& tensors, std::size_t i) {
-  return tensors.at_element(i).decays ? input.optimizer.weight_decay : 0;
-}
-
 Values initial_parameters(const TensorTable& tensors) {
   Values x;
   for (std::size_t i = 0; i < tensors.size(); ++i) x.push_back(initial(i));
@@ -163,7 +160,9 @@ Trajectory zero_one_adam_reference(const config::Input& input, const TensorTable
         const double root = std::sqrt(v[i] * correction(input, in.beta2, updates)) + in.epsilon;
         for (int rank = 0; rank < ranks; ++rank) {
           m[rank][i] = in.beta1 * m[rank][i] + (1 - in.beta1) * g[i];
-          x[rank][i] = x_last[i] - corrected_lr * m[rank][i] / root - lr * decay_of(input, tensors, i) * x_last[i];
+          const test::RateOf rate(input, tensors, i);
+          x[rank][i] =
+              x_last[i] - rate.lr_factor * (corrected_lr * m[rank][i] / root + lr * rate.weight_decay * x_last[i]);
         }
       }
       x_last = x[0];
@@ -186,7 +185,8 @@ Trajectory zero_one_adam_reference(const config::Input& input, const TensorTable
       for (int rank = 0; rank < ranks; ++rank)
         for (std::size_t i = 0; i < d; ++i) {
           const double root = std::sqrt(v[i] * correction(input, in.beta2, updates)) + in.epsilon;
-          x[rank][i] = x_last[i] - u[rank][i] / root - lr_sum * decay_of(input, tensors, i) * x_last[i];
+          const test::RateOf rate(input, tensors, i);
+          x[rank][i] = x_last[i] - rate.lr_factor * (u[rank][i] / root + lr_sum * rate.weight_decay * x_last[i]);
         }
       if (exchanges) {
         if (corrected_lr_sum > 0)
@@ -241,7 +241,7 @@ Trajectory onebit_lamb_reference(const config::Input& input, const TensorTable& 
         const double preconditioned = c1 * m[i] / root(v[i]);
         norm += x[i] * x[i];
         preconditioned_norm += preconditioned * preconditioned;
-        update_norm += std::pow(preconditioned + decay_of(input, tensors, i) * x[i], 2);
+        update_norm += std::pow(preconditioned + test::RateOf(input, tensors, i).weight_decay * x[i], 2);
         momentum_norm += m[i] * m[i];
         if (t > t_w) ratio = std::max(ratio, root(v[i]) / root(fresh[i]));
       }
@@ -252,7 +252,7 @@ Trajectory onebit_lamb_reference(const config::Input& input, const TensorTable& 
           average[l] = lamb.coefficient_beta * average[l] + (1 - lamb.coefficient_beta) * coefficient;
         }
       } else {
-        if (in.weight_decay > 0) {
+        if (in.weight_decay > 0 || !in.groups.empty()) {
           const double share = std::min(1.0, std::sqrt(preconditioned_norm / update_norm));
           ratio = ratio * share + 1 - share;
         }
@@ -263,8 +263,8 @@ Trajectory onebit_lamb_reference(const config::Input& input, const TensorTable& 
         coefficient = ratio * average[l];
       }
       for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
-        x[i] -= optim::learning_rate(input, t) * coefficient *
-                (c1 * m[i] / root(v[i]) + decay_of(input, tensors, i) * x[i]);
+        x[i] -= test::RateOf(input, tensors, i).lr_factor * optim::learning_rate(input, t) * coefficient *
+                (c1 * m[i] / root(v[i]) + test::RateOf(input, tensors, i).weight_decay * x[i]);
       mean_scale.push_back(std::sqrt(momentum_norm / static_cast<double>(tensor.size())));
     }
     if (t == t_w) {
@@ -295,7 +295,8 @@ Trajectory onebit_lion_reference(const config::Input& input, const TensorTable& 
       const double g = (averaged[i] - in.beta2 * m[i]) / (1 - in.beta2);
       const double c = in.beta1 * m[i] + (1 - in.beta1) * g;
       const double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
-      x[i] -= optim::learning_rate(input, t) * (sign + decay_of(input, tensors, i) * x[i]);
+      const test::RateOf rate(input, tensors, i);
+      x[i] -= rate.lr_factor * optim::learning_rate(input, t) * (sign + rate.weight_decay * x[i]);
       m[i] = averaged[i];
     }
     all.push_back(PerRank(ranks, x));
@@ -373,9 +374,10 @@ template <class Exec>
 class Successors : public ::testing::Test {};
 TYPED_TEST_SUITE(Successors, test::Backends, test::BackendNames);
 
-/// Inputs that differ in what every algorithm has: groups, weight decay, clipping, bias correction, decay of γ to 0.
+/// Inputs that differ in what every algorithm has: groups of elements and of tensors, weight decay, clipping, bias
+/// correction, decay of γ to 0.
 std::vector<config::Input> variants(const std::string& algorithm) {
-  std::vector<config::Input> all(5, make_input(algorithm));
+  std::vector<config::Input> all(6, make_input(algorithm));
   all[1].compression.group = {"tensor", 0};
   all[1].optimizer.weight_decay = 0.1;
   all[2].optimizer.clip = 1.0;
@@ -383,6 +385,9 @@ std::vector<config::Input> variants(const std::string& algorithm) {
   all[3].optimizer.weight_decay = 0.01;
   all[4].schedule.warmup_steps = 5;
   all[4].schedule.decay = Decay::cosine;
+  all[5].optimizer.groups = {{"bias", 3, 0.2, ""}, {"*.weight", 0.25, {}, ""}};
+  all[5].optimizer.weight_decay = 0.1;
+  all[5].optimizer.bias_correction = algorithm == "zero_one_adam";
   return all;
 }
 
