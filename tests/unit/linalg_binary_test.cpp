@@ -107,20 +107,15 @@ void expect_product(const Shape& shape, const Multiply& multiply) {
   EXPECT_EQ(test::to_host(stored.calls), std::vector<int>(stored.calls.extent(0), 1));
 }
 
-/// All extents up to 130 on the first backend, and every seventh on the others: parallel regions cost time.
+/// Steps between the extents up to 130 on a backend. Parallel regions cost time.
 template <class Exec>
-std::vector<int> extents() {
-  constexpr bool is_first = std::string_view(BackendName<Exec>::value) == "serial";
-  std::vector<int> all;
-  for (int extent = 1; extent <= 130; extent += is_first ? 1 : 7) all.push_back(extent);
-  return all;
-}
+constexpr int step_of = std::string_view(BackendName<Exec>::value) == "serial" ? 1 : 7;
 
-/// These extents of terms, rows and columns, every number of planes, and more terms than a block holds.
+/// Extents of terms, rows and columns, every number of planes, and more terms than a block holds.
 template <class Exec>
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  for (const int extent : extents<Exec>()) {
+  for (int extent = 1; extent <= 130; extent += step_of<Exec>) {
     all.push_back({5, 3, extent});
     all.push_back({extent, 3, 70});
     all.push_back({2, extent, 40});
@@ -309,12 +304,12 @@ Codes transposed(const Codes& codes) {
   return turned;
 }
 
-/// Calls check(rows, columns, along rows, along columns) for these extents of each dimension beside a few of the other
-/// one; for some of them with one layout alone.
-template <class Exec, class Check>
-void for_packed_shapes(const Check& check) {
+/// Calls check(rows, columns, along rows, along columns) for extents of each dimension beside a few of the other one;
+/// for some of them with one layout alone.
+template <class Check>
+void for_packed_shapes(int step, const Check& check) {
   constexpr int others[] = {1, 33, 70};
-  for (const int extent : extents<Exec>()) {
+  for (int extent = 1; extent <= 130; extent += step) {
     check(extent, others[extent % 3], true, true);
     check(others[extent % 3], extent, true, true);
   }
@@ -324,13 +319,26 @@ void for_packed_shapes(const Check& check) {
   }
 }
 
+/// Codes in the memory of a backend, and how often each was asked for.
+template <class Exec>
+struct CountedCodes {
+  Vector<Exec, std::uint8_t> codes;
+  Vector<Exec, int> calls;
+  int columns;
+
+  KOKKOS_FUNCTION unsigned operator()(int r, int c) const {
+    ++calls(r * columns + c);
+    return codes(r * columns + c);
+  }
+};
+
 template <class Exec>
 class Packing : public ::testing::Test {};
 TYPED_TEST_SUITE(Packing, test::Backends, test::BackendNames);
 
 TYPED_TEST(Packing, of_signs_equals_plain_loops) {
   const TypeParam exec;
-  for_packed_shapes<TypeParam>([&](int rows, int columns, bool along_rows, bool along_columns) {
+  for_packed_shapes(step_of<TypeParam>, [&](int rows, int columns, bool along_rows, bool along_columns) {
     std::vector<float> values = test::random_values(static_cast<std::size_t>(rows) * columns, 3);
     for (std::size_t i = 0; i < values.size(); i += 37) values[i] = std::numeric_limits<float>::quiet_NaN();
     Codes signs(rows, columns, 1, 0);
@@ -348,20 +356,15 @@ TYPED_TEST(Packing, of_signs_equals_plain_loops) {
 TYPED_TEST(Packing, of_planes_equals_plain_loops) {
   const TypeParam exec;
   int planes = 0;
-  for_packed_shapes<TypeParam>([&](int rows, int columns, bool along_rows, bool along_columns) {
+  for_packed_shapes(step_of<TypeParam>, [&](int rows, int columns, bool along_rows, bool along_columns) {
     planes = planes % most_planes + 1;
     const Codes codes(rows, columns, planes, 4);
     const auto device = test::to_device<TypeParam>(codes.values);
     const Vector<TypeParam, int> calls("OneBit::test::calls", device.extent(0));
     const auto by_rows = full_planes<TypeParam>(along_rows ? planes : 0, rows, columns);
     const auto by_columns = full_planes<TypeParam>(along_columns ? planes : 0, columns, rows);
-    pack(
-        exec, "OneBit::test::pack", rows, columns,
-        KOKKOS_LAMBDA(int r, int c) {
-          ++calls(r * columns + c);
-          return device(r * columns + c);
-        },
-        by_rows, by_columns);
+    pack(exec, "OneBit::test::pack", rows, columns, CountedCodes<TypeParam>{device, calls, columns}, by_rows,
+         by_columns);
     Kokkos::fence();
     for (std::size_t p = 0; p < by_rows.size(); ++p)
       expect_bits(by_rows[p], plane_ref<TypeParam>(codes, static_cast<int>(p)));
@@ -375,7 +378,7 @@ TYPED_TEST(Packing, of_planes_equals_plain_loops) {
 // A device's kernel on the host: the lanes run one after the other.
 TEST(PackingInLanes, equals_plain_loops) {
   for (const int lanes : {32, 64})
-    for_packed_shapes<HostExec>([&](int rows, int columns, bool along_rows, bool along_columns) {
+    for_packed_shapes(1, [&](int rows, int columns, bool along_rows, bool along_columns) {
       const int planes = 3;
       const Codes codes(rows, columns, planes, 4);
       const auto by_rows = full_planes<HostExec>(along_rows ? planes : 0, rows, columns);
@@ -395,9 +398,9 @@ TEST(PackingInLanes, equals_plain_loops) {
 
 TYPED_TEST(Packing, refuses_planes_of_another_shape) {
   const TypeParam exec;
-  const auto zero = KOKKOS_LAMBDA(int, int) { return 0u; };
-  EXPECT_THROW(pack(exec, "OneBit::test::pack", 3, 4, zero, {full<TypeParam>(3, 5)}, {}), RunError);
-  EXPECT_THROW(pack(exec, "OneBit::test::pack", 3, 4, zero, {}, {full<TypeParam>(3, 4)}), RunError);
+  const CountedCodes<TypeParam> codes{};
+  EXPECT_THROW(pack(exec, "OneBit::test::pack", 3, 4, codes, {full<TypeParam>(3, 5)}, {}), RunError);
+  EXPECT_THROW(pack(exec, "OneBit::test::pack", 3, 4, codes, {}, {full<TypeParam>(3, 4)}), RunError);
 }
 
 }  // namespace
