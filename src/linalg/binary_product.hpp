@@ -55,7 +55,10 @@ void multiply_block(AddDifferences add, const Planes& a, const std::uint32_t* pa
   const int words = a.plane[0].words;
   for (int first = 0; first < words; first += words_of_block)
     for (int r = 0; r < height; r += tile_rows) {
-      TileFactors factors{a.count, std::min(words_of_block, words - first), {}, panel + first * tile_columns};
+      TileFactors factors;
+      factors.planes = a.count;
+      factors.words = std::min(words_of_block, words - first);
+      factors.panel = panel + first * tile_columns;
       for (int p = 0; p < a.count; ++p)
         for (int k = 0; k < tile_rows; ++k)
           factors.rows[p][k] = a.plane[p].row(i + std::min(r + k, height - 1)) + first;

@@ -3,8 +3,14 @@
 /// Matrices of bits from numbers. A product sums along the rows of a matrix of bits, so a matrix is packed along its
 /// rows, along its columns, or both, in one pass.
 ///
-/// The work is done in blocks of 64 rows and columns, so that each block gives whole 64-bit words in both directions.
+/// The host works on blocks whose rows and columns are multiples of 64, so that each block gives whole rows of words in
+/// both directions.
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -40,57 +46,78 @@ struct PackedPlanes {
   }
 };
 
-/// Rows and columns of a block on the host.
-inline constexpr int pack_edge = 64;
+/// Rows of a block on the host, and columns: runs of 1 KiB of floats, which a processor fetches ahead.
+inline constexpr int pack_height = 64, pack_width = 256;
 
-/// Packs a block of the host. codes (64, 64) are 0 outside of the matrix. \param height, width of the part inside
-inline void pack_block(const std::uint8_t* codes, int row, int column, int height, int width,
-                       const PackedPlanes& along_rows, const PackedPlanes& along_columns) {
-  constexpr int bytes = 8;
-  for (int p = 0; p < along_rows.count; ++p)
-    for (int r = 0; r < height; ++r) {
-      std::uint32_t* const words = along_rows.word(p, row + r, column / word_bits);
-      for (int half = 0; half < 2; ++half) {
-        std::uint32_t bits = 0;
-        for (int k = 0; k < word_bits / bytes; ++k) {
-          // Bit 8 i of the eight codes becomes bit 56 + i of their product.
-          std::uint64_t eight = 0;
-          for (int i = 0; i < bytes; ++i)
-            eight |= std::uint64_t{codes[r * pack_edge + half * word_bits + k * bytes + i]} << 8 * i;
-          bits |= static_cast<std::uint32_t>((eight >> p & 0x0101010101010101u) * 0x0102040810204080u >> 56) << 8 * k;
-        }
-        words[half] = bits;
-      }
-    }
-  for (int p = 0; p < along_columns.count; ++p) {
-    std::uint32_t bits[2][pack_edge] = {};
-    for (int r = 0; r < pack_edge; ++r)
-      for (int c = 0; c < pack_edge; ++c)
-        bits[r / word_bits][c] |= (std::uint32_t{codes[r * pack_edge + c]} >> p & 1u) << r % word_bits;
-    for (int c = 0; c < width; ++c) {
-      std::uint32_t* const words = along_columns.word(p, column + c, row / word_bits);
-      words[0] = bits[0][c];
-      words[1] = bits[1][c];
-    }
+/// Bit p of each of 32 bytes.
+inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
+  std::uint32_t bits = 0;
+#ifdef __SSE2__
+  for (int k = 0; k < 2; ++k) {
+    const __m128i some = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * k));
+    bits |= static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_slli_epi16(some, 7 - p))) << 16 * k;
   }
+#else
+  for (int k = 0; k < 4; ++k) {
+    std::uint64_t eight = 0;
+    for (int i = 0; i < 8; ++i) eight |= std::uint64_t{bytes[8 * k + i]} << 8 * i;
+    // Bit 8 i of the first factor becomes bit 56 + i of the product.
+    bits |= static_cast<std::uint32_t>((eight >> p & 0x0101010101010101u) * 0x0102040810204080u >> 56) << 8 * k;
+  }
+#endif
+  return bits;
 }
+
+/// A block of codes on the host, 0 outside of the matrix.
+struct PackBlock {
+  int row, column;    ///< the first ones
+  int height, width;  ///< of the part in the matrix
+  alignas(64) std::uint8_t codes[pack_height][pack_width];
+
+  void pack_rows(const PackedPlanes& planes) const {
+    const int words = words_of(width);
+    for (int r = 0; r < height; ++r)
+      for (int p = 0; p < planes.count; ++p) {
+        std::uint32_t* const to = planes.word(p, row + r, column / word_bits);
+        for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(codes[r] + w * word_bits, p);
+      }
+  }
+  void pack_columns(const PackedPlanes& planes) const {
+    constexpr int at_once = 64;
+    for (int first = 0; first < width; first += at_once)
+      for (int p = 0; p < planes.count; ++p) {
+        std::uint32_t bits[2][at_once] = {};
+        for (int r = 0; r < pack_height; ++r)
+          for (int c = 0; c < at_once; ++c)
+            bits[r / word_bits][c] |= (std::uint32_t{codes[r][first + c]} >> p & 1u) << r % word_bits;
+        for (int c = 0; c < at_once && first + c < width; ++c) {
+          std::uint32_t* const to = planes.word(p, column + first + c, row / word_bits);
+          to[0] = bits[0][c];
+          to[1] = bits[1][c];
+        }
+      }
+  }
+};
 
 /// pack on the host.
 template <class Exec, class Code>
 void pack_on_host(const Exec& exec, const char* label, int rows, int columns, const Code& code,
                   const PackedPlanes& along_rows, const PackedPlanes& along_columns) {
-  const int across = (columns + pack_edge - 1) / pack_edge, down = (rows + pack_edge - 1) / pack_edge;
-  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, across * down), [=](int block) {
-    const int row = block / across * pack_edge, column = block % across * pack_edge;
-    const int height = rows - row < pack_edge ? rows - row : pack_edge;
-    const int width = columns - column < pack_edge ? columns - column : pack_edge;
-    alignas(64) std::uint8_t codes[pack_edge * pack_edge];
-    if (height < pack_edge || width < pack_edge) std::memset(codes, 0, sizeof codes);
-    for (int r = 0; r < height; ++r) {
+  const int across = (columns + pack_width - 1) / pack_width, down = (rows + pack_height - 1) / pack_height;
+  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, across * down), [=](int number) {
+    PackBlock block;
+    block.row = number / across * pack_height;
+    block.column = number % across * pack_width;
+    block.height = std::min(pack_height, rows - block.row);
+    block.width = std::min(pack_width, columns - block.column);
+    if (block.height < pack_height || block.width < pack_width) std::memset(block.codes, 0, sizeof block.codes);
+    for (int r = 0; r < block.height; ++r) {
       ONEBIT_IVDEP
-      for (int c = 0; c < width; ++c) codes[r * pack_edge + c] = static_cast<std::uint8_t>(code(row + r, column + c));
+      for (int c = 0; c < block.width; ++c)
+        block.codes[r][c] = static_cast<std::uint8_t>(code(block.row + r, block.column + c));
     }
-    pack_block(codes, row, column, height, width, along_rows, along_columns);
+    block.pack_rows(along_rows);
+    block.pack_columns(along_columns);
   });
 }
 
