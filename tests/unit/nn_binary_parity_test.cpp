@@ -1,5 +1,5 @@
 /// \file nn_binary_parity_test.cpp
-/// 1-bit dense layers against PyTorch in float64, with the same random numbers.
+/// 1-bit dense layers, and models of them, against PyTorch in float64 with the same random numbers.
 /// The fixtures and what is in them: tests/reference/make_fqt_fixtures.py.
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "io/hdf5.hpp"
 #include "nn/binary_layers.hpp"
 #include "nn/column_sums.hpp"
+#include "nn/transformer.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {
@@ -89,6 +90,70 @@ private:
 
   ArrayReader m_file{test::source_directory() + "/tests/reference/fixtures/fqt_layer.h5"};
 };
+/// A whole model: loss and gradient in every kind.
+template <class Exec>
+class BinaryModelParity : public ::testing::Test {
+protected:
+  template <class Real>
+  void compare(const std::string& name) {
+    for (const std::string kind : {"qat", "psq_1", "scq_2", "fqt_4"}) {
+      SCOPED_TRACE(kind);
+      compare<Real>(name, kind);
+    }
+  }
+
+private:
+  std::vector<int> integers(const std::string& dataset) const {
+    const std::vector<long long> values = m_file.integers(dataset);
+    return {values.begin(), values.end()};
+  }
+
+  template <class Real>
+  void compare(const std::string& name, const std::string& kind) {
+    const std::vector<int> of = integers(name + "/shape");
+    const std::vector<long long> key = m_file.integers(name + "/" + kind + "/key");
+    Shape shape{name == "gpt" ? Architecture::gpt : Architecture::bert, of[0], of[1], of[2], of[3], of[4], of[5]};
+    shape.classes = of[8];
+    shape.quantization = {choice<QuantizationKind>(kind.substr(0, kind.find('_'))), static_cast<int>(key[0])};
+    const TensorTable table = tensor_table(shape);
+    const std::vector<std::string> tensors = m_file.texts(name + "/tensors");
+    ASSERT_EQ(table.tensors().size(), tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(table.tensors()[i].name, tensors[i]);
+
+    const std::vector<double> stored = m_file.reals(name + "/x"),
+                              expected = m_file.reals(name + "/" + kind + "/gradient");
+    const auto x = test::to_device<Exec>(std::vector<Real>(stored.begin(), stored.end()));
+    const std::vector<int> predicted = integers(name + "/predicted");
+    const Tokens<Exec> tokens{test::to_device<Exec>(integers(name + "/input")), test::to_device<Exec>(predicted),
+                              test::to_device<Exec>(integers(name + "/target"))};
+    const Exec exec;
+    Transformer<Exec, Real> model(exec, shape, of[6], of[7], static_cast<int>(predicted.size()), Real(0));
+    const Vector<Exec, Real> g("OneBit::test::gradient", table.size());
+    const double loss = model.forward(
+        exec, x, tokens,
+        {static_cast<std::uint64_t>(key[1]), static_cast<std::uint64_t>(key[2]), static_cast<std::uint64_t>(key[3])});
+    model.backward(exec, x, tokens, Real(1), false, g);
+    EXPECT_NEAR(loss, m_file.reals(name + "/loss")[0], tolerance);
+    const std::vector<Real> gradient = test::to_host(g);
+    for (const Tensor& tensor : table.tensors()) {
+      const auto part = [&](const auto& all) {
+        return std::vector<double>(all.begin() + tensor.offset, all.begin() + tensor.offset + tensor.size());
+      };
+      EXPECT_LE(test::relative_error(part(gradient), part(expected)), tolerance) << tensor.name;
+    }
+  }
+
+  ArrayReader m_file{test::source_directory() + "/tests/reference/fixtures/fqt_model.h5"};
+};
+TYPED_TEST_SUITE(BinaryModelParity, test::Backends, test::BackendNames);
+
+TYPED_TEST(BinaryModelParity, bert_in_float) { this->template compare<float>("bert"); }
+TYPED_TEST(BinaryModelParity, bert_in_double) { this->template compare<double>("bert"); }
+TYPED_TEST(BinaryModelParity, gpt_in_float) { this->template compare<float>("gpt"); }
+TYPED_TEST(BinaryModelParity, gpt_in_double) { this->template compare<double>("gpt"); }
+TYPED_TEST(BinaryModelParity, classifier_in_float) { this->template compare<float>("classifier"); }
+TYPED_TEST(BinaryModelParity, classifier_in_double) { this->template compare<double>("classifier"); }
+
 TYPED_TEST_SUITE(BinaryParity, test::Backends, test::BackendNames);
 
 TYPED_TEST(BinaryParity, equals_pytorch_in_float) { this->template compare<float>(); }
