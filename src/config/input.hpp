@@ -207,6 +207,11 @@ struct Input {
   std::string where(const std::string& path) const;
 };
 
+/// Whether a run validates after step t ≥ 1.
+inline bool validates(const decltype(Input::train)& train, std::int64_t step) {
+  return step == train.steps || (train.validate_every > 0 && step % train.validate_every == 0);
+}
+
 /// Reads YAML text, then `overrides` of the form "section.key=value", then fills in the model's preset.
 /// \param name name of the file, for messages
 /// \throws InputError with file, line, column, nearest known key and allowed values

@@ -98,7 +98,7 @@ struct GammaTerms : ColumnTerms<Exec, Real> {
 template <class Exec, class Real>
 BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int rows,
                                        const std::vector<DenseExtents>& layers)
-    : m_kind(quantization.kind), m_layers(layers.size()) {
+    : m_kind(quantization.kind), m_layers(layers.size()), m_bits(quantization.bits) {
   int K = 0, D = 0;
   std::size_t largest_weight = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -164,13 +164,47 @@ void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix 
       });
 }
 
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::start_state(bool measures) {
+  m_measures = measures;
+  m_sums = {};
+}
+
+template <class Exec, class Real>
+QuantizationState BinaryLayers<Exec, Real>::state() const {
+  QuantizationState state;
+  if (m_sums.elements == 0) return state;
+  state.bits = m_bits * m_sums.kept / m_sums.elements;
+  state.pruned_share = m_sums.pruned / m_sums.groups;
+  if (m_measures && m_sums.norm_squared > 0) state.error = m_sums.error / m_sums.norm_squared;
+  return state;
+}
+
+template <class Exec, class Real>
+const QuantizedGradient<Exec, Real>& BinaryLayers<Exec, Real>::quantize(const Exec& exec, Quantizer& quantizer,
+                                                                        const QuantizerKey& key, ConstMatrix d_output,
+                                                                        const Parameters& parameters) {
+  const auto& gradient = quantizer(exec, d_output, parameters.gamma, key);
+  const double elements = static_cast<double>(d_output.size());
+  m_sums.elements += elements;
+  m_sums.kept += elements * gradient.kept / gradient.groups;
+  m_sums.groups += gradient.groups;
+  m_sums.pruned += gradient.groups - gradient.kept;
+  if (m_measures) {
+    const QuantizerError error = quantizer.error(exec, d_output, parameters.gamma);
+    m_sums.error += error.exact;
+    m_sums.norm_squared += error.norm_squared;
+  }
+  return gradient;
+}
+
 /// G in `qat`, Q(G) in `psq`, in Real.
 template <class Exec, class Real>
 MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exec, const QuantizerKey& key,
                                                                  ConstMatrix d_output, const Parameters& parameters) {
   const Matrix gradient = matrix_in<Exec>(m_gradient, d_output.extent_int(0), d_output.extent_int(1));
   if (m_rows)
-    dequantize<Exec, Real>(exec, (*m_rows)(exec, d_output, parameters.gamma, key), GroupAxis::rows, gradient);
+    dequantize<Exec, Real>(exec, quantize(exec, *m_rows, key, d_output, parameters), GroupAxis::rows, gradient);
   else
     scale_columns<Exec, Real>(exec, d_output, parameters.gamma, gradient);
   return gradient;
@@ -184,7 +218,7 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
   const linalg::BitMatrix<Exec> inside = kept.inside;
   const int N = d_input.extent_int(0), K = d_input.extent_int(1), D = d_output.extent_int(1);
   if (multiplies_bits(m_kind)) {
-    const auto& gradient = (*m_rows)(exec, d_output, parameters.gamma, key);
+    const auto& gradient = quantize(exec, *m_rows, key, d_output, parameters);
     if (!add && gradient.kept < N) Kokkos::deep_copy(exec, d_input, Real(0));
     multiply_by_signs(
         exec, m_product, gradient, kept.weight_columns, m_sign_sums, KOKKOS_LAMBDA(int i, int k, Real value) {
@@ -212,7 +246,7 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   sum_columns(exec, "OneBit::nn::gamma_backward", N, D, GammaTerms<Exec, Real>(d_output, kept.sums), scratch,
               {{d_gamma.data()}});
   if (multiplies_bits(m_kind)) {
-    const auto& gradient = (*m_columns)(exec, d_output, parameters.gamma, key);
+    const auto& gradient = quantize(exec, *m_columns, key, d_output, parameters);
     if (!add && gradient.kept < D) Kokkos::deep_copy(exec, d_weight, Real(0));
     multiply_by_signs(
         exec, m_product, gradient, kept.input_columns, m_sign_sums, KOKKOS_LAMBDA(int j, int k, Real value) {

@@ -82,18 +82,33 @@ public:
   void backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
                            const Parameters& parameters, bool add, Vector scratch, Matrix d_weight, Vector d_gamma);
 
+  /// Begins a new state. \param measures whether the error of each quantiser is computed, which reads the gradient
+  /// again and waits
+  void start_state(bool measures);
+  /// Of the gradients that were quantised since then.
+  QuantizationState state() const;
+
 private:
   using Kept = KeptBits<Exec>;
+  using Quantizer = GradientQuantizer<Exec, Real>;
 
+  const QuantizedGradient<Exec, Real>& quantize(const Exec& exec, Quantizer& quantizer, const QuantizerKey& key,
+                                                ConstMatrix d_output, const Parameters& parameters);
   Matrix gradient_in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output,
                           const Parameters& parameters);
 
   QuantizationKind m_kind;
   std::vector<Kept> m_layers;
   linalg::BinaryProduct<Exec> m_product;
-  std::optional<GradientQuantizer<Exec, Real>> m_rows, m_columns;
+  int m_bits;  ///< b
+  std::optional<Quantizer> m_rows, m_columns;
   onebit::Vector<Exec, int> m_sign_sums;                     ///< (largest K)
   onebit::Vector<Exec, Real> m_gradient, m_signs, m_result;  ///< empty for the kinds that multiply bits
+
+  bool m_measures = false;
+  struct {
+    double elements = 0, kept = 0, groups = 0, pruned = 0, error = 0, norm_squared = 0;
+  } m_sums;  ///< over the gradients that were quantised
 };
 
 }  // namespace onebit::nn

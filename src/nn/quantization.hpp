@@ -2,6 +2,7 @@
 /// \file quantization.hpp
 /// How the dense layers of a transformer's layers are trained with one bit.
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@ struct Quantization {
   Pruning pruning = Pruning::systematic;  ///< of `fqt`, which keeps 1/b of the groups
   /// Dense layers in full precision: "first", "last" (those of the first or last layer), or patterns of their names.
   std::vector<std::string> excluded{};
+};
+
+/// Means over all quantised gradients of a backward pass; NaN without any.
+struct QuantizationState {
+  double bits = std::numeric_limits<double>::quiet_NaN();          ///< of an element, with those that were pruned
+  double pruned_share = std::numeric_limits<double>::quiet_NaN();  ///< of the groups
+  double error = std::numeric_limits<double>::quiet_NaN();  ///< Σ E‖Q − G‖² / Σ ‖G‖²; NaN where it was not measured
 };
 
 }  // namespace onebit::nn

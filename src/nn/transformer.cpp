@@ -599,6 +599,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
                                        const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
   if (!add) set_zero(exec, m_summed, g);
+  m_binary.start_state(m_measures_quantizers);
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`

@@ -128,6 +128,11 @@ public:
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale, bool add,
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
+  /// Of the 1-bit layers in the last `backward`.
+  QuantizationState quantization() const { return m_binary.state(); }
+  /// Whether `backward` computes the error of their quantisers.
+  void measure_quantizers(bool measures) { m_measures_quantizers = measures; }
+
   /// (P, V), or (P, classes), of the last `loss`; after `forward` their gradient.
   Vector<Exec, Real> logits() const { return m_logits; }
 
@@ -168,6 +173,7 @@ private:
   Real m_dropout;
   Real m_epsilon;  ///< of the layer normalisations
 
+  bool m_measures_quantizers = false;
   Real m_dropout_now = 0;  ///< of the last run: 0 in `loss`
   DropoutKey m_key;
 

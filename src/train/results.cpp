@@ -30,6 +30,9 @@ Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
                      {"variance_ratio", state.variance_ratio},
                      {"worker_residual_l2", state.worker_residual_l2},
                      {"server_residual_l2", state.server_residual_l2},
+                     {"gradient_bits", record.quantization.bits},
+                     {"pruned_share", record.quantization.pruned_share},
+                     {"quantizer_variance", record.quantization.error},
                      {"skipped", int{record.skipped}},
                      {"bytes_sent", bytes},
                      {"step_s", record.seconds}};

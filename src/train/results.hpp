@@ -13,6 +13,7 @@
 #include "base/timer.hpp"
 #include "comm/transport.hpp"
 #include "io/csv.hpp"
+#include "nn/quantization.hpp"
 #include "optim/algorithm.hpp"
 
 namespace onebit::train {
@@ -28,6 +29,7 @@ struct StepRecord {
   double tokens;                                 ///< of this step over all ranks
   bool skipped;                                  ///< because the loss or a gradient was not finite
   optim::StepState state;                        ///< after this step
+  nn::QuantizationState quantization;            ///< of this rank's gradient
   comm::Traffic traffic;                         ///< that this process has handed over so far
   std::uint64_t traffic_within_host;             ///< bytes so far, not in `traffic`
   double seconds;                                ///< of the whole step, without validation

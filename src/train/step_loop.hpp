@@ -132,9 +132,7 @@ private:
 
   /// Records means over all ranks' validation samples, in steps that validate.
   void validate(StepRecord& record) {
-    const int every = m_input.train.validate_every;
-    const bool validates = record.step == m_input.train.steps || (every > 0 && record.step % every == 0);
-    if (!validates) return;
+    if (!config::validates(m_input.train, record.step)) return;
     const Region region("OneBit::train::validate");
     workload::LossSum mine;
     m_deferred([&] { mine = m_session.workload->validation_loss(m_session.exec, m_session.x); });
@@ -156,6 +154,7 @@ private:
     const Region region("OneBit::train::results");
     const comm::Transport<Exec>& transport = *m_session.averaging.transport;
     record.state = m_run.last;
+    record.quantization = m_session.workload->quantization();
     record.tokens = m_session.workload->tokens_per_step();
     record.traffic = transport.traffic();
     record.traffic_within_host = transport.traffic_within_host().total();

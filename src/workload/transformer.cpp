@@ -81,7 +81,10 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
   const double N = batch * T;
   const double rounded = input.model.precision == Precision::bf16 ? 1.5 * L * N * H : 0;  // 2 bytes each
-  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded;
+  // Of a 1-bit layer of K inputs and D outputs: 3 N K bits, 16 N D bits.
+  const bool binary = shape.quantization.kind != QuantizationKind::none;
+  const double bits = binary ? L * N * (3 * (3 * H + F) + 16 * (5 * H + F)) / 32 : 0;
+  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded + bits;
   TensorTable tensors = nn::tensor_table(shape);
   check_memory(input,
                {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
@@ -112,6 +115,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
       m_rounds(input.train.accumulation),
       m_batch(input.train.batch / (share.ranks * m_rounds)),
       m_validation_rounds(rounds_up(input.train.validation_batch, share.ranks * m_batch)),
+      m_train(input.train),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_samples(make_samples(input, m_corpus, std::int64_t{m_validation_rounds} * share.ranks * m_batch, m_shape)),
@@ -144,6 +148,7 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds;
+    m_model.measure_quantizers(last && config::validates(m_train, step));
     m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), round > 0, g,
                      last ? final_from : GradientProgress());
     fence(exec, "OneBit::workload::transformer");

@@ -29,6 +29,7 @@ public:
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const GradientProgress& final_from) override;
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
+  nn::QuantizationState quantization() const override { return m_model.quantization(); }
   double tokens_per_step() const override {
     return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence;
   }
@@ -42,6 +43,7 @@ private:
   int m_rounds;             ///< of gradient accumulation
   int m_batch;              ///< samples of one round on this rank
   int m_validation_rounds;  ///< of m_batch samples on this rank
+  decltype(config::Input::train) m_train;
   data::Corpus m_corpus;
   nn::Shape m_shape;  ///< its `classes` come from `m_samples`
   std::unique_ptr<data::Samples> m_samples;

@@ -26,6 +26,7 @@ public:
     return m_workload->validation_loss(exec, x);
   }
   double tokens_per_step() const override { return m_workload->tokens_per_step(); }
+  nn::QuantizationState quantization() const override { return m_workload->quantization(); }
   long compute_overruns() const override { return m_workload->compute_overruns(); }
 
 private:
