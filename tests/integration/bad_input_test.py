@@ -134,7 +134,7 @@ case("negative_value_of_map", "optimizer:\n  groups:\n    - {pattern: a, lr_fact
      "optimizer.groups.lr_factor is '-1'", "out of range", "≥ 0")
 case("pattern_of_no_tensor", "workload:\n  kind: quadratic\noptimizer:\n  groups:\n    - {pattern: 'clasifier.*'}\n",
      "input.yaml:5:7", "pattern 'clasifier.*' of optimizer.groups matches the name of no tensor", "did you mean 'x'?",
-     ranks=3)
+     ranks=2)
 case("group_behind_another", "workload:\n  kind: quadratic\noptimizer:\n  groups: [{pattern: '*'}, {pattern: x}]\n",
      "input.yaml:4:28", "pattern 'x' of optimizer.groups matches tensors of earlier groups alone", ranks=2)
 case("list_of_nothing", "data:\n  corpus: ['']\n", "input.yaml:2:3", "empty text")
