@@ -21,15 +21,14 @@ def flat(sections, prefix=""):
 
 
 def as_text(item):
-    """A map of texts as one text; anything else as it is."""
+    """The map of texts that an item of a list may be, as one text; anything else as it is."""
     if isinstance(item, dict) and all(isinstance(value, str) for value in item.values()):
         return "{" + ", ".join(f"{key}: {value}" for key, value in item.items()) + "}"
     return item
 
 
 def read_keys(path):
-    """{section.key: value as written, or list of values or of maps as text} of a resolved input. Raises ValueError where
-    it is none."""
+    """{section.key: value as written, or list of values} of a resolved input. Raises ValueError where it is none."""
     if path.stat().st_size > LONGEST_INPUT:
         raise ValueError("longer than 1 MiB")
     try:

@@ -125,6 +125,18 @@ case("value_is_list", "train:\n  steps: [5, 6]\n", "input.yaml:2:3", "train.step
 case("value_is_missing", "train:\n  steps:\n", "input.yaml:2:3", "train.steps has no value")
 case("list_is_empty", "data:\n  corpus: []\n", "input.yaml:2:3", "data.corpus is an empty list")
 case("list_of_lists", "data:\n  corpus: [[a]]\n", "input.yaml:2:3", "not a single value")
+case("list_of_maps_is_scalar", "optimizer:\n  groups: classifier\n", "input.yaml:2:3", "optimizer.groups", "not a map",
+     "[{pattern: …}]")
+case("unknown_key_of_map", "optimizer:\n  groups:\n    - {pattern: a, lr_facto: 2}\n", "input.yaml:3:20",
+     "unknown key 'lr_facto' in a map of optimizer.groups", "did you mean 'lr_factor'?", ranks=2)
+case("map_without_its_key", "optimizer:\n  groups:\n    - {lr_factor: 2}\n", "input.yaml:3:7", "no key 'pattern'")
+case("negative_value_of_map", "optimizer:\n  groups:\n    - {pattern: a, lr_factor: -1}\n", "input.yaml:3:20",
+     "optimizer.groups.lr_factor is '-1'", "out of range", "≥ 0")
+case("pattern_of_no_tensor", "workload:\n  kind: quadratic\noptimizer:\n  groups:\n    - {pattern: 'clasifier.*'}\n",
+     "input.yaml:5:7", "pattern 'clasifier.*' of optimizer.groups matches the name of no tensor", "did you mean 'x'?",
+     ranks=2)
+case("group_behind_another", "workload:\n  kind: quadratic\noptimizer:\n  groups: [{pattern: '*'}, {pattern: x}]\n",
+     "input.yaml:4:28", "pattern 'x' of optimizer.groups matches tensors of earlier groups alone", ranks=2)
 case("list_of_nothing", "data:\n  corpus: ['']\n", "input.yaml:2:3", "empty text")
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -12,9 +12,11 @@
 #include <set>
 #include <sstream>
 
+#include "../rates_reference.hpp"
 #include "../source_directory.hpp"
 #include "base/error.hpp"
 #include "config/keys.hpp"
+#include "config/names.hpp"
 
 namespace onebit::config {
 namespace {
@@ -67,9 +69,9 @@ const std::string minimal = "train:\n  steps: 10\n";
 TEST(Keys, are_documented) {
   Input input;
   std::set<std::string> paths;
-  const std::set<std::string> types = {"integer",          "real",          "boolean", "text",
-                                       "list of text",     "list of words", "word",    "integer or word",
-                                       "list of integers", "list of reals"};
+  const std::set<std::string> types = {"integer",          "real",          "boolean",     "text",
+                                       "list of text",     "list of words", "word",        "integer or word",
+                                       "list of integers", "list of reals", "list of maps"};
   for (const Section& section : keys(input)) {
     EXPECT_FALSE(section.meaning.empty()) << section.name;
     for (const Key& key : section.keys) {
@@ -230,6 +232,88 @@ TEST(Keys, numbers_of_lists_are_taken_in_their_range) {
   EXPECT_TRUE(parsed("predict: {measurements: []}").predict.measurements.empty());
 }
 
+TEST(Keys, maps_of_a_list_are_taken_entry_by_entry) {
+  const char* const text =
+      "optimizer:\n  groups:\n    - {pattern: 'a.*', lr_factor: 100}\n    - pattern: '*.gamma'\n      weight_decay: "
+      "0\n";
+  const auto groups = parsed(text).optimizer.groups;
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].pattern, "a.*");
+  EXPECT_EQ(groups[0].lr_factor, 100);
+  EXPECT_FALSE(groups[0].weight_decay);
+  EXPECT_EQ(groups[0].where, "a.yaml:3:7");
+  EXPECT_EQ(groups[1].lr_factor, 1);
+  EXPECT_EQ(groups[1].weight_decay, 0);
+  EXPECT_EQ(groups[1].where, "a.yaml:4:7");
+  const std::string printed =
+      "[{pattern: \"a.*\", lr_factor: 100}, {pattern: \"*.gamma\", lr_factor: 1, weight_decay: 0}]";
+  EXPECT_EQ(values(parsed(text)).at("optimizer.groups"), printed);
+  EXPECT_EQ(values(parsed(minimal, {"optimizer.groups=" + printed})).at("optimizer.groups"), printed);
+  EXPECT_EQ(values(parsed(resolved(parsed(text)))), values(parsed(text)));
+  EXPECT_EQ(parsed("optimizer: {groups: {pattern: a}}").optimizer.groups.size(), 1u) << "one map is a list of it";
+  EXPECT_TRUE(parsed(text, {"optimizer.groups=[]"}).optimizer.groups.empty());
+}
+
+TEST(Keys, maps_of_a_list_are_refused_with_the_place_of_the_mistake) {
+  const struct {
+    const char* value;
+    const char* place;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {"[{pattern: a, lr_facto: 2}]", "a.yaml:2:25", {"'lr_facto'", "optimizer.groups", "did you mean 'lr_factor'?"}},
+      {"[{pattern: a, wibble: 2}]", "a.yaml:2:25", {"'wibble'", "use one of pattern, lr_factor, weight_decay"}},
+      {"[{pattern: a}, {lr_factor: 2}]", "a.yaml:2:26", {"no key 'pattern'"}},
+      {"[{}]", "a.yaml:2:12", {"no key 'pattern'"}},
+      {"[{pattern: a, lr_factor: -2}]", "a.yaml:2:25", {"optimizer.groups.lr_factor", "'-2'", "≥ 0"}},
+      {"[{pattern: a, lr_factor: fast}]", "a.yaml:2:25", {"'fast'", "not a finite number"}},
+      {"[{pattern: a, weight_decay: -1}]", "a.yaml:2:25", {"optimizer.groups.weight_decay", "≥ 0"}},
+      {"[{pattern: a, lr_factor: [2]}]", "a.yaml:2:25", {"optimizer.groups.lr_factor", "not a single value"}},
+      {"[{pattern: a, lr_factor: ~}]", "a.yaml:2:25", {"optimizer.groups.lr_factor", "not a single value"}},
+      {"[{pattern: [a]}]", "a.yaml:2:13", {"optimizer.groups.pattern", "not a single value"}},
+      {"[{pattern: a, pattern: b}]", "a.yaml:2:25", {"optimizer.groups.pattern", "twice"}},
+      {"[{? [a] : 1}]", "a.yaml:2:15", {"unknown key"}},
+      {"a", "a.yaml:2:3", {"optimizer.groups", "not a map", "[{pattern: …}]"}},
+      {"[a]", "a.yaml:2:3", {"optimizer.groups", "not a map"}},
+      {"[{pattern: a}, b]", "a.yaml:2:3", {"optimizer.groups", "not a map"}},
+      {"[[a]]", "a.yaml:2:3", {"optimizer.groups"}},
+      {"~", "a.yaml:2:3", {"optimizer.groups", "no value"}},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.value);
+    expect_refused(refusal(std::string("optimizer:\n  groups: ") + one.value + "\n"), one.place, one.parts);
+    EXPECT_EQ(refusal(minimal, {std::string("optimizer.groups=") + one.value}).rfind("--set optimizer.groups=", 0), 0u);
+  }
+}
+
+TEST(Names, patterns_match_as_the_plain_twin_does) {
+  const auto word = [](int number, const std::string& letters, int length) {
+    std::string text;
+    for (; length > 0; --length, number /= static_cast<int>(letters.size())) text += letters[number % letters.size()];
+    return text;
+  };
+  int matching = 0;
+  for (int pattern_length = 0; pattern_length <= 4; ++pattern_length)
+    for (int p = 0; p < 1 << 2 * pattern_length; ++p)
+      for (int length = 0; length <= 4; ++length)
+        for (int n = 0; n < 1 << length; ++n) {
+          const std::string pattern = word(p, "ab*?", pattern_length), name = word(n, "ab", length);
+          ASSERT_EQ(matches(pattern, name), test::matches(pattern, name)) << pattern << " " << name;
+          matching += matches(pattern, name);
+        }
+  EXPECT_GT(matching, 1000);
+}
+
+TEST(Names, the_nearest_one_differs_least) {
+  const std::vector<std::string> names = {"encoder.0.weight", "classifier.weight", "classifier.bias"};
+  EXPECT_EQ(nearest("clasifier.*", names, std::string::npos), "classifier.weight");
+  EXPECT_EQ(nearest("*.bais", names, std::string::npos), "classifier.bias");
+  EXPECT_EQ(nearest("qqqqqqqqqqqqqqqqqq", names, 5), "");
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+  EXPECT_EQ(edit_distance("abc", ""), 3u);
+  EXPECT_EQ(edit_distance("a*", ""), 1u);
+}
+
 /// A resolved text without what differs between two texts of the same values: the title and the marks of defaults.
 std::string unmarked(const std::string& text) {
   return std::regex_replace(text.substr(text.find('\n') + 1), std::regex("  # default\n"), "\n");
@@ -281,9 +365,9 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
       // Some other value of each key.
       std::string other = key.print();
       for (const std::string& candidate :
-           {std::string("2"), std::string("[64]"), std::string("[other.txt]"), std::string("64"), std::string("9"),
-            std::string("2048"), std::string("0.25"), std::string("true"), std::string("false"),
-            std::string("other.txt"), key.allowed.substr(0, key.allowed.find(',')),
+           {std::string("2"), std::string("[{pattern: a}]"), std::string("[64]"), std::string("[other.txt]"),
+            std::string("64"), std::string("9"), std::string("2048"), std::string("0.25"), std::string("true"),
+            std::string("false"), std::string("other.txt"), key.allowed.substr(0, key.allowed.find(',')),
             key.allowed.substr(key.allowed.rfind(' ') + 1)})
         if (refusal(one_key(key, candidate)).empty() &&
             values(parsed(one_key(key, candidate))).at(key.path()) != key.print())
@@ -305,6 +389,8 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
     }
   EXPECT_EQ(differences(parsed("optimizer: {lr: 0.5}"), parsed("run: {seed: 2}")),
             (std::vector<std::string>{"run.seed (1, 2)", "optimizer.lr (0.5, 0.001)"}));
+  EXPECT_EQ(differences(parsed("optimizer: {groups: [{pattern: a, lr_factor: 2}]}"), parsed(minimal)),
+            (std::vector<std::string>{"optimizer.groups ([{pattern: \"a\", lr_factor: 2}], [])"}));
 }
 
 TEST(Parse, takes_values_from_text_and_overrides) {

@@ -1,5 +1,6 @@
 /// \file optim_test.cpp
-/// Learning-rate schedules, the decision when the variance is stable, and when drifting replicas are averaged.
+/// Learning-rate schedules, the rates of groups of tensors, the decision when the variance is stable, and when drifting
+/// replicas are averaged.
 
 #include <gtest/gtest.h>
 
@@ -7,9 +8,13 @@
 #include <cmath>
 #include <vector>
 
+#include "../rates_reference.hpp"
+#include "../support.hpp"
+#include "base/error.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
 #include "optim/averaging_steps.hpp"
+#include "optim/rates.hpp"
 #include "optim/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"
 
@@ -185,6 +190,94 @@ TEST(ResidualFactor, is_the_quotient_of_two_learning_rates) {
   input.compression.scale_residual_by_lr = false;
   optim::ResidualFactor unscaled(input);
   for (const double lr : {0.5, 0.25, 1.0}) EXPECT_EQ(unscaled(lr), 1.0f);
+}
+
+/// Tensors that begin and end anywhere in a word; some have no element, and several share a word.
+TensorTable tensors_of_any_length() {
+  TensorTable tensors;
+  int number = 0;
+  for (const std::size_t length : {5, 0, 91, 1, 2, 3, 32, 30, 64, 1000, 33, 31, 7}) {
+    tensors.add("layer." + std::to_string(number % 3) + "." + std::to_string(number), {length}, number % 2 == 0);
+    ++number;
+  }
+  return tensors;
+}
+
+template <class Exec>
+class RatesOf : public ::testing::Test {};
+TYPED_TEST_SUITE(RatesOf, test::Backends, test::BackendNames);
+
+/// The rates in both ways to read them are those of the plain twin. \param factor of the weight decays
+template <class Exec>
+void expect_rates(const config::Input& input, const TensorTable& tensors, double factor) {
+  const std::size_t d = tensors.size();
+  const optim::Rates<Exec> rates = optim::Rates<Exec>(input, tensors).with_decay_times(factor);
+  const Vector<Exec, float> lr_factor("lr_factor", d), decay("decay", d), one_lr_factor("one", d), one_decay("one", d);
+  const Exec exec;
+  optim::for_each_with_rate(
+      exec, "OneBit::test::rates", d, rates, KOKKOS_LAMBDA(std::size_t i, const optim::Rate& rate) {
+        lr_factor(i) += rate.lr_factor;  // each element once
+        decay(i) += rate.weight_decay;
+      });
+  for_each(
+      exec, "OneBit::test::rates", d, KOKKOS_LAMBDA(std::size_t i) {
+        one_lr_factor(i) = rates(i).lr_factor;
+        one_decay(i) = rates(i).weight_decay;
+      });
+  fence(exec, "OneBit::test::rates");
+  std::vector<float> expected_lr_factor, expected_decay;
+  bool decays = false;
+  for (std::size_t i = 0; i < d; ++i) {
+    const test::RateOf rate(input, tensors, i);
+    expected_lr_factor.push_back(static_cast<float>(rate.lr_factor));
+    expected_decay.push_back(static_cast<float>(rate.weight_decay * factor));
+    decays = decays || rate.weight_decay > 0;
+  }
+  EXPECT_TRUE(test::same_bits(test::to_host(lr_factor), expected_lr_factor));
+  EXPECT_TRUE(test::same_bits(test::to_host(decay), expected_decay));
+  EXPECT_TRUE(test::same_bits(test::to_host(one_lr_factor), expected_lr_factor));
+  EXPECT_TRUE(test::same_bits(test::to_host(one_decay), expected_decay));
+  EXPECT_EQ(rates.decays(), decays);
+}
+
+TYPED_TEST(RatesOf, each_element_are_those_of_its_tensor) {
+  const TensorTable tensors = tensors_of_any_length();
+  const std::vector<std::vector<config::TensorGroup>> all = {
+      {},
+      {{"*", 0, {}, ""}},
+      {{"layer.1.*", 100, {}, ""}, {"*.1?", 0.5, 0.25, ""}, {"layer.0.*", 1, 0.0, ""}},
+      {{"layer.?.9", 3, 0.125, ""}, {"*", 2, 0.5, ""}},
+  };
+  for (const auto& groups : all)
+    for (const double weight_decay : {0.0, 0.1})
+      for (const double factor : {1.0, 0.3}) {
+        config::Input input;
+        input.optimizer.groups = groups;
+        input.optimizer.weight_decay = weight_decay;
+        SCOPED_TRACE(std::to_string(groups.size()) + " groups, weight decay " + std::to_string(weight_decay));
+        expect_rates<TypeParam>(input, tensors, factor);
+      }
+}
+
+TEST(Rates, a_group_without_tensors_is_refused) {
+  const auto refusal = [](const std::vector<config::TensorGroup>& groups) {
+    config::Input input;
+    input.optimizer.groups = groups;
+    try {
+      optim::rate_ranges(input, tensors_of_any_length());
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal({{"*.12", 1, {}, "a.yaml:1:1"}, {"layr.0.*", 1, {}, "a.yaml:3:7"}}),
+            "a.yaml:3:7: pattern 'layr.0.*' of optimizer.groups matches the name of no tensor\n"
+            "  remedy: did you mean 'layer.0.0'?");
+  EXPECT_EQ(refusal({{"layer*", 1, {}, "a.yaml:1:1"}, {"*.12", 1, {}, "a.yaml:2:7"}}),
+            "a.yaml:2:7: pattern '*.12' of optimizer.groups matches tensors of earlier groups alone\n"
+            "  remedy: put this group before those, or leave it out");
+  EXPECT_NE(refusal({{"", 1, {}, "a.yaml:1:1"}}), "");
+  EXPECT_EQ(refusal({{"*", 1, {}, "a.yaml:1:1"}}), "");
 }
 
 }  // namespace
