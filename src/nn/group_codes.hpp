@@ -12,9 +12,6 @@
 
 namespace onebit::nn {
 
-/// What a group is: a row of the gradient (a sample) or a column (a channel).
-enum class GroupAxis { rows, columns };
-
 /// The pass over K kept groups of E elements each.
 template <class Exec, class Real>
 struct GroupCodes {
