@@ -1,11 +1,14 @@
 /// \file gradient_quantizer.cpp
-/// See gradient_quantizer.hpp. src/CMakeLists.txt compiles this file without fused multiply-adds, so that all backends
-/// compute the same codes.
+/// See gradient_quantizer.hpp. src/CMakeLists.txt compiles this file without fused multiply-adds.
 
 #include "nn/gradient_quantizer.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+
+#include "nn/group_codes.hpp"
 
 namespace onebit::nn {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "base/choices.hpp"
 #include "linalg/bits.hpp"
-#include "nn/group_codes.hpp"
 #include "nn/pruning.hpp"
 #include "nn/quantizer_error.hpp"
 #include "nn/rows.hpp"

@@ -12,9 +12,6 @@
 
 namespace onebit::nn {
 
-/// What a group is: a row of the gradient (a sample) or a column (a channel).
-enum class GroupAxis { rows, columns };
-
 /// The pass over K kept groups of E elements each.
 template <class Exec, class Real>
 struct GroupCodes {
@@ -76,41 +73,65 @@ struct RowCodes {
   GroupCodes<Exec, Real> pass;
 
   void operator()(int k) const {
-    for (int word = 0; word < pass.words; word += words) {
+    const int bits = pass.bits, all_words = pass.words;
+    for (int word = 0; word < all_words; word += words) {
       std::uint64_t bytes[calls];
       codes(k, word * linalg::word_bits, bytes);
-      for (std::uint64_t& eight : bytes) eight = plane_bytes(eight);
-      const int stored = pass.words - word < words ? pass.words - word : words;
-      for (int p = 0; p < pass.bits; ++p)
-        for (int i = 0; i < stored; ++i) {
-          std::uint64_t value = 0;
-          for (int part = 0; part < 4; ++part) value |= (bytes[4 * i + part] >> octet * p & 0xFFu) << octet * part;
-          pass.store(p, k, word + i, static_cast<std::uint32_t>(value));
+      ONEBIT_IVDEP
+      for (int i = 0; i < calls; ++i) bytes[i] = plane_bytes(bytes[i]);
+      const int stored = all_words - word < words ? all_words - word : words;
+      for (int p = 0; p < bits; ++p) {
+        std::uint32_t values[words];
+        for (int i = 0; i < words; ++i) {
+          values[i] = 0;
+          for (int part = 0; part < 4; ++part)
+            values[i] |= static_cast<std::uint32_t>(bytes[4 * i + part] >> octet * p & 0xFFu) << octet * part;
         }
+        std::memcpy(pass.planes[p] + static_cast<std::size_t>(k) * all_words + word, values, stored * sizeof *values);
+      }
     }
   }
 
 private:
-  /// The codes of elements [begin, begin + 512) of a row, eight in each number; 0 after the last element.
-  void codes(int k, int begin, std::uint64_t (&eights)[calls]) const {
+  /// The numbers of 64 calls in the order of the elements. A 64-bit number holds those of 4 elements, and both of a
+  /// call are made from whole registers.
+  void numbers(int group, int first_call, std::uint16_t (&result)[length]) const {
     const GradientDraws draws = pass.draws;
-    const int group = pass.group[k];
-    std::uint32_t numbers[length];
+    std::uint32_t random[4][calls];
     ONEBIT_IVDEP
     for (int call = 0; call < calls; ++call) {
-      const Philox4 random = draws(group, begin / octet + call);
-      for (int w = 0; w < octet; ++w) numbers[call * octet + w] = rounding_number(random, w);
+      const Philox4 drawn = draws(group, first_call + call);
+      for (int w = 0; w < 4; ++w) random[w][call] = drawn.word[w];
     }
+    constexpr std::uint64_t low_halves = 0x0000FFFF0000FFFFu;
+    std::uint64_t fours[2 * calls];
+    ONEBIT_IVDEP
+    for (int call = 0; call < calls; ++call) {
+      const std::uint64_t even = random[0][call] | std::uint64_t{random[2][call]} << 32;
+      const std::uint64_t odd = random[1][call] | std::uint64_t{random[3][call]} << 32;
+      fours[2 * call] = (even & low_halves) | (odd & low_halves) << 16;
+      fours[2 * call + 1] = (even >> 16 & low_halves) | (odd & ~low_halves);
+    }
+    static_assert(sizeof fours == sizeof result);
+    std::memcpy(result, fours, sizeof fours);  // the least significant number comes first, as on every processor here
+  }
+
+  /// The codes of elements [begin, begin + 512) of a row, eight in each number; 0 after the last element.
+  void codes(int k, int begin, std::uint64_t (&eights)[calls]) const {
+    const int group = pass.group[k];
+    std::uint16_t n[length];
+    numbers(group, begin / octet, n);
     const Real Z = pass.Z[k], factor = pass.factor[k], levels = pass.levels();
     const Real* const gamma = pass.gradient.gamma + begin;
     const Real* const row = pass.gradient.d_output.data() + static_cast<std::size_t>(group) * pass.elements + begin;
     const int count = pass.elements - begin < length ? pass.elements - begin : length;
-    std::uint8_t codes[length] = {};
+    std::uint8_t codes[length];
     ONEBIT_IVDEP
     for (int i = 0; i < count; ++i)
-      codes[i] = static_cast<std::uint8_t>(rounded(row[i] * gamma[i], Z, factor, levels, numbers[i]));
+      codes[i] = static_cast<std::uint8_t>(rounded(row[i] * gamma[i], Z, factor, levels, n[i]));
+    for (int i = count > 0 ? count : 0; i < length; ++i) codes[i] = 0;
     static_assert(sizeof codes == sizeof eights);
-    std::memcpy(eights, codes, sizeof codes);  // element e is byte e % 8, the e % 8-th least significant
+    std::memcpy(eights, codes, sizeof codes);  // element e is the e % 8-th least significant byte
   }
 };
 
@@ -127,7 +148,8 @@ struct ColumnCodes {
   };
 
   void operator()(int index) const {
-    const int word = index % pass.words, begin = index / pass.words * lanes;
+    const int strips = (pass.kept + lanes - 1) / lanes;
+    const int word = index / strips, begin = index % strips * lanes;
     Lanes strip;
     strip.count = pass.kept - begin < lanes ? pass.kept - begin : lanes;
     for (int lane = 0; lane < lanes; ++lane) {
@@ -163,6 +185,15 @@ private:
   void codes(const Lanes& strip, int first, std::uint64_t (&bytes)[lanes]) const {
     const GradientDraws draws = pass.draws;
     const Real levels = pass.levels();
+    const int rows = pass.elements - first < octet ? pass.elements - first : octet;
+    const int columns = pass.gradient.columns();
+    const Real* const d_output = pass.gradient.d_output.data() + static_cast<std::size_t>(first) * columns;
+    if constexpr (!neighbours) {
+      // The processor does not foresee what pruning leaves of a row. The elements arrive while Philox is computed.
+      for (int w = 0; w < rows; ++w)
+        for (int lane = 0; lane < lanes; lane += 4)
+          __builtin_prefetch(d_output + static_cast<std::size_t>(w) * columns + strip.group[lane], 0, 2);
+    }
     std::uint32_t random[4][lanes];
     ONEBIT_IVDEP
     for (int lane = 0; lane < lanes; ++lane) {
@@ -171,10 +202,8 @@ private:
     }
     // The codes of rows 0 to 3 and of rows 4 to 7.
     std::uint32_t halves[2][lanes] = {};
-    const int rows = pass.elements - first < octet ? pass.elements - first : octet;
-    const int columns = pass.gradient.columns();
     for (int w = 0; w < rows; ++w) {
-      const Real* const row = pass.gradient.d_output.data() + static_cast<std::size_t>(first + w) * columns;
+      const Real* const row = d_output + static_cast<std::size_t>(w) * columns;
       const Real* const from = row + strip.group[0];
       const int shift = w < 4 ? 0 : 16;
       ONEBIT_IVDEP

@@ -7,6 +7,9 @@
 
 namespace onebit::nn {
 
+/// What a group is: a row of the gradient (a sample) or a column (a channel).
+enum class GroupAxis { rows, columns };
+
 /// G (N, D). It is computed where it is read, and each element is rounded once.
 template <class Exec, class Real>
 struct ScaledGradient {

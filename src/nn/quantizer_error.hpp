@@ -12,10 +12,10 @@ namespace onebit::nn {
 
 /// Sums of squares over all elements of a gradient.
 struct QuantizerError {
-  /// E‖Q − G‖² over the random numbers, exactly. With `topk` it contains the square of the bias; else it is the
-  /// variance Σ_i [(1/p_i − 1) ‖g_i‖² + R_i² / (B² p_i) Σ_j f_ij (1 − f_ij)], f = frac(B (g − Z)/R).
+  /// The mean of ‖Q − G‖² over the random numbers, exactly. With `topk` it contains the square of the bias; else it is
+  /// the variance Σ_i [(1/p_i − 1) ‖g_i‖² + R_i² / (B² p_i) Σ_j f_ij (1 − f_ij)], f = frac(B (g − Z)/R).
   double exact = 0;
-  /// The paper's Eq. 4, E/(4 B²) Σ R_i² over the kept groups of E elements. Without pruning it bounds `exact`.
+  /// Eq. 4 of the paper, D/(4 B²) Σ R_i² over the kept groups of D elements. Without pruning it bounds `exact`.
   double paper = 0;
   double norm_squared = 0;  ///< ‖G‖²
 

@@ -313,15 +313,18 @@ TEST(Biased, topk_loses_what_it_prunes) {
 }
 
 TEST(Variance, is_least_at_an_average_bit_with_four_bits) {
-  const auto variance = [](int bits, std::optional<Pruning> pruning) {
-    return moments(GroupAxis::rows, bits, pruning, 1).error.exact;
+  const auto error = [](int bits, std::optional<Pruning> pruning) {
+    return moments(GroupAxis::rows, bits, pruning, 1).error;
   };
-  const double one = variance(1, std::nullopt), two = variance(2, Pruning::systematic);
-  const double four = variance(4, Pruning::systematic), eight = variance(8, Pruning::systematic);
-  EXPECT_LT(four, two);
-  EXPECT_LT(four, eight);
-  EXPECT_LT(two, one);
-  EXPECT_LT(eight, one);
+  const QuantizerError one = error(1, std::nullopt), two = error(2, Pruning::systematic);
+  const QuantizerError four = error(4, Pruning::systematic), eight = error(8, Pruning::systematic);
+  EXPECT_LT(four.exact, two.exact);
+  EXPECT_LT(four.exact, eight.exact);
+  EXPECT_LT(two.exact, one.exact);
+  EXPECT_LT(eight.exact, one.exact);
+  // Eq. 4 of the paper is no bound.
+  EXPECT_GT(four.exact, 2 * four.paper);
+  EXPECT_GT(eight.exact, 100 * eight.paper);
 }
 
 TYPED_TEST(Quantizer, error_equals_plain_sums) {
