@@ -21,7 +21,7 @@ DASHES = ["-", "--", ":"]
 KINDS = {
     "machine": ("x", r"triad|gemm.*"),
     "optimiser's passes": ("o", r"adam|.*_norm|.*compress|.*_update"),
-    "products": ("s", r"(qkv|attention_output|feed_forward_in|feed_forward_out|head)_.*"),
+    "products": ("s", r"(qkv|attention_output|feed_forward_in|feed_forward_out|head)_.*|.*_product.*"),
     "attention": ("^", r"attention_.*"),
     "other layers": ("D", r".*"),
 }

@@ -105,4 +105,8 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
 template <class Exec>
 void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure);
 
+/// Products of signs beside those of floats, in shapes whose matrices have at most `bench.largest` elements.
+template <class Exec>
+void binary_kernels(const Exec& exec, const config::Input& input, const Measure& measure);
+
 }  // namespace onebit::bench

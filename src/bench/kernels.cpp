@@ -174,6 +174,7 @@ void kernels(const Exec& exec, const config::Input& input, const Communicator& c
     optimizer_kernels(exec, input, static_cast<std::size_t>(d), measure);
   }
   network_kernels(exec, input, ranks, measure);
+  binary_kernels(exec, input, measure);
   bench.finish();
   if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
 }

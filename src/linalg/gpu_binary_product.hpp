@@ -138,24 +138,27 @@ void multiply_plainly(const Exec& exec, const Planes& a, const BitRows& b, const
       });
 }
 
-/// Whether the GPU of an instance has tensor cores for bits.
-template <class Exec>
-bool has_binary_tensor_cores([[maybe_unused]] const Exec& exec) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (!is_host<Exec>) return properties_of(exec).major >= 8;
+// GPUs before sm_80 have no such tensor cores. Code that is compiled for them may run on later ones.
+#if defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && !defined(KOKKOS_ARCH_MAXWELL) && \
+    !defined(KOKKOS_ARCH_PASCAL) && !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
+inline constexpr bool has_binary_tensor_cores = true;
+#else
+inline constexpr bool has_binary_tensor_cores = false;
 #endif
-  return false;
-}
 
 /// \param workspace (m + n)
 template <class Exec, class Store>
 void multiply_on_gpu(const Exec& exec, const Planes& a, const BitRows& b, int* workspace, const Store& store) {
-  if (!has_binary_tensor_cores(exec)) return multiply_plainly(exec, a, b, store);
-  int* const b_sums = workspace + a.plane[0].rows;
-  sign_sums(exec, a, workspace);
-  sign_sums(exec, Planes(b), b_sums);
-  const WarpTiles<Store> tiles{a, b, workspace, b_sums, store};
-  for_each_block(exec, "OneBit::linalg::binary_product", tiles.count(), tiles);
+  if constexpr (has_binary_tensor_cores) {
+    int* const b_sums = workspace + a.plane[0].rows;
+    sign_sums(exec, a, workspace);
+    sign_sums(exec, Planes(b), b_sums);
+    const WarpTiles<Store> tiles{a, b, workspace, b_sums, store};
+    for_each_block(exec, "OneBit::linalg::binary_product", tiles.count(), tiles);
+  } else {
+    (void)workspace;
+    multiply_plainly(exec, a, b, store);
+  }
 }
 
 }  // namespace onebit::linalg

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/parallel.hpp"
 #include "base/warps.hpp"
 #include "linalg/bits.hpp"
 #include "linalg/differences.hpp"

@@ -40,6 +40,7 @@ LINEAR = [f"{layer}_{part}" for layer in ("qkv", "attention_output", "feed_forwa
           for part in ("forward", "d_input", "d_weight")]
 NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forward", "layer_norm_backward",
            "gelu_forward", "gelu_forward_subnormal", "gelu_backward", "softmax_loss"]
+BINARY = ["binary_product", "binary_product_with_packing", "fp32_product"]  # in the one shape of so few elements
 
 
 class Kernels(unittest.TestCase):
@@ -61,7 +62,7 @@ class Kernels(unittest.TestCase):
 
     def check(self, rows, backend, ranks, precision="fp32"):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
-        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK]))
+        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK, *BINARY]))
         for row in rows:
             rounded = row["kernel"] in LINEAR or row["kernel"].startswith("gemm_")
             self.assertEqual(row["precision"], precision if rounded else "fp32")

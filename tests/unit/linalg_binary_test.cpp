@@ -1,6 +1,7 @@
 /// \file linalg_binary_test.cpp
 /// Binary products and the packing of their factors against plain loops over the bits: every tail, every path.
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -139,6 +140,25 @@ TYPED_TEST(BinaryProducts, equal_plain_loops) {
       expect_product<TypeParam>(shape,
                                 [&](const auto& a, const auto& b, const auto& stored) { product(exec, a, b, stored); });
   }
+}
+
+// Counters of every width reach their greatest values.
+TYPED_TEST(BinaryProducts, of_opposite_and_of_equal_signs_are_extreme) {
+  const TypeParam exec;
+  for (const Instructions instructions : available_instructions())
+    for (const int k : {1024, 2000, 70000}) {
+      Codes ones(1, k, 1, 0), zeros(1, k, 1, 0);
+      std::fill(ones.values.begin(), ones.values.end(), std::uint8_t{255});
+      std::fill(zeros.values.begin(), zeros.values.end(), std::uint8_t{0});
+      BinaryProduct<TypeParam> product(instructions);
+      const Stored<TypeParam> opposite(1, 1), equal(1, 1);
+      const auto planes = planes_ref<TypeParam>(ones, most_planes);
+      product(exec, planes, plane_ref<TypeParam>(zeros, 0), opposite);
+      product(exec, planes, planes[0], equal);
+      Kokkos::fence();
+      EXPECT_EQ(test::to_host(opposite.sums)[0], -255 * k) << to_string(instructions);
+      EXPECT_EQ(test::to_host(equal.sums)[0], 255 * k) << to_string(instructions);
+    }
 }
 
 TYPED_TEST(BinaryProducts, of_a_gpu_without_tensor_cores_equal_plain_loops) {
