@@ -171,7 +171,7 @@ class FineTuning(unittest.TestCase):
         made, done = self.task("digits", "digits_once", packages=self.directory / "some")
         self.assertEqual(self.task("digits", "digits_again", packages=self.directory / "some")[0], made)
         train, held_out = (made[f"digits_{name}.tsv"] for name in ("train", "held_out"))
-        expected = ["".join("abcdefghijklmnopq"[int(level)] for level in image) for image in images]
+        expected = ["".join("aaabbbcccccdddeee"[int(level)] for level in image) for image in images]
         self.assertEqual(sorted(train + held_out), sorted(f"{i % 10}\t{text}" for i, text in enumerate(expected)))
         self.assertEqual(sorted(made["digits_text.txt"]), sorted(line.split("\t")[1] for line in train))
         self.assertTrue(30 < len(held_out) < 90, len(held_out))
