@@ -2,11 +2,12 @@
 """Phases of training, each from the checkpoint of the one before: a short sequence, a longer one, and fine-tuning on
 labelled lines, with Adam and with 1-bit Adam.
 
-Also the files that scripts/debian_sections.py makes of package lists.
+Also the files that scripts/classification_tasks.py makes of package lists and of images.
 
 Usage: fine_tuning_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -148,6 +149,37 @@ class FineTuning(unittest.TestCase):
             self.assertNotIn("begin anew", said)
             self.assertEqual([row["phase"] for row in steps], ["dense", "compressed"])
 
+    def task(self, name, directory, *options, expected=0, packages=""):
+        """Makes a classification task; returns ({file: lines}, what ended)."""
+        done = subprocess.run([INPUTS.parent / "scripts/classification_tasks.py", name, "--directory",
+                               self.directory / directory, *options], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PYTHONPATH": str(packages)})
+        self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        return {path.name: path.read_text().splitlines() for path in (self.directory / directory).glob("*")}, done
+
+    def test_digits(self):
+        # Images of random pixels in place of scikit-learn's, which need not be installed.
+        draw = support.Draws()
+        images = [[float(draw(17)) for _ in range(64)] for _ in range(300)]
+        labels = [i % 10 for i in range(300)]
+        for name, text in (("some/sklearn/__init__", ""), ("none/sklearn/__init__", "raise ImportError('no sklearn')"),
+                           ("some/sklearn/datasets", "import types\ndef load_digits():\n    return types."
+                            f"SimpleNamespace(data={images}, target={labels})\n")):
+            path = self.directory / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        made, done = self.task("digits", "digits_once", packages=self.directory / "some")
+        self.assertEqual(self.task("digits", "digits_again", packages=self.directory / "some")[0], made)
+        train, held_out = (made[f"digits_{name}.tsv"] for name in ("train", "held_out"))
+        expected = ["".join("aaabbbcccccdddeee"[int(level)] for level in image) for image in images]
+        self.assertEqual(sorted(train + held_out), sorted(f"{i % 10}\t{text}" for i, text in enumerate(expected)))
+        self.assertEqual(sorted(made["digits_text.txt"]), sorted(line.split("\t")[1] for line in train))
+        self.assertTrue(30 < len(held_out) < 90, len(held_out))
+        self.assertIn(f"digits_held_out.tsv: {len(held_out)} lines, SHA-256 ", done.stdout)
+        done = self.task("digits", "no_digits", expected=1, packages=self.directory / "none")[1]
+        self.assertIn("pip install scikit-learn", done.stderr)
+        self.assertFalse((self.directory / "no_digits").exists())
+
     def test_sections_of_package_lists(self):
         # Three packages for each source, one of them in another section; sources share a description now and then.
         sections = ("admin", "editors", "fonts", "games", "graphics", "mail", "math", "net", "science", "sound", "text",
@@ -160,11 +192,7 @@ class FineTuning(unittest.TestCase):
         self.write("lists_turned", stanzas[::-1])
 
         def files(name, directory, expected=0):
-            done = subprocess.run([INPUTS.parent / "scripts/debian_sections.py", "--available", self.directory / name,
-                                   "--directory", self.directory / directory], capture_output=True, text=True,
-                                   check=False)
-            self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
-            return {path.name: path.read_text().splitlines() for path in (self.directory / directory).glob("*")}, done
+            return self.task("sections", directory, "--available", self.directory / name, expected=expected)
 
         made, done = files("lists", "sections_once")
         self.assertEqual(files("lists_turned", "sections_again")[0], made)

@@ -154,6 +154,16 @@ data: {{corpus: [{corpus}]}}
         (self.directory / "results/quadratic/state/seed2/study.csv").unlink()
         self.assertEqual(self.runs_to_do(), "2 of 6 runs to do")
 
+    def test_runs_begin_with_the_same_seed_of_another_study(self):
+        self.write("first.yaml", self.STUDY)
+        self.write("quadratic.yaml", self.STUDY.replace("{state}", "{first/state}"))
+        self.assertEqual(self.runs_to_do(self.directory / "first.yaml"), "12 of 12 runs to do")
+        for row in (row for row in self.rows() if row["run"] == "from_state"):
+            resolved = self.directory / f"results/quadratic/from_state/seed{row['seed']}/input.resolved.yaml"
+            self.assertIn(f"results/first/state/seed{row['seed']}/state.h5", resolved.read_text())
+        (self.directory / "results/first/state/seed2/study.csv").unlink()
+        self.assertEqual(self.runs_to_do(self.directory / "first.yaml"), "3 of 12 runs to do")
+
     def test_claims_on_two_seeds_are_refused(self):
         claim = "claims:\n  - {text: It is as good, run: from_state, against: state, within: 100}\n"
         self.write("quadratic.yaml", self.STUDY.replace("from_state: {", "from_state: {seeds: [2, 3, 4], ") + claim)
