@@ -24,7 +24,7 @@ struct NumberOrWord {
 
 /// Tensors by their names, and what their updates take in place of the run's numbers (`optimizer.groups`).
 struct TensorGroup {
-  std::string pattern;                 ///< for `matches` of config/names.hpp
+  std::string pattern;                 ///< for `matches` of base/names.hpp
   double lr_factor = 1;                ///< by which γ is multiplied
   std::optional<double> weight_decay;  ///< λ; the run's where it is not given
   std::string where;                   ///< "file:line:column"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "config/names.hpp"
+#include "base/names.hpp"
 
 namespace onebit::config {
 namespace {

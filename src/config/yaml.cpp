@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/names.hpp"
 #include "config/keys.hpp"
-#include "config/names.hpp"
 
 namespace onebit::config {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/glob.hpp"
+#include "base/names.hpp"
 #include "base/random.hpp"
 
 namespace onebit::nn {
@@ -37,15 +37,29 @@ void check(bool holds, const std::string& what, const std::string& remedy) {
 
 bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
 
+/// Whether an entry of Quantization::excluded names a dense layer of layer l.
+bool excludes(const std::string& pattern, const Shape& shape, int l, const std::string& name) {
+  if (pattern == "first") return l == 0;
+  if (pattern == "last") return l + 1 == shape.layers;
+  return matches(pattern, name);
+}
+
 /// Whether a dense layer of layer l has one bit.
 bool is_binary(const Shape& shape, int l, const std::string& name) {
-  if (shape.quantization.kind == QuantizationKind::none) return false;
   const auto& excluded = shape.quantization.excluded;
-  return std::none_of(excluded.begin(), excluded.end(), [&](const std::string& pattern) {
-    if (pattern == "first") return l == 0;
-    if (pattern == "last") return l + 1 == shape.layers;
-    return matches(pattern, name);
-  });
+  return shape.quantization.kind != QuantizationKind::none &&
+         std::none_of(excluded.begin(), excluded.end(),
+                      [&](const std::string& pattern) { return excludes(pattern, shape, l, name); });
+}
+
+/// Refuses a pattern that no dense layer has.
+void check_excluded(const Quantization& quantization, const std::vector<std::string>& names) {
+  for (const std::string& pattern : quantization.excluded)
+    if (pattern != "first" && pattern != "last" &&
+        std::none_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); }))
+      throw InputError("model.quantization.exclude",
+                       "pattern '" + excerpt(pattern) + "' matches the name of no dense layer",
+                       "did you mean '" + nearest(pattern, names, std::string::npos) + "'?");
 }
 
 const Shape& checked(const Shape& shape) {
@@ -76,7 +90,9 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     multiplied.push_back(weight);
     return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
   };
+  std::vector<std::string> dense_names;
   const auto dense_of_layer = [&](int l, const std::string& name, int out, int in) {
+    dense_names.push_back(name);
     Dense dense;
     dense.extents = {in, out};
     dense.number = number_of_dense++;
@@ -116,6 +132,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     if (bert) norms.push_back(norm(name + ".feed_forward.norm"));
     layers.push_back(layer);
   }
+  check_excluded(shape.quantization, dense_names);
   if (!bert) norms.push_back(norm("norm"));
   if (shape.classes > 0) {
     head_dense = dense("classifier.dense", H, H);

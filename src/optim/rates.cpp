@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "config/names.hpp"
+#include "base/names.hpp"
 
 namespace onebit::optim {
 namespace {
@@ -17,7 +17,7 @@ using Groups = std::vector<config::TensorGroup>;
 /// The first group that matches a tensor, or the end.
 Groups::const_iterator group_of(const Groups& groups, const Tensor& tensor) {
   return std::find_if(groups.begin(), groups.end(),
-                      [&](const config::TensorGroup& group) { return config::matches(group.pattern, tensor.name); });
+                      [&](const config::TensorGroup& group) { return matches(group.pattern, tensor.name); });
 }
 
 /// Refuses a group that no tensor is in.
@@ -31,13 +31,13 @@ void check(const Groups& groups, const TensorTable& tensors) {
   for (std::size_t index = 0; index < groups.size(); ++index) {
     if (members[index] > 0) continue;
     const std::string& pattern = groups[index].pattern;
-    const bool is_hidden = std::any_of(names.begin(), names.end(),
-                                       [&](const std::string& name) { return config::matches(pattern, name); });
+    const bool is_hidden =
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); });
     throw InputError(groups[index].where,
                      "pattern '" + excerpt(pattern) + "' of optimizer.groups matches " +
                          (is_hidden ? "tensors of earlier groups alone" : "the name of no tensor"),
                      is_hidden ? "put this group before those, or leave it out"
-                               : "did you mean '" + config::nearest(pattern, names, std::string::npos) + "'?");
+                               : "did you mean '" + nearest(pattern, names, std::string::npos) + "'?");
   }
 }
 

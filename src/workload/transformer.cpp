@@ -85,7 +85,7 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
   const bool binary = shape.quantization.kind != QuantizationKind::none;
   const double bits = binary ? L * N * (3 * (3 * H + F) + 16 * (5 * H + F)) / 32 : 0;
   const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded + bits;
-  TensorTable tensors = nn::tensor_table(shape);
+  TensorTable tensors = located(input.where("model.quantization.exclude"), [&] { return nn::tensor_table(shape); });
   check_memory(input,
                {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
                 "model.sequence", "train.batch", "model.preset"},

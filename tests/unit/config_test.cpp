@@ -16,7 +16,7 @@
 #include "../source_directory.hpp"
 #include "base/error.hpp"
 #include "config/keys.hpp"
-#include "config/names.hpp"
+#include "base/names.hpp"
 
 namespace onebit::config {
 namespace {

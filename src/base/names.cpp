@@ -1,12 +1,12 @@
 /// \file names.cpp
 /// The distance between a pattern and a name, by dynamic programming.
 
-#include "config/names.hpp"
+#include "base/names.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-namespace onebit::config {
+namespace onebit {
 
 std::size_t edit_distance(const std::string& pattern, const std::string& name) {
   std::vector<std::size_t> row(name.size() + 1);
@@ -41,4 +41,4 @@ std::string meant(const std::string& text, const std::vector<std::string>& known
   return nearest(text, known, 2 + text.size() / 3);  // changes that may still be slips
 }
 
-}  // namespace onebit::config
+}  // namespace onebit

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace onebit::config {
+namespace onebit {
 
 /// Least number of insertions, deletions and replacements of characters after which the pattern matches the name
 /// (Levenshtein 1966). In a pattern `*` stands for any characters and `?` for one.
@@ -21,4 +21,4 @@ std::string nearest(const std::string& pattern, const std::vector<std::string>& 
 /// The known name that is nearest to a misspelt one; empty when none is near.
 std::string meant(const std::string& text, const std::vector<std::string>& known);
 
-}  // namespace onebit::config
+}  // namespace onebit
