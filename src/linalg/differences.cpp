@@ -87,33 +87,60 @@ __attribute__((target("avx2"))) void add_differences_avx2(const TileFactors& fac
   }
 }
 
-/// The 16 sums of the tile stay in registers.
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq"))) void add_differences_avx512(
-    const TileFactors& factors, int* sums) {
-  constexpr int width = 16, vectors = tile_columns / width;
-  __m512i total[tile_rows][vectors];
-  for (auto& row : total)
-    for (__m512i& count : row) count = _mm512_setzero_si512();
+#define ONEBIT_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vpopcntdq")))
+
+/// 64 columns of a row. Without loops over them, the compiler keeps them in registers from the first use to the last.
+struct FourVectors {
+  static constexpr int width = 16;
+  __m512i a, b, c, d;
+};
+ONEBIT_AVX512 inline FourVectors load(const void* words) {
+  const std::uint32_t* const first = static_cast<const std::uint32_t*>(words);
+  constexpr int width = FourVectors::width;
+  return {_mm512_loadu_si512(first), _mm512_loadu_si512(first + width), _mm512_loadu_si512(first + 2 * width),
+          _mm512_loadu_si512(first + 3 * width)};
+}
+ONEBIT_AVX512 inline FourVectors operator+(const FourVectors& x, const FourVectors& y) {
+  return {_mm512_add_epi32(x.a, y.a), _mm512_add_epi32(x.b, y.b), _mm512_add_epi32(x.c, y.c),
+          _mm512_add_epi32(x.d, y.d)};
+}
+ONEBIT_AVX512 inline FourVectors differences(std::uint32_t word, const FourVectors& columns) {
+  const __m512i row = _mm512_set1_epi32(static_cast<int>(word));
+  return {_mm512_popcnt_epi32(_mm512_xor_si512(row, columns.a)), _mm512_popcnt_epi32(_mm512_xor_si512(row, columns.b)),
+          _mm512_popcnt_epi32(_mm512_xor_si512(row, columns.c)), _mm512_popcnt_epi32(_mm512_xor_si512(row, columns.d))};
+}
+ONEBIT_AVX512 inline void add_to(int* sums, const FourVectors& x) {
+  const FourVectors total = load(sums) + x;
+  constexpr int width = FourVectors::width;
+  _mm512_storeu_si512(sums, total.a);
+  _mm512_storeu_si512(sums + width, total.b);
+  _mm512_storeu_si512(sums + 2 * width, total.c);
+  _mm512_storeu_si512(sums + 3 * width, total.d);
+}
+
+ONEBIT_AVX512 void add_differences_avx512(const TileFactors& factors, int* sums) {
+  const __m512i zero = _mm512_setzero_si512();
+  FourVectors row0{zero, zero, zero, zero}, row1 = row0, row2 = row0, row3 = row0;
   for (int p = factors.planes - 1; p >= 0; --p) {
-    for (auto& row : total)
-      for (__m512i& count : row) count = _mm512_add_epi32(count, count);
-    const std::uint32_t* const rows[tile_rows] = {factors.rows[p][0], factors.rows[p][1], factors.rows[p][2],
-                                                  factors.rows[p][3]};
+    row0 = row0 + row0;
+    row1 = row1 + row1;
+    row2 = row2 + row2;
+    row3 = row3 + row3;
+    const std::uint32_t* const* const rows = factors.rows[p];
+    const std::uint32_t *const words0 = rows[0], *const words1 = rows[1], *const words2 = rows[2],
+                               *const words3 = rows[3];
     for (int w = 0; w < factors.words; ++w) {
-      __m512i columns[vectors];
-      for (int v = 0; v < vectors; ++v) columns[v] = _mm512_loadu_si512(factors.panel + w * tile_columns + v * width);
-      for (int r = 0; r < tile_rows; ++r) {
-        const __m512i row = _mm512_set1_epi32(static_cast<int>(rows[r][w]));
-        for (int v = 0; v < vectors; ++v)
-          total[r][v] = _mm512_add_epi32(total[r][v], _mm512_popcnt_epi32(_mm512_xor_si512(row, columns[v])));
-      }
+      const FourVectors columns = load(factors.panel + w * tile_columns);
+      row0 = row0 + differences(words0[w], columns);
+      row1 = row1 + differences(words1[w], columns);
+      row2 = row2 + differences(words2[w], columns);
+      row3 = row3 + differences(words3[w], columns);
     }
   }
-  for (int r = 0; r < tile_rows; ++r)
-    for (int v = 0; v < vectors; ++v) {
-      int* const to = sums + r * tile_columns + v * width;
-      _mm512_storeu_si512(to, _mm512_add_epi32(_mm512_loadu_si512(to), total[r][v]));
-    }
+  add_to(sums, row0);
+  add_to(sums + tile_columns, row1);
+  add_to(sums + 2 * tile_columns, row2);
+  add_to(sums + 3 * tile_columns, row3);
 }
 
 #endif
