@@ -118,6 +118,13 @@ case("key_twice", "train:\n  steps: 5\n  steps: 6\n", "input.yaml:3:3", "'train.
      "first at input.yaml:2:3")
 case("section_twice", "train:\n  steps: 5\nrun:\n  seed: 1\ntrain:\n  steps: 6\n", "input.yaml:5:1",
      "section 'train' is given twice", "first at input.yaml:1:1", ranks=2)
+case("section_in_wrong_place", "model.quantization:\n  kind: fqt\n", "input.yaml:1:1", "inside of section 'model'",
+     "below 'model:'")
+case("bits_between", "model:\n  quantization: {kind: fqt, bits: 3}\n", "input.yaml:2:29", "3 bits", "1, 2, 4 or 8",
+     ranks=2)
+case("exclusion_of_nothing", "model:\n  quantization: {kind: fqt, exclude: [encoder.0.attention.qk]}\n", "input.yaml:2:29",
+     "pattern 'encoder.0.attention.qk' matches the name of no dense layer", "did you mean 'encoder.0.attention.qkv'?",
+     ranks=2)
 case("section_is_scalar", "train: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("section_is_list", "train:\n  - steps: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("value_is_map", "train:\n  steps: {a: 5}\n", "input.yaml:2:3", "train.steps is a map")

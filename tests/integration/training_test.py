@@ -20,6 +20,7 @@ TINY_GPT = {
     "model.positions": 32, "model.sequence": 32, "model.dropout": 0, "freeze.step": 10, "optimizer.algorithm": "adam",
 }
 TINY_BERT = {**TINY_GPT, "model.architecture": "bert"}
+ONE_BIT = {"model.quantization.kind": "fqt", "optimizer.lr": 1e-2, "model.initializer_range": 0.1}
 
 
 def words_of_a_chunk(parameters, ranks):
@@ -83,7 +84,8 @@ class Training(unittest.TestCase):
     def test_same_bits_again_and_with_other_threads_and_backend(self):
         onebit = {"optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
         quantised = {"optimizer.algorithm": "adam_nbit_variance", "optimizer.epsilon": 0.01}
-        for keys in ({**TINY_GPT, **onebit}, {**TINY_BERT, "model.dropout": 0.1, **onebit}, {**TINY_GPT, **quantised}):
+        for keys in ({**TINY_GPT, **onebit}, {**TINY_BERT, "model.dropout": 0.1, **onebit}, {**TINY_GPT, **quantised},
+                     {**TINY_BERT, **ONE_BIT, **onebit}, {**TINY_GPT, **ONE_BIT, "model.quantization.kind": "psq"}):
             first, _, _ = self.train(keys, 2)
             for threads, backend in ((1, "openmp"), (2, "openmp"), (1, "serial")):
                 again, _, _ = self.train({**keys, "run.backend": backend}, 2, threads)
@@ -91,6 +93,54 @@ class Training(unittest.TestCase):
                 self.assertEqual(again["threads_per_rank"], str(threads))
             other_seed, _, _ = self.train({**keys, "run.seed": 2}, 2)
             self.assertNotEqual(first["parameters_hash"], other_seed["parameters_hash"])
+
+    def test_quantized_gradients_have_one_bit(self):
+        average = {"fqt": 1, "scq": 4, "psq": 4, "qat": None}
+        for model in (TINY_BERT, TINY_GPT):
+            for kind, bits in average.items():
+                _, steps, _ = self.train({**model, **ONE_BIT, "model.quantization.kind": kind, "train.steps": 60,
+                                          "train.validate_every": 30})
+                self.assertLess(float(steps[-1]["loss"]), 0.9 * float(steps[0]["loss"]), f"{kind} learned nothing")
+                for row in steps:
+                    measured = row["step"] in ("30", "60") and bits is not None
+                    self.assertEqual(row["quantizer_variance"] != "", measured)
+                    if bits is None:
+                        self.assertEqual((row["gradient_bits"], row["pruned_share"]), ("", ""))
+                        continue
+                    # Systematic pruning keeps ⌊N/b⌋ or ⌈N/b⌉ of N groups, and those without a range.
+                    self.assertAlmostEqual(float(row["gradient_bits"]), bits, delta=0.1 * bits)
+                    self.assertAlmostEqual(float(row["pruned_share"]), 1 - bits / 4, delta=0.03)
+                    if measured:
+                        self.assertGreater(float(row["quantizer_variance"]), 0)
+
+    def test_quantized_gradients_of_ranks_are_those_of_rounds(self):
+        keys = {**TINY_BERT, **ONE_BIT, "model.dropout": 0.1, "train.steps": 2}
+        found = [self.train({**keys, "train.accumulation": 4 // ranks}, ranks)[1] for ranks in (1, 2, 4)]
+        for steps in found[1:]:
+            self.assert_same_losses(found[0], steps, 1e-5)
+        # The draws matter: other samples of the same batch have others.
+        _, whole, _ = self.train(keys)
+        difference = abs(float(whole[-1]["loss"]) - float(found[0][-1]["loss"]))
+        self.assertGreater(difference, 1e-4 * float(whole[-1]["loss"]))
+
+    def test_quantized_gradients_are_the_same_after_a_restart(self):
+        keys = {**TINY_BERT, **ONE_BIT, "optimizer.algorithm": "onebit_adam", "freeze.step": 4, "train.steps": 12}
+        checkpoints = {"checkpoint.directory": self.directory / "quantized"}
+        whole, _, _ = self.train(keys, 2)
+        self.train({**keys, **checkpoints, "train.steps": 6, "checkpoint.every": 6}, 2)
+        restarted, _, _ = self.train({**keys, **checkpoints, "checkpoint.restart": "auto"}, 2)
+        self.assertEqual(restarted["restarts"], "1")
+        self.assertEqual(whole["parameters_hash"], restarted["parameters_hash"])
+
+    def test_excluded_layers_have_full_precision(self):
+        sizes = {}
+        for exclude in ("[]", "[first]", "[first, last]", "['encoder.*.feed_forward.*']"):
+            run, _, _ = self.train({**TINY_BERT, **ONE_BIT, "train.steps": 1, "model.quantization.exclude": exclude})
+            sizes[exclude] = int(run["parameters"])
+        none = int(self.train({**TINY_BERT, "train.steps": 1})[0]["parameters"])
+        of_layer = 3 * 32 + 32 + 64 + 32  # scales of the outputs
+        self.assertEqual(sizes, {"[]": none + 2 * of_layer, "[first]": none + of_layer, "[first, last]": none,
+                                 "['encoder.*.feed_forward.*']": none + 2 * (3 * 32 + 32)})
 
     def test_compressed_volume(self):
         for ranks in (2, 4):

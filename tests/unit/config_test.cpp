@@ -15,8 +15,8 @@
 #include "../rates_reference.hpp"
 #include "../source_directory.hpp"
 #include "base/error.hpp"
-#include "config/keys.hpp"
 #include "base/names.hpp"
+#include "config/keys.hpp"
 
 namespace onebit::config {
 namespace {
@@ -405,6 +405,26 @@ TEST(Parse, takes_values_from_text_and_overrides) {
   EXPECT_EQ(input.where("run.seed").rfind("a.yaml (", 0), 0u);
   EXPECT_EQ(parsed("train:\n  steps: 5\n", {"train.steps=6"}).train.steps, 6) << "an override goes over the file";
   EXPECT_EQ(parsed("train:\r\n  steps: 5\r\n  batch: 3\r\n").train.batch, 3) << "line ends of Windows";
+}
+
+TEST(Parse, takes_sections_inside_of_sections) {
+  const Input input = parsed("model:\n  layers: 3\n  quantization: {kind: fqt, exclude: [first, 'encoder.1.*']}\n",
+                             {"model.quantization.bits=8"});
+  EXPECT_EQ(input.model.layers, 3);
+  EXPECT_EQ(input.model.quantization.kind, QuantizationKind::fqt);
+  EXPECT_EQ(input.model.quantization.bits, 8);
+  EXPECT_EQ(input.model.quantization.exclude, (std::vector<std::string>{"first", "encoder.1.*"}));
+  EXPECT_EQ(input.where("model.quantization.kind"), "a.yaml:3:18");
+  const auto refuses = [](const std::string& text, const std::vector<std::string>& parts,
+                          const std::vector<std::string>& overrides = {}) {
+    const std::string message = refusal(text, overrides);
+    for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  refuses("model.quantization:\n  kind: fqt\n", {"a.yaml:1:1", "inside of section 'model'", "below 'model:'"});
+  refuses("model:\n  quantization: fqt\n", {"a.yaml:2:3", "section 'model.quantization' is not a map"});
+  refuses("model:\n  quantisation: {kind: fqt}\n", {"a.yaml:2:3", "did you mean 'model.quantization'?"});
+  refuses("model:\n  quantization: {knd: fqt}\n", {"a.yaml:2:18", "did you mean 'model.quantization.kind'?"});
+  refuses("train: {steps: 1}\n", {"unknown key 'model.quantization'"}, {"model.quantization=fqt"});
 }
 
 TEST(Parse, presets_fill_what_is_not_given) {
