@@ -392,14 +392,11 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const int H = m_shape.hidden, F = m_shape.feed_forward;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
-  const auto dense = [&](std::size_t weight, const Factor& from, const RealMatrix& to) {
-    Kernels::dense(exec, m_product, from, m_weights.part(weight, to.extent_int(1), from.matrix.extent_int(1)), to);
-  };
   const auto dense_of_layer = [&](const Dense& layer, const Factor& from, const RealMatrix& to) {
     if (layer.binary)
       m_binary.forward(exec, layer.number, from.matrix, binary_parameters(x, layer), to);
     else
-      dense(layer.weight, from, to);
+      dense(exec, layer.weight, from, to);
   };
   // A factor that the backward pass reads, too.
   const auto keep = [&](const Dense& layer, const RealMatrix& from, Factor& factor) {
@@ -443,6 +440,20 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
                                  residual_dropout(2 * l + 2), after);
   }
 
+  return head(exec, x, tokens, output);
+}
+
+template <class Exec, class Real>
+void Transformer<Exec, Real>::dense(const Exec& exec, std::size_t weight, const Factor& from, const RealMatrix& to) {
+  Kernels::dense(exec, m_product, from, m_weights.part(weight, to.extent_int(1), from.matrix.extent_int(1)), to);
+}
+
+template <class Exec, class Real>
+double Transformer<Exec, Real>::head(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
+                                     CrossEntropyOutput output) {
+  const int H = m_shape.hidden;
+  const bool bert = m_shape.architecture == Architecture::bert;
+  const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const int P = m_predictions, outputs = m_shape.outputs();
   const bool classes = m_shape.classes > 0, has_bias = bert || classes;
   const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H);
@@ -453,7 +464,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
       Kernels::mean_rows(exec, last, predicted);
     else
       Kernels::gather_rows(exec, tokens.predicted, last, predicted);
-    dense(m_offsets.head_dense.weight, predicted, head_input);
+    dense(exec, m_offsets.head_dense.weight, predicted, head_input);
     if (classes) {
       Kernels::bias_tanh(exec, bias(m_offsets.head_dense.bias, H), head_input);
       Kokkos::deep_copy(exec, head_output, head_input);
@@ -466,7 +477,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  dense(m_offsets.output.weight, head_output, logits);
+  dense(exec, m_offsets.output.weight, head_output, logits);
   Kernels::cross_entropy(exec, bias(m_offsets.output.bias, has_bias ? outputs : 0), tokens.target, output, logits,
                          m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;

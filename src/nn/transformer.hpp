@@ -151,6 +151,10 @@ private:
 
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
              const DropoutKey& key, CrossEntropyOutput output);
+  /// From n_{2 L} to the loss.
+  double head(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
+              CrossEntropyOutput output);
+  void dense(const Exec& exec, std::size_t weight, const Factor& from, const RealMatrix& to);
   void head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale);
   RealMatrix norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias);
   // Each returns the gradient at the output of the first dense layer of its half.

@@ -122,7 +122,8 @@ case("section_in_wrong_place", "model.quantization:\n  kind: fqt\n", "input.yaml
      "below 'model:'")
 case("bits_between", "model:\n  quantization: {kind: fqt, bits: 3}\n", "input.yaml:2:29", "3 bits", "1, 2, 4 or 8",
      ranks=2)
-case("exclusion_of_nothing", "model:\n  quantization: {kind: fqt, exclude: [encoder.0.attention.qk]}\n", "input.yaml:2:29",
+case("exclusion_of_nothing", "model:\n  quantization: {kind: fqt, exclude: [encoder.0.attention.qk]}\n",
+     "input.yaml:2:29",
      "pattern 'encoder.0.attention.qk' matches the name of no dense layer", "did you mean 'encoder.0.attention.qkv'?",
      ranks=2)
 case("section_is_scalar", "train: 5\n", "input.yaml:1:1", "section 'train' is not a map")
