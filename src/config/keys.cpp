@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <type_traits>
 
 #include "base/error.hpp"
 #include "base/names.hpp"
@@ -215,13 +216,12 @@ std::vector<Section> keys(Input& in) {
   key("weight_decay", in.optimizer.weight_decay, real(0),
       "Decoupled weight decay λ; biases and LayerNorm parameters are left out.");
   key("groups", in.optimizer.groups, keys_of_group,
-      "Tensors with a learning rate or a weight decay of their own, e.g. `[{pattern: \"classifier.*\", lr_factor: "
-      "100}, "
-      "{pattern: \"*.gamma\", weight_decay: 0}]`. `pattern` is for the dotted name of a tensor: `*` stands for any "
-      "characters, `?` for one; the first group that matches a tensor counts. `lr_factor`, by default 1, multiplies γ "
-      "in "
-      "the tensor's update; 0 freezes it. `weight_decay` replaces λ, for biases and LayerNorm parameters as well; "
-      "without it, λ is the run's.");
+      "Tensors with a learning rate or a weight decay of their own, e.g. `[{pattern: \"classifier.*\", "
+      "lr_factor: 100}, {pattern: \"*.gamma\", weight_decay: 0}]`. `pattern` is for the dotted name of a tensor: `*` "
+      "stands for any characters, `?` for one; the first group that matches a tensor counts. `lr_factor`, by default "
+      "1, "
+      "multiplies γ in the tensor's update; 0 freezes it. `weight_decay` replaces λ, for biases and LayerNorm "
+      "parameters as well; without it, λ is the run's.");
   key("bias_correction", in.optimizer.bias_correction,
       "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. For `onebit_adam` "
       "both corrections stay at T_w's value in the compression phase.");
