@@ -122,10 +122,6 @@ case("section_in_wrong_place", "model.quantization:\n  kind: fqt\n", "input.yaml
      "below 'model:'")
 case("bits_between", "model:\n  quantization: {kind: fqt, bits: 3}\n", "input.yaml:2:29", "3 bits", "1, 2, 4 or 8",
      ranks=2)
-case("exclusion_of_nothing", "model:\n  quantization: {kind: fqt, exclude: [encoder.0.attention.qk]}\n",
-     "input.yaml:2:29",
-     "pattern 'encoder.0.attention.qk' matches the name of no dense layer", "did you mean 'encoder.0.attention.qkv'?",
-     ranks=2)
 case("section_is_scalar", "train: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("section_is_list", "train:\n  - steps: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("value_is_map", "train:\n  steps: {a: 5}\n", "input.yaml:2:3", "train.steps is a map")
@@ -229,6 +225,9 @@ def write_corpus(directory):
     (directory / "corpus.txt").write_text("In the beginning was the word, and the word was with rhyme. " * 50)
 
 
+case("exclusion_of_nothing", TEXT + "model:\n  quantization: {kind: fqt, exclude: [encoder.0.attention.qk]}\n",
+     "input.yaml:4:29", "pattern 'encoder.0.attention.qk' matches the name of no dense layer",
+     "did you mean 'encoder.0.attention.qkv'?", prepare=write_corpus, ranks=2)
 case("memory_layers", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3",
      "parameters takes at least", "GiB", "change model.layers", prepare=write_corpus, ranks=2)
 case("memory_vocabulary", TEXT + "model:\n  vocabulary: 16777216\n  hidden: 65536\n", "input.yaml:5:3", "GiB",

@@ -59,9 +59,16 @@ void expect_refused(const std::string& message, const std::string& place, const 
   for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
 }
 
+bool is_inside_of_a_section(const Key& key) { return key.section.find('.') != std::string::npos; }
+
 std::string one_key(const Key& key, const std::string& value) {
-  return key.section + ":\n  " + key.name + ": " + value + "\n";
+  const std::string of_value = key.name + ": " + value + "\n";
+  if (!is_inside_of_a_section(key)) return key.section + ":\n  " + of_value;
+  const std::size_t dot = key.section.find('.');
+  return key.section.substr(0, dot) + ":\n  " + key.section.substr(dot + 1) + ":\n    " + of_value;
 }
+/// Where the key is in that text.
+std::string place_of(const Key& key) { return is_inside_of_a_section(key) ? "a.yaml:3:5" : "a.yaml:2:3"; }
 
 /// Some input with which the program would do something at all.
 const std::string minimal = "train:\n  steps: 10\n";
@@ -130,7 +137,7 @@ void expect_taken(const Key& key, const std::string& value) {
 
 void expect_not_taken(const Key& key, const std::string& value) {
   SCOPED_TRACE(key.path() + ": " + value);
-  expect_refused(refusal(one_key(key, value)), "a.yaml:2:3", {key.path()});
+  expect_refused(refusal(one_key(key, value)), place_of(key), {key.path()});
   EXPECT_EQ(refusal(minimal, {key.path() + "=" + value}).rfind("--set " + key.path() + "=", 0), 0u);
 }
 
@@ -173,7 +180,7 @@ TEST(Keys, words_are_taken_as_listed) {
         std::istringstream list(words);
         for (std::string word; std::getline(list >> std::ws, word, ',');) expect_taken(key, word);
         for (const char* wrong : {"other", "''", "ADAM", "[auto]", "~", "{a: 1}"}) expect_not_taken(key, wrong);
-        expect_refused(refusal(one_key(key, "other")), "a.yaml:2:3", {words});
+        expect_refused(refusal(one_key(key, "other")), place_of(key), {words});
       }
       if (key.type == "integer or word") {
         const int low = std::stoi(key.allowed.substr(key.allowed.find("≥ ") + std::string("≥ ").size()));

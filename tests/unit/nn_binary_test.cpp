@@ -25,7 +25,7 @@ const Case cases[] = {{QuantizationKind::qat, 8, Pruning::systematic}, {Quantiza
                       {QuantizationKind::fqt, 4, Pruning::bernoulli},  {QuantizationKind::fqt, 8, Pruning::systematic},
                       {QuantizationKind::fqt, 4, Pruning::topk}};
 std::string name_of(const Case& one) {
-  return to_string(one.kind) + " " + std::to_string(one.bits) + " " + to_string(one.pruning);
+  return to_string(one.kind) + "_" + std::to_string(one.bits) + "_" + to_string(one.pruning);
 }
 
 /// Extents N, K and D, with tails of words, tiles and blocks.
@@ -194,7 +194,7 @@ TYPED_TEST(BinaryLayersTest, bits_do_not_depend_on_threads) {
     Layer<TypeParam, float> layer(one, {300, 257, 190});
     layer.forward();
     layer.backward(false);
-    const std::string name = std::string("_") + BackendName<TypeParam>::value + " " + name_of(one);
+    const std::string name = std::string("_") + BackendName<TypeParam>::value + "_" + name_of(one);
     test::print_bits("output" + name, test::to_host(layer.output.memory));
     test::print_bits("d_input" + name, test::to_host(layer.d_input.memory));
     test::print_bits("d_weight" + name, test::to_host(layer.d_weight.memory));
