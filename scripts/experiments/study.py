@@ -8,9 +8,10 @@ A study file (inputs/study) names an ordinary input and what each run changes in
     text:   what is run, as a paragraph
     base:   input, relative to the study file
     seeds:  [1, 2, 3]
+    ranks:  NUMBER                                     where it is not that of --ranks
     set:    {section.key: value}                       of all runs
     runs:
-      NAME: {label: TEXT, set: {…}, seeds: […]}        seeds: only where they differ
+      NAME: {label: TEXT, set: {…}, seeds: […], ranks: …}     seeds and ranks: only where they differ
     grids:                                             a run NAME_RATE for each rate; NAME is the best of them
       NAME: {label: TEXT, set: {…}, rates: [RATE, …]}
     tables:                                            a run NAME_ROW_COLUMN for each cell

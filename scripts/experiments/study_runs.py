@@ -93,15 +93,15 @@ class Cell:
             return found[1] or study.name, found[2], int(found[3] or seed)
 
         self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
-        self.ranks = arguments.ranks
+        self.ranks = int(run.get("ranks", study.ranks))
         settings = {key: sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), value)
                     for key, value in self.settings.items()}
-        self.command = launch.mpirun(arguments.ranks, arguments.onebit, "train", os.path.relpath(study.base, ROOT),
+        self.command = launch.mpirun(self.ranks, arguments.onebit, "train", os.path.relpath(study.base, ROOT),
                                      *launch.overrides({**settings, "run.seed": seed, "run.output": self.output}),
                                      mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Cells with the same identity do the same; comments of the input do not count.
-        asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, arguments.ranks, seed]
+        asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, self.ranks, seed]
         self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self, program):
@@ -163,6 +163,7 @@ class Study:
         self.title, self.text = given["title"], given.get("text", "").strip()
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), dict(given.get("runs", {}))
+        self.ranks = given.get("ranks", arguments.ranks)
         self.grids, self.tables = {}, given.get("tables", {})
         for name, grid in given.get("grids", {}).items():
             self._add_grid(name, grid)
