@@ -38,9 +38,11 @@ public:
 
   /// Measures all layers of a network, for images of some size.
   void network(const std::string& name, int pixels) {
+    constexpr int texts = 8;
+    const int samples = has_images(name) ? m_input.bench.batch : texts;
     m_total.clear();
     for (const LayerShape& shape : layer_shapes(name, pixels)) {
-      const double all_rows = static_cast<double>(shape.rows) * m_input.bench.batch;
+      const double all_rows = static_cast<double>(shape.rows) * samples;
       const int rows = static_cast<int>(std::min<double>(all_rows, m_input.bench.most_rows));
       layer_kernels<Exec>(m_exec, rows, shape, [&](const std::vector<Kernel>& kernels) {
         const std::vector<Check> checks = check(kernels);
@@ -50,9 +52,9 @@ public:
         for (std::size_t k = 0; k < kernels.size(); ++k) {
           const RepetitionTimes& seconds = times[k];
           const linalg::BlasInfo blas = linalg::blas_info();
-          m_file->row_of(name, pixels, m_input.bench.batch, shape.name, shape.count, all_rows, rows, shape.inputs,
-                         shape.outputs, kernels[k].name, kernels[k].shape, BackendName<Exec>::value,
-                         m_communicator.size(), threads(m_exec), kernels[k].flop, checks[k].checked, checks[k].wrong,
+          m_file->row_of(name, pixels, samples, shape.name, shape.count, all_rows, rows, shape.inputs, shape.outputs,
+                         kernels[k].name, kernels[k].shape, BackendName<Exec>::value, m_communicator.size(),
+                         threads(m_exec), kernels[k].flop, checks[k].checked, checks[k].wrong,
                          m_input.bench.repetitions, seconds.median, seconds.min, seconds.max, blas.library, blas.core,
                          build_git, machine_name(m_exec));
           medians[kernels[k].name] = seconds.median;

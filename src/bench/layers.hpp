@@ -19,7 +19,7 @@ struct LayerShape {
   int inputs, outputs;  ///< K and D
 };
 
-/// Whether its layers depend on the size of the image.
+/// Whether its samples are images. Those of `bert_base` are texts of 128 tokens.
 bool has_images(const std::string& network);
 /// The convolutions of `vgg16` or `resnet18`, or the dense layers of `bert_base`, without the classifier.
 /// \param pixels width and height of the image

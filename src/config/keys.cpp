@@ -451,7 +451,7 @@ std::vector<Section> keys(Input& in) {
   key("layers", in.bench.layers, word({"vgg16", "resnet18", "bert_base"}),
       "Networks whose layers `layers` times: every convolution as a matrix product, or the dense layers of BERT-Base.");
   key("pixels", in.bench.pixels, integer(1, 1024), "Widths of the square images of `vgg16` and `resnet18`.");
-  key("batch", in.bench.batch, integer(1, 65536), "Samples of `layers`; those of `bert_base` have 128 tokens.");
+  key("batch", in.bench.batch, integer(1, 65536), "Images of `layers`; `bert_base` has 8 texts of 128 tokens.");
   key("most_rows", in.bench.most_rows, integer(1, 65536),
       "Most output pixels or tokens of a layer that `layers` times. A layer of more rows is timed with these, and "
       "counts as often as they fit into it.");
