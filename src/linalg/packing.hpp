@@ -87,10 +87,16 @@ struct PackBlock {
     constexpr int at_once = 64;
     for (int first = 0; first < width; first += at_once)
       for (int p = 0; p < planes.count; ++p) {
-        std::uint32_t bits[2][at_once] = {};
+        // Eight rows give a byte of each column, so that vector registers hold as many columns as bytes.
+        std::uint8_t bytes[pack_height / 8][at_once] = {};
         for (int r = 0; r < pack_height; ++r)
           for (int c = 0; c < at_once; ++c)
-            bits[r / word_bits][c] |= (std::uint32_t{codes[r][first + c]} >> p & 1u) << r % word_bits;
+            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (codes[r][first + c] >> p & 1) << 7);
+        std::uint32_t bits[2][at_once];
+        for (int k = 0; k < 2; ++k)
+          for (int c = 0; c < at_once; ++c)
+            bits[k][c] = std::uint32_t{bytes[4 * k][c]} | std::uint32_t{bytes[4 * k + 1][c]} << 8 |
+                         std::uint32_t{bytes[4 * k + 2][c]} << 16 | std::uint32_t{bytes[4 * k + 3][c]} << 24;
         for (int c = 0; c < at_once && first + c < width; ++c) {
           std::uint32_t* const to = planes.word(p, column + first + c, row / word_bits);
           to[0] = bits[0][c];
