@@ -7,7 +7,7 @@
 /// both directions.
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include <algorithm>
@@ -69,6 +69,19 @@ inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
   return bits;
 }
 
+/// words(w) ← bit p of 32 bytes each, for an even number of words.
+inline void pack_bytes(const std::uint8_t* bytes, int p, int words, std::uint32_t* to) {
+#ifdef __AVX512BW__
+  const __m512i bit = _mm512_set1_epi8(static_cast<char>(1 << p));
+  for (int w = 0; w < words; w += 2) {
+    const std::uint64_t two = _mm512_test_epi8_mask(_mm512_loadu_si512(bytes + w * word_bits), bit);
+    std::memcpy(to + w, &two, sizeof two);
+  }
+#else
+  for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(bytes + w * word_bits, p);
+#endif
+}
+
 /// A block of codes on the host, 0 outside of the matrix.
 struct PackBlock {
   int row, column;    ///< the first ones
@@ -78,12 +91,11 @@ struct PackBlock {
   void pack_rows(const PackedPlanes& planes) const {
     const int words = words_of(width);
     for (int r = 0; r < height; ++r)
-      for (int p = 0; p < planes.count; ++p) {
-        std::uint32_t* const to = planes.word(p, row + r, column / word_bits);
-        for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(codes[r] + w * word_bits, p);
-      }
+      for (int p = 0; p < planes.count; ++p)
+        pack_bytes(codes[r], p, words, planes.word(p, row + r, column / word_bits));
   }
-  void pack_columns(const PackedPlanes& planes) const {
+  /// Shifts the bits out of the codes.
+  void pack_columns(const PackedPlanes& planes) {
     constexpr int at_once = 64;
     for (int first = 0; first < width; first += at_once)
       for (int p = 0; p < planes.count; ++p) {
@@ -91,7 +103,10 @@ struct PackBlock {
         std::uint8_t bytes[pack_height / 8][at_once] = {};
         for (int r = 0; r < pack_height; ++r)
           for (int c = 0; c < at_once; ++c)
-            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (codes[r][first + c] >> p & 1) << 7);
+            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (codes[r][first + c] & 1) << 7);
+        if (p + 1 < planes.count)
+          for (int r = 0; r < pack_height; ++r)
+            for (int c = 0; c < at_once; ++c) codes[r][first + c] = static_cast<std::uint8_t>(codes[r][first + c] >> 1);
         std::uint32_t bits[2][at_once];
         for (int k = 0; k < 2; ++k)
           for (int c = 0; c < at_once; ++c)
