@@ -47,8 +47,8 @@ struct PackedPlanes {
   }
 };
 
-/// Rows of a block on the host, and columns: runs of 1 KiB of floats, which a processor fetches ahead.
-inline constexpr int pack_height = 64, pack_width = 256;
+/// Rows of a block on the host, and columns: runs of 4 KiB of floats, which a processor fetches ahead.
+inline constexpr int pack_height = 64, pack_width = 1024;
 
 /// Bit p of each of 32 bytes.
 inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
@@ -132,7 +132,8 @@ void pack_on_host(const Exec& exec, const char* label, int rows, int columns, co
     block.column = number % across * pack_width;
     block.height = std::min(pack_height, rows - block.row);
     block.width = std::min(pack_width, columns - block.column);
-    if (block.height < pack_height || block.width < pack_width) std::memset(block.codes, 0, sizeof block.codes);
+    if (block.height < pack_height || block.width % 64 != 0)
+      for (std::uint8_t(&row)[pack_width] : block.codes) std::memset(row, 0, words_of(block.width) * word_bits);
     for (int r = 0; r < block.height; ++r) {
       ONEBIT_IVDEP
       for (int c = 0; c < block.width; ++c)
