@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -47,8 +48,12 @@ struct PackedPlanes {
   }
 };
 
-/// Rows of a block on the host, and columns: runs of 4 KiB of floats, which a processor fetches ahead.
-inline constexpr int pack_height = 64, pack_width = 1024;
+/// Rows of a block on the host, and most columns. A processor fetches ahead best where a block has whole rows.
+inline constexpr int pack_height = 64, pack_width = 8192;
+/// Columns of a row whose codes are computed at a time.
+inline constexpr int pack_part = 256;
+/// Most columns of a block if blocks of whole rows are fewer than threads.
+inline constexpr int narrow_pack_width = 1024;
 
 /// Bit p of each of 32 bytes.
 inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
@@ -86,7 +91,8 @@ inline void pack_bytes(const std::uint8_t* bytes, int p, int words, std::uint32_
 struct PackBlock {
   int row, column;    ///< the first ones
   int height, width;  ///< of the part in the matrix
-  alignas(64) std::uint8_t codes[pack_height][pack_width];
+  /// A cache line more than the columns, so that the rows of a column have different places in a cache.
+  std::uint8_t codes[pack_height][pack_width + 64];
 
   void pack_rows(const PackedPlanes& planes) const {
     const int words = words_of(width);
@@ -94,19 +100,20 @@ struct PackBlock {
       for (int p = 0; p < planes.count; ++p)
         pack_bytes(codes[r], p, words, planes.word(p, row + r, column / word_bits));
   }
-  /// Shifts the bits out of the codes.
-  void pack_columns(const PackedPlanes& planes) {
+  void pack_columns(const PackedPlanes& planes) const {
     constexpr int at_once = 64;
-    for (int first = 0; first < width; first += at_once)
+    for (int first = 0; first < width; first += at_once) {
+      std::uint8_t tile[pack_height][at_once];
+      for (int r = 0; r < pack_height; ++r) std::memcpy(tile[r], codes[r] + first, at_once);
       for (int p = 0; p < planes.count; ++p) {
         // Eight rows give a byte of each column, so that vector registers hold as many columns as bytes.
         std::uint8_t bytes[pack_height / 8][at_once] = {};
         for (int r = 0; r < pack_height; ++r)
           for (int c = 0; c < at_once; ++c)
-            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (codes[r][first + c] & 1) << 7);
+            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (tile[r][c] & 1) << 7);
         if (p + 1 < planes.count)
           for (int r = 0; r < pack_height; ++r)
-            for (int c = 0; c < at_once; ++c) codes[r][first + c] = static_cast<std::uint8_t>(codes[r][first + c] >> 1);
+            for (int c = 0; c < at_once; ++c) tile[r][c] = static_cast<std::uint8_t>(tile[r][c] >> 1);
         std::uint32_t bits[2][at_once];
         for (int k = 0; k < 2; ++k)
           for (int c = 0; c < at_once; ++c)
@@ -118,6 +125,7 @@ struct PackBlock {
           to[1] = bits[1][c];
         }
       }
+    }
   }
 };
 
@@ -125,19 +133,29 @@ struct PackBlock {
 template <class Exec, class Code>
 void pack_on_host(const Exec& exec, const char* label, int rows, int columns, const Code& code,
                   const PackedPlanes& along_rows, const PackedPlanes& along_columns) {
-  const int across = (columns + pack_width - 1) / pack_width, down = (rows + pack_height - 1) / pack_height;
+  const int down = (rows + pack_height - 1) / pack_height;
+  const int most = down < concurrency(exec) ? narrow_pack_width : pack_width;
+  const int across = (columns + most - 1) / most;
   Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, across * down), [=](int number) {
-    PackBlock block;
+    static thread_local std::unique_ptr<PackBlock> memory;
+    if (!memory) memory.reset(new PackBlock);  // without a value, so that only what is used is touched
+    PackBlock& block = *memory;
     block.row = number / across * pack_height;
-    block.column = number % across * pack_width;
+    block.column = number % across * most;
     block.height = std::min(pack_height, rows - block.row);
-    block.width = std::min(pack_width, columns - block.column);
+    block.width = std::min(most, columns - block.column);
     if (block.height < pack_height || block.width % 64 != 0)
-      for (std::uint8_t(&row)[pack_width] : block.codes) std::memset(row, 0, words_of(block.width) * word_bits);
+      for (auto& row : block.codes) std::memset(row, 0, words_of(block.width) * word_bits);
     for (int r = 0; r < block.height; ++r) {
-      ONEBIT_IVDEP
-      for (int c = 0; c < block.width; ++c)
-        block.codes[r][c] = static_cast<std::uint8_t>(code(block.row + r, block.column + c));
+      const int row = block.row + r;
+      // Compilers vectorise loops over arrays of bytes only if these are local.
+      for (int first = 0; first < block.width; first += pack_part) {
+        std::uint8_t part[pack_part];
+        const int column = block.column + first, width = std::min(pack_part, block.width - first);
+        ONEBIT_IVDEP
+        for (int c = 0; c < width; ++c) part[c] = static_cast<std::uint8_t>(code(row, column + c));
+        std::memcpy(block.codes[r] + first, part, width);
+      }
     }
     block.pack_rows(along_rows);
     block.pack_columns(along_columns);
