@@ -200,6 +200,9 @@ ExitStatus run_command(const Communicator& world, int argc, char** argv) {
                       on_backend(world, input, [&](const auto& exec) { bench_kernels(exec, input, world); });
                     });
 
+  add_input_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [&](const auto& input) {
+    on_backend(world, input, [&](const auto& exec) { bench::layers(exec, input, world); });
+  });
   CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
   const auto add_file_command = [&](const char* name, const char* meaning, bool all) {
     CLI::App* const command = checkpoint_command.add_subcommand(name, meaning);

@@ -9,8 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
+#include "base/mpi.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
+#include "base/timer.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
 
@@ -34,6 +37,43 @@ struct Kernel {
 };
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
+
+/// Host threads of a rank.
+template <class Exec>
+int threads(const Exec& exec) {
+  return is_host<Exec> ? concurrency(exec) : 1;
+}
+
+/// Runs a kernel once. \returns its time
+template <class Exec>
+double seconds(const Exec& exec, const Kernel& kernel) {
+  const Region region("OneBit::bench::kernel");
+  const Stopwatch watch;
+  kernel.run();
+  fence(exec, "OneBit::bench::kernel");
+  return watch.seconds();
+}
+
+/// Runs a kernel once and compares its result with its twin's. Collective. \throws AgreedError for a wrong one
+template <class Exec>
+Check checked(const Exec& exec, const Kernel& kernel, const Communicator& communicator) {
+  if (kernel.prepare) kernel.prepare();
+  seconds(exec, kernel);
+  Check check;
+  communicator.collectively([&] {
+    const Region region("OneBit::bench::check");
+    check = kernel.check();
+  });
+  communicator.sum(&check.checked, 1);
+  communicator.sum(&check.wrong, 1);
+  if (check.wrong > 0)
+    throw AgreedError(ExitStatus::failed_run,
+                      kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
+                          " of " + std::to_string(static_cast<long>(check.checked)) +
+                          " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
+                          "backend and this input");
+  return check;
+}
 
 /// Element i of array `number`, uniform in [-1, 1), the same on host and device.
 KOKKOS_INLINE_FUNCTION float value_at(int number, std::size_t i) {

@@ -13,10 +13,8 @@
 #include <memory>
 
 #include "base/build_info.hpp"
-#include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/memory.hpp"
-#include "base/timer.hpp"
 #include "bench/kernel.hpp"
 #include "bench/measurement.hpp"
 #include "linalg/blas.hpp"
@@ -31,12 +29,6 @@ const std::vector<std::string> columns = {
     // against the machine
     "bound", "fraction_of_roofline", "bandwidth_B_per_s", "peak_FLOP_per_s", "blas", "blas_core", "git", "machine"};
 
-/// Host threads of a rank.
-template <class Exec>
-int threads(const Exec& exec) {
-  return is_host<Exec> ? concurrency(exec) : 1;
-}
-
 template <class Exec>
 class Bench {
 public:
@@ -49,7 +41,7 @@ public:
   /// The machine's kernels come first: `triad` measures the bandwidth, the faster of `fma` and `gemm` the FLOP rate,
   /// and `gemm_tf32` or `gemm_bf16` that of products with rounded factors.
   void operator()(const Kernel& kernel) {
-    const Check check = checked(kernel);
+    const Check check = checked(m_exec, kernel, m_communicator);
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
     const bool rounded = kernel.precision != Precision::fp32;
@@ -84,34 +76,7 @@ public:
   }
 
 private:
-  /// Runs a kernel once and compares its result with its twin's. \throws AgreedError for a wrong one
-  Check checked(const Kernel& kernel) const {
-    if (kernel.prepare) kernel.prepare();
-    seconds(kernel);
-    Check check;
-    m_communicator.collectively([&] {
-      const Region region("OneBit::bench::check");
-      check = kernel.check();
-    });
-    m_communicator.sum(&check.checked, 1);
-    m_communicator.sum(&check.wrong, 1);
-    if (check.wrong > 0)
-      throw AgreedError(ExitStatus::failed_run,
-                        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
-                            " of " + std::to_string(static_cast<long>(check.checked)) +
-                            " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
-                            "backend and this input");
-    return check;
-  }
-
-  /// Runs a kernel once. \returns its time
-  double seconds(const Kernel& kernel) const {
-    const Region region("OneBit::bench::kernel");
-    const Stopwatch watch;
-    kernel.run();
-    fence(m_exec, "OneBit::bench::kernel");
-    return watch.seconds();
-  }
+  double seconds(const Kernel& kernel) const { return bench::seconds(m_exec, kernel); }
 
   /// Keeps the kernel with the higher FLOP rate over all ranks.
   void choose_peak(const Kernel& kernel) {

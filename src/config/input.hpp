@@ -165,6 +165,10 @@ struct Input {
     int factor = 4;
     int warmup = 2;
     int repetitions = 10;
+    std::vector<std::string> layers{"vgg16", "resnet18", "bert_base"};
+    std::vector<std::int64_t> pixels{32, 64, 128, 224};
+    int batch = 64;
+    int most_rows = 16384;
   } bench;
   struct {
     double parameters = 25e6;

@@ -430,9 +430,11 @@ std::vector<Section> keys(Input& in) {
       "HDF5 file with dataset `gradients` (steps, ranks, parameters), float or double; optionally `initial` "
       "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
 
-  key.section("bench",
-              "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step "
-              "(docs/develop/performance.md). Both are checked and timed.");
+  key.section(
+      "bench",
+      "`onebit bench collective`: averages over ranks; `onebit bench kernels`: every kernel of a training step; "
+      "`onebit bench layers`: 1-bit layers of well-known networks (docs/develop/performance.md). All are checked "
+      "and timed.");
   key("collectives", in.bench.collectives,
       word({"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
             "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"}),
@@ -446,6 +448,13 @@ std::vector<Section> keys(Input& in) {
   key("factor", in.bench.factor, integer(2), "From one length to the next.");
   key("warmup", in.bench.warmup, integer(0), "Repetitions that are not timed, after the checked one.");
   key("repetitions", in.bench.repetitions, integer(1), "Repetitions that are timed.");
+  key("layers", in.bench.layers, word({"vgg16", "resnet18", "bert_base"}),
+      "Networks whose layers `layers` times: every convolution as a matrix product, or the dense layers of BERT-Base.");
+  key("pixels", in.bench.pixels, integer(1, 1024), "Widths of the square images of `vgg16` and `resnet18`.");
+  key("batch", in.bench.batch, integer(1, 65536), "Images of `layers`; `bert_base` has 8 texts of 128 tokens.");
+  key("most_rows", in.bench.most_rows, integer(1, 65536),
+      "Most output pixels or tokens of a layer that `layers` times. A layer of more rows is timed with these, and "
+      "counts as often as they fit into it.");
 
   key.section("predict", "`onebit predict`: the time of a step on other networks (docs/reference/prediction.md).");
   key("parameters", in.predict.parameters, real(1, 1e13), "Parameters d of the model.");

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -45,6 +47,13 @@ void interleave(const Exec& exec, const BitRows& b, std::uint32_t* panels) {
   });
 }
 
+/// Whether a store takes whole rows of a tile on the host: store.row(i, j, count, sums).
+template <class Store, class = void>
+inline constexpr bool stores_rows = false;
+template <class Store>
+inline constexpr bool stores_rows<Store, std::void_t<decltype(std::declval<const Store&>().row(0, 0, 0, nullptr))>> =
+    true;
+
 /// One work item of the host: up to 32 rows from i on, and up to 64 columns from j on.
 template <class Store>
 void multiply_block(AddDifferences add, const Planes& a, const std::uint32_t* panel, int i, int j, int n,
@@ -66,8 +75,14 @@ void multiply_block(AddDifferences add, const Planes& a, const std::uint32_t* pa
     }
   const int greatest = a.greatest_sum(), width = std::min(tile_columns, n - j);
   for (int r = 0; r < height; ++r) {
-    ONEBIT_IVDEP
-    for (int c = 0; c < width; ++c) store(i + r, j + c, greatest - 2 * sums[r * tile_columns + c]);
+    int* const row = sums + r * tile_columns;
+    for (int c = 0; c < tile_columns; ++c) row[c] = greatest - 2 * row[c];
+    if constexpr (stores_rows<Store>) {
+      store.row(i + r, j, width, row);
+    } else {
+      ONEBIT_IVDEP
+      for (int c = 0; c < width; ++c) store(i + r, j + c, row[c]);
+    }
   }
 }
 
@@ -78,11 +93,16 @@ void multiply_on_host(const Exec& exec, Instructions instructions, const Planes&
   constexpr int block_rows = 32;
   const AddDifferences add = add_differences(instructions);
   const int m = a.plane[0].rows, blocks = (m + block_rows - 1) / block_rows;
-  const int count = (n + tile_columns - 1) / tile_columns * blocks;
+  const int across = (n + tile_columns - 1) / tile_columns, count = across * blocks;
   const std::size_t panel_size = static_cast<std::size_t>(a.plane[0].words) * tile_columns;
+  // Neighbouring items share rows of C, which a processor then writes in order, if B stays in a core's cache; else they
+  // share a panel.
+  constexpr std::size_t words_of_cache = 128 * 1024;
+  const bool by_rows = panel_size * across <= words_of_cache;
   Kokkos::parallel_for("OneBit::linalg::binary_product",
                        Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, count), [=](int item) {
-                         const int panel = item / blocks, i = item % blocks * block_rows;
+                         const int panel = by_rows ? item % across : item / blocks;
+                         const int i = (by_rows ? item / across : item % blocks) * block_rows;
                          multiply_block(add, a, panels + panel * panel_size, i, panel * tile_columns, n, store,
                                         std::min(block_rows, m - i));
                        });
@@ -97,6 +117,9 @@ public:
 
   /// Calls store(i, j, sum) once for each row i of A and row j of b, from any thread, where the int
   ///   sum = Σ_p 2^p Σ_l (2 a_p(i, l) − 1) (2 b(j, l) − 1).
+  ///
+  /// On the host, a store that has a member row(i, j, count, sums) gets the sums of `count` columns from j on, which is
+  /// a multiple of 64.
   ///
   /// \param a up to 8 planes (m, k) of A, the least significant one first; 2^planes · k is less than 2³¹
   /// \param b (n, k)

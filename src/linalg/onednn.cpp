@@ -54,6 +54,9 @@ Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t 
   return {a, b, c, plan.scratchpad_desc(), dnnl::matmul(plan)};
 }
 
+char letter(Transpose op) { return op == Transpose::yes ? 'T' : 'N'; }
+dnnl_dim_t stride(std::size_t row_stride) { return static_cast<dnnl_dim_t>(row_stride); }
+
 }  // namespace
 
 bool onednn_is_faster() {
@@ -71,8 +74,6 @@ std::string onednn_version() {
 
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const float> a,
                     Rows<const float> b, float beta, Rows<float> c) {
-  const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
-  const auto stride = [](std::size_t row_stride) { return static_cast<dnnl_dim_t>(row_stride); };
   dnnl::error::wrap_c_api(dnnl_sgemm(letter(op_a), letter(op_b), m, n, k, alpha, a.data, stride(a.row_stride), b.data,
                                      stride(b.row_stride), beta, c.data, stride(c.row_stride)),
                           "a product in float failed");
@@ -98,6 +99,15 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<co
                                 {DNNL_ARG_DST, memory(plan.c, c.data)},
                                 {DNNL_ARG_SCRATCHPAD, memory(plan.scratch, scratch.data())}});
 }
+
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::int8_t> a,
+                    Rows<const std::int8_t> b, Rows<std::int32_t> c) {
+  const std::int32_t no_offset = 0;
+  dnnl::error::wrap_c_api(
+      dnnl_gemm_s8s8s32(letter(op_a), letter(op_b), 'F', m, n, k, 1, a.data, stride(a.row_stride), 0, b.data,
+                        stride(b.row_stride), 0, 0, c.data, stride(c.row_stride), &no_offset),
+      "a product in 8 bits failed");
+}
 #else
 bool onednn_is_faster() { return false; }
 bool onednn_has_bfloat16() { return false; }
@@ -106,6 +116,8 @@ void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float
                     Rows<float>) {}
 void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::uint16_t>, Rows<const std::uint16_t>, float,
                     Rows<float>) {}
+void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::int8_t>, Rows<const std::int8_t>,
+                    Rows<std::int32_t>) {}
 #endif
 
 }  // namespace onebit::linalg

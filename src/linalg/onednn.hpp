@@ -1,6 +1,6 @@
 #pragma once
 /// \file onednn.hpp
-/// Products by oneDNN on the calling thread, of factors in float or bfloat16.
+/// Products by oneDNN on the calling thread, of factors in float, in bfloat16 or in 8 bits.
 
 #include <cstdint>
 #include <string>
@@ -19,8 +19,8 @@ bool onednn_has_bfloat16();
 /// E.g. "oneDNN-2.6.3"; empty without oneDNN.
 std::string onednn_version();
 
-/// gemm in host memory on the calling thread. Both functions need a SingleThreadedBlas (blas.hpp) around the parallel
-/// region, because oneDNN takes as many threads as OpenMP would start.
+/// gemm in host memory on the calling thread. All of these functions need a SingleThreadedBlas (blas.hpp) around the
+/// parallel region, because oneDNN takes as many threads as OpenMP would start.
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float alpha, Rows<const float> a,
                     Rows<const float> b, float beta, Rows<float> c);
 
@@ -28,5 +28,10 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
 /// oneDNN prepares for a shape.
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                     Rows<const std::uint16_t> b, float beta, Rows<float> c);
+
+/// c (m, n) ← op(a) (m, k) · op(b) (k, n) of factors in 8 bits, for benchmarks. Without VNNI, sums of two terms
+/// saturate in 16 bits.
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::int8_t> a,
+                    Rows<const std::int8_t> b, Rows<std::int32_t> c);
 
 }  // namespace onebit::linalg

@@ -7,12 +7,13 @@
 /// both directions.
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -47,8 +48,12 @@ struct PackedPlanes {
   }
 };
 
-/// Rows of a block on the host, and columns: runs of 1 KiB of floats, which a processor fetches ahead.
-inline constexpr int pack_height = 64, pack_width = 256;
+/// Rows of a block on the host, and most columns. A processor fetches ahead best where a block has whole rows.
+inline constexpr int pack_height = 64, pack_width = 8192;
+/// Columns of a row whose codes are computed at a time.
+inline constexpr int pack_part = 256;
+/// Most columns of a block if blocks of whole rows are fewer than threads.
+inline constexpr int narrow_pack_width = 1024;
 
 /// Bit p of each of 32 bytes.
 inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
@@ -69,34 +74,58 @@ inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
   return bits;
 }
 
+/// words(w) ← bit p of 32 bytes each, for an even number of words.
+inline void pack_bytes(const std::uint8_t* bytes, int p, int words, std::uint32_t* to) {
+#ifdef __AVX512BW__
+  const __m512i bit = _mm512_set1_epi8(static_cast<char>(1 << p));
+  for (int w = 0; w < words; w += 2) {
+    const std::uint64_t two = _mm512_test_epi8_mask(_mm512_loadu_si512(bytes + w * word_bits), bit);
+    std::memcpy(to + w, &two, sizeof two);
+  }
+#else
+  for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(bytes + w * word_bits, p);
+#endif
+}
+
 /// A block of codes on the host, 0 outside of the matrix.
 struct PackBlock {
   int row, column;    ///< the first ones
   int height, width;  ///< of the part in the matrix
-  alignas(64) std::uint8_t codes[pack_height][pack_width];
+  /// A cache line more than the columns, so that the rows of a column have different places in a cache.
+  std::uint8_t codes[pack_height][pack_width + 64];
 
   void pack_rows(const PackedPlanes& planes) const {
     const int words = words_of(width);
     for (int r = 0; r < height; ++r)
-      for (int p = 0; p < planes.count; ++p) {
-        std::uint32_t* const to = planes.word(p, row + r, column / word_bits);
-        for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(codes[r] + w * word_bits, p);
-      }
+      for (int p = 0; p < planes.count; ++p)
+        pack_bytes(codes[r], p, words, planes.word(p, row + r, column / word_bits));
   }
   void pack_columns(const PackedPlanes& planes) const {
     constexpr int at_once = 64;
-    for (int first = 0; first < width; first += at_once)
+    for (int first = 0; first < width; first += at_once) {
+      std::uint8_t tile[pack_height][at_once];
+      for (int r = 0; r < pack_height; ++r) std::memcpy(tile[r], codes[r] + first, at_once);
       for (int p = 0; p < planes.count; ++p) {
-        std::uint32_t bits[2][at_once] = {};
+        // Eight rows give a byte of each column, so that vector registers hold as many columns as bytes.
+        std::uint8_t bytes[pack_height / 8][at_once] = {};
         for (int r = 0; r < pack_height; ++r)
           for (int c = 0; c < at_once; ++c)
-            bits[r / word_bits][c] |= (std::uint32_t{codes[r][first + c]} >> p & 1u) << r % word_bits;
+            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (tile[r][c] & 1) << 7);
+        if (p + 1 < planes.count)
+          for (int r = 0; r < pack_height; ++r)
+            for (int c = 0; c < at_once; ++c) tile[r][c] = static_cast<std::uint8_t>(tile[r][c] >> 1);
+        std::uint32_t bits[2][at_once];
+        for (int k = 0; k < 2; ++k)
+          for (int c = 0; c < at_once; ++c)
+            bits[k][c] = std::uint32_t{bytes[4 * k][c]} | std::uint32_t{bytes[4 * k + 1][c]} << 8 |
+                         std::uint32_t{bytes[4 * k + 2][c]} << 16 | std::uint32_t{bytes[4 * k + 3][c]} << 24;
         for (int c = 0; c < at_once && first + c < width; ++c) {
           std::uint32_t* const to = planes.word(p, column + first + c, row / word_bits);
           to[0] = bits[0][c];
           to[1] = bits[1][c];
         }
       }
+    }
   }
 };
 
@@ -104,18 +133,29 @@ struct PackBlock {
 template <class Exec, class Code>
 void pack_on_host(const Exec& exec, const char* label, int rows, int columns, const Code& code,
                   const PackedPlanes& along_rows, const PackedPlanes& along_columns) {
-  const int across = (columns + pack_width - 1) / pack_width, down = (rows + pack_height - 1) / pack_height;
+  const int down = (rows + pack_height - 1) / pack_height;
+  const int most = down < concurrency(exec) ? narrow_pack_width : pack_width;
+  const int across = (columns + most - 1) / most;
   Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, across * down), [=](int number) {
-    PackBlock block;
+    static thread_local std::unique_ptr<PackBlock> memory;
+    if (!memory) memory.reset(new PackBlock);  // without a value, so that only what is used is touched
+    PackBlock& block = *memory;
     block.row = number / across * pack_height;
-    block.column = number % across * pack_width;
+    block.column = number % across * most;
     block.height = std::min(pack_height, rows - block.row);
-    block.width = std::min(pack_width, columns - block.column);
-    if (block.height < pack_height || block.width < pack_width) std::memset(block.codes, 0, sizeof block.codes);
+    block.width = std::min(most, columns - block.column);
+    if (block.height < pack_height || block.width % 64 != 0)
+      for (auto& row : block.codes) std::memset(row, 0, words_of(block.width) * word_bits);
     for (int r = 0; r < block.height; ++r) {
-      ONEBIT_IVDEP
-      for (int c = 0; c < block.width; ++c)
-        block.codes[r][c] = static_cast<std::uint8_t>(code(block.row + r, block.column + c));
+      const int row = block.row + r;
+      // Compilers vectorise loops over arrays of bytes only if these are local.
+      for (int first = 0; first < block.width; first += pack_part) {
+        std::uint8_t part[pack_part];
+        const int column = block.column + first, width = std::min(pack_part, block.width - first);
+        ONEBIT_IVDEP
+        for (int c = 0; c < width; ++c) part[c] = static_cast<std::uint8_t>(code(row, column + c));
+        std::memcpy(block.codes[r] + first, part, width);
+      }
     }
     block.pack_rows(along_rows);
     block.pack_columns(along_columns);

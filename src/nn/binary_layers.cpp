@@ -60,19 +60,86 @@ void scale_columns(const Exec& exec, MatrixRef<Exec, const Real> from, VectorRef
       });
 }
 
-/// store(i, k, Σ_j ĝ_ij t_kj) for each kept group i of a quantised gradient ĝ and each row k of the signs t.
+/// Where |x| < 1, by the bits that the forward pass kept.
+template <class Exec>
+struct InsideByBits {
+  linalg::BitMatrix<Exec> bits;
+
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int r, int c) const { return bits(r, c); }
+  /// passes(c) ← that of column first + c for `count` ≤ 32 columns. \param first a multiple of 32
+  void find(int r, int first, int, std::int32_t* passes) const {
+    const std::uint32_t word = bits.words(r, first / linalg::word_bits);
+    ONEBIT_IVDEP
+    for (int c = 0; c < linalg::word_bits; ++c) passes[c] = static_cast<std::int32_t>(word >> c & 1u);
+  }
+};
+
+/// Where |W| < 1.
+template <class Exec, class Real>
+struct InsideByValue {
+  MatrixRef<Exec, const Real> weight;
+
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int r, int c) const { return is_inside(weight(r, c)); }
+  void find(int r, int first, int count, std::int32_t* passes) const {
+    const Real* const row = &weight(r, first);
+    ONEBIT_IVDEP
+    for (int c = 0; c < count; ++c) passes[c] = is_inside(row[c]) ? 1 : 0;
+  }
+};
+
+/// Stores a product ĝ · t of a quantised gradient ĝ and signs t. Its groups become rows; the straight-through
+/// estimator makes elements 0.
+template <class Exec, class Real, class Inside>
+struct StoreGradient {
+  Vector<Exec, int> group;
+  Vector<Exec, Real> scale, offset;
+  Vector<Exec, int> sums;  ///< of each row of signs
+  Inside inside;
+  bool add;
+  MatrixRef<Exec, Real> to;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int k, int sum) const {
+    const Real value = scale(i) * static_cast<Real>(sum) + offset(i) * static_cast<Real>(sums(k));
+    const Real passed = inside(group(i), k) ? value : Real(0);
+    to(group(i), k) = add ? to(group(i), k) + passed : passed;
+  }
+
+  /// The same of `count` columns from k on, on the host, where compilers do not vectorise a test of single bits.
+  void row(int i, int k, int count, const int* products) const {
+    const Real factor = scale(i), term = offset(i);
+    const int r = group(i);
+    for (int first = 0; first < count; first += linalg::word_bits) {
+      const int length = count - first < linalg::word_bits ? count - first : linalg::word_bits;
+      std::int32_t passes[linalg::word_bits];
+      inside.find(r, k + first, length, passes);
+      const int *const product = products + first, *const sign_sum = &sums(k + first);
+      Real* const result = &to(r, k + first);
+      const auto value = [&](int c) {
+        const Real all = factor * static_cast<Real>(product[c]) + term * static_cast<Real>(sign_sum[c]);
+        return passes[c] != 0 ? all : Real(0);
+      };
+      if (add) {
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) result[c] += value(c);
+      } else {
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) result[c] = value(c);
+      }
+    }
+  }
+};
+
+/// to(r, k) ← Σ_j ĝ_rj t_kj for each row k of the signs t and each kept group r of a quantised gradient ĝ, and 0 for
+/// the other groups; but 0 where `inside` passes nothing. += if `add`.
 /// \param sums scratch, at least as long as t has rows
-template <class Exec, class Real, class Store>
+template <class Exec, class Real, class Inside>
 void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
                        const QuantizedGradient<Exec, Real>& gradient, const linalg::BitMatrix<Exec>& signs,
-                       const Vector<Exec, int>& sums, const Store& store) {
+                       const Vector<Exec, int>& sums, const Inside& inside, bool add, MatrixRef<Exec, Real> to) {
+  if (!add && gradient.kept < gradient.groups) Kokkos::deep_copy(exec, to, Real(0));
   linalg::sign_sums(exec, signs, sums);
-  const auto group = gradient.group;
-  const auto scale = gradient.scale, offset = gradient.offset;
-  product(
-      exec, gradient.planes, signs, KOKKOS_LAMBDA(int i, int k, int sum) {
-        store(group(i), k, scale(i) * static_cast<Real>(sum) + offset(i) * static_cast<Real>(sums(k)));
-      });
+  product(exec, gradient.planes, signs,
+          StoreGradient<Exec, Real, Inside>{gradient.group, gradient.scale, gradient.offset, sums, inside, add, to});
 }
 
 /// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
@@ -218,13 +285,8 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
   const linalg::BitMatrix<Exec> inside = kept.inside;
   const int N = d_input.extent_int(0), K = d_input.extent_int(1), D = d_output.extent_int(1);
   if (multiplies_bits(m_kind)) {
-    const auto& gradient = quantize(exec, *m_rows, key, d_output, parameters);
-    if (!add && gradient.kept < N) Kokkos::deep_copy(exec, d_input, Real(0));
-    multiply_by_signs(
-        exec, m_product, gradient, kept.weight_columns, m_sign_sums, KOKKOS_LAMBDA(int i, int k, Real value) {
-          const Real passed = inside(i, k) ? value : Real(0);
-          d_input(i, k) = add ? d_input(i, k) + passed : passed;
-        });
+    multiply_by_signs(exec, m_product, quantize(exec, *m_rows, key, d_output, parameters), kept.weight_columns,
+                      m_sign_sums, InsideByBits<Exec>{inside}, add, d_input);
   } else {
     const Matrix signs = matrix_in<Exec>(m_signs, D, K), result = matrix_in<Exec>(m_result, N, K);
     write_signs<Exec, Real>(exec, kept.weight, signs);
@@ -246,13 +308,8 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   sum_columns(exec, "OneBit::nn::gamma_backward", N, D, GammaTerms<Exec, Real>(d_output, kept.sums), scratch,
               {{d_gamma.data()}});
   if (multiplies_bits(m_kind)) {
-    const auto& gradient = quantize(exec, *m_columns, key, d_output, parameters);
-    if (!add && gradient.kept < D) Kokkos::deep_copy(exec, d_weight, Real(0));
-    multiply_by_signs(
-        exec, m_product, gradient, kept.input_columns, m_sign_sums, KOKKOS_LAMBDA(int j, int k, Real value) {
-          const Real passed = is_inside(weight(j, k)) ? value : Real(0);
-          d_weight(j, k) = add ? d_weight(j, k) + passed : passed;
-        });
+    multiply_by_signs(exec, m_product, quantize(exec, *m_columns, key, d_output, parameters), kept.input_columns,
+                      m_sign_sums, InsideByValue<Exec, Real>{weight}, add, d_weight);
   } else {
     const Matrix signs = matrix_in<Exec>(m_signs, N, K), result = matrix_in<Exec>(m_result, D, K);
     write_signs<Exec, Real>(exec, kept.input, signs);

@@ -70,6 +70,7 @@ struct WordCodes {
 template <class Exec, class Real>
 struct RowCodes {
   static constexpr int calls = 64, length = calls * octet, words = length / linalg::word_bits;
+  static constexpr int vector = 16;  ///< calls in a vector register
   GroupCodes<Exec, Real> pass;
 
   void operator()(int k) const {
@@ -95,36 +96,39 @@ struct RowCodes {
 private:
   /// The numbers of 64 calls in the order of the elements. A 64-bit number holds those of 4 elements, and both of a
   /// call are made from whole registers.
-  void numbers(int group, int first_call, std::uint16_t (&result)[length]) const {
+  /// \param count of the calls, a multiple of `vector`
+  void numbers(int group, int first_call, int count, std::uint16_t (&result)[length]) const {
     const GradientDraws draws = pass.draws;
     std::uint32_t random[4][calls];
     ONEBIT_IVDEP
-    for (int call = 0; call < calls; ++call) {
+    for (int call = 0; call < count; ++call) {
       const Philox4 drawn = draws(group, first_call + call);
       for (int w = 0; w < 4; ++w) random[w][call] = drawn.word[w];
     }
     constexpr std::uint64_t low_halves = 0x0000FFFF0000FFFFu;
     std::uint64_t fours[2 * calls];
     ONEBIT_IVDEP
-    for (int call = 0; call < calls; ++call) {
+    for (int call = 0; call < count; ++call) {
       const std::uint64_t even = random[0][call] | std::uint64_t{random[2][call]} << 32;
       const std::uint64_t odd = random[1][call] | std::uint64_t{random[3][call]} << 32;
       fours[2 * call] = (even & low_halves) | (odd & low_halves) << 16;
       fours[2 * call + 1] = (even >> 16 & low_halves) | (odd & ~low_halves);
     }
     static_assert(sizeof fours == sizeof result);
-    std::memcpy(result, fours, sizeof fours);  // the least significant number comes first, as on every processor here
+    // The least significant number comes first, as on every processor here.
+    std::memcpy(result, fours, 2 * count * sizeof *fours);
   }
 
   /// The codes of elements [begin, begin + 512) of a row, eight in each number; 0 after the last element.
   void codes(int k, int begin, std::uint64_t (&eights)[calls]) const {
     const int group = pass.group[k];
     std::uint16_t n[length];
-    numbers(group, begin / octet, n);
     const Real Z = pass.Z[k], factor = pass.factor[k], levels = pass.levels();
     const Real* const gamma = pass.gradient.gamma + begin;
     const Real* const row = pass.gradient.d_output.data() + static_cast<std::size_t>(group) * pass.elements + begin;
     const int count = pass.elements - begin < length ? pass.elements - begin : length;
+    constexpr int of_vector = vector * octet;
+    numbers(group, begin / octet, (count + of_vector - 1) / of_vector * vector, n);
     std::uint8_t codes[length];
     ONEBIT_IVDEP
     for (int i = 0; i < count; ++i)
@@ -143,6 +147,7 @@ struct ColumnCodes {
 
   struct Lanes {
     int count;
+    int width;  ///< lanes that are computed: `count`, but whole vector registers
     int group[lanes];
     Real gamma[lanes], Z[lanes], factor[lanes];
   };
@@ -152,6 +157,8 @@ struct ColumnCodes {
     const int word = index / strips, begin = index % strips * lanes;
     Lanes strip;
     strip.count = pass.kept - begin < lanes ? pass.kept - begin : lanes;
+    constexpr int vector = 16;
+    strip.width = (strip.count + vector - 1) / vector * vector;
     for (int lane = 0; lane < lanes; ++lane) {
       const int k = begin + (lane < strip.count ? lane : 0);  // lanes without a group repeat the first one
       strip.group[lane] = pass.group[k];
@@ -171,7 +178,7 @@ struct ColumnCodes {
         codes<false>(strip, first, bytes);
       for (int p = 0; p < pass.bits; ++p) {
         ONEBIT_IVDEP
-        for (int lane = 0; lane < lanes; ++lane)
+        for (int lane = 0; lane < strip.width; ++lane)
           values[p][lane] |= static_cast<std::uint32_t>(bytes[lane] >> octet * p & 0xFFu) << octet * part;
       }
     }
@@ -185,18 +192,19 @@ private:
   void codes(const Lanes& strip, int first, std::uint64_t (&bytes)[lanes]) const {
     const GradientDraws draws = pass.draws;
     const Real levels = pass.levels();
+    const int width = strip.width;
     const int rows = pass.elements - first < octet ? pass.elements - first : octet;
     const int columns = pass.gradient.columns();
     const Real* const d_output = pass.gradient.d_output.data() + static_cast<std::size_t>(first) * columns;
     if constexpr (!neighbours) {
       // The processor does not foresee what pruning leaves of a row. The elements arrive while Philox is computed.
       for (int w = 0; w < rows; ++w)
-        for (int lane = 0; lane < lanes; lane += 4)
+        for (int lane = 0; lane < width; lane += 4)
           __builtin_prefetch(d_output + static_cast<std::size_t>(w) * columns + strip.group[lane], 0, 2);
     }
     std::uint32_t random[4][lanes];
     ONEBIT_IVDEP
-    for (int lane = 0; lane < lanes; ++lane) {
+    for (int lane = 0; lane < width; ++lane) {
       const Philox4 words = draws(strip.group[lane], first / octet);
       for (int w = 0; w < 4; ++w) random[w][lane] = words.word[w];
     }
@@ -207,14 +215,14 @@ private:
       const Real* const from = row + strip.group[0];
       const int shift = w < 4 ? 0 : 16;
       ONEBIT_IVDEP
-      for (int lane = 0; lane < lanes; ++lane) {
+      for (int lane = 0; lane < width; ++lane) {
         const Real g = (neighbours ? from[lane] : row[strip.group[lane]]) * strip.gamma[lane];
         const std::uint32_t n = random[w % 4][lane] >> shift & 0xFFFFu;
         halves[w / 4][lane] |= rounded(g, strip.Z[lane], strip.factor[lane], levels, n) << octet * (w % 4);
       }
     }
     ONEBIT_IVDEP
-    for (int lane = 0; lane < lanes; ++lane)
+    for (int lane = 0; lane < width; ++lane)
       bytes[lane] = plane_bytes(halves[0][lane] | std::uint64_t{halves[1][lane]} << 32);
   }
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs `onebit bench kernels` on small shapes: every kernel is there and right, and its fraction of the roofline is
-what its columns give. Then compares the backends with scripts/compare_backends.py.
+"""Runs `onebit bench kernels` and `layers` on small shapes: every kernel is there and right, and its fraction of the
+roofline is what its columns give. Then compares the backends with scripts/compare_backends.py.
 
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -116,6 +116,28 @@ class Kernels(unittest.TestCase):
             said = self.run_it(["bench", "kernels"], *command, expected=2)
             self.assertIn("model.precision", said)
             self.skipTest("bf16: " + re.search("bf16 cannot be used: (.*)", said)[1])
+
+    def test_layers(self):
+        (self.directory / "layers.yaml").write_text("bench: {layers: [vgg16, resnet18], pixels: [4], batch: 2, "
+                                                    "most_rows: 20, warmup: 0, repetitions: 1}\n")
+        support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
+                    cwd=self.directory, env=ENVIRONMENT)
+        rows = support.read_csv(self.directory / "layers/layers.csv")
+        kernels = ["fqt_layer", "scq_layer", "fp32_layer"] + ["int8_layer"] * rows[0]["blas"].startswith("oneDNN")
+        counts = {"vgg16": 13, "resnet18": 20}  # convolutions of the networks
+        for network, count in counts.items():
+            of_network = [row for row in rows if row["network"] == network]
+            self.assertEqual([row["kernel"] for row in of_network], kernels * (len(of_network) // len(kernels)))
+            self.assertEqual(sum(int(row["count"]) for row in of_network), count * len(kernels))
+        for row in rows:
+            N, K, D = (int(row[name]) for name in ("measured_rows", "inputs", "outputs"))
+            self.assertEqual((row["shape"], float(row["flop"])), (f"{N}x{K}x{D}", 6 * N * K * D))
+            self.assertEqual((row["wrong"], row["repetitions"], N), ("0", "1", min(20, int(row["rows"]))))
+            self.assertGreater(int(row["checked"]), 100)
+            self.assertGreater(float(row["median_s"]), 0)
+        shapes = {row["layer"]: (row["rows"], row["inputs"], row["outputs"]) for row in rows if row["count"] != "1"}
+        self.assertEqual(shapes["conv3_2"], ("2", "2304", "256"))
+        self.assertEqual(shapes["stage1"], ("2", "576", "64"))
 
     def test_input_without_a_vocabulary(self):
         self.assertIn("model.vocabulary",

@@ -337,6 +337,9 @@ void for_packed_shapes(int step, const Check& check) {
     check(extent, extent, true, false);
     check(70, extent, false, true);
   }
+  // More columns than a block of the host has, as whole rows and in parts.
+  check(65, 8250, true, true);
+  check(33, 1090, true, true);
 }
 
 /// Codes in the memory of a backend, and how often each was asked for.

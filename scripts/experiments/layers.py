@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Times 1-bit layers of VGG-16, ResNet-18 and BERT-Base beside float and 8 bits on one core, as table 2 of "1-Bit FQT".
+
+`onebit bench layers inputs/bench_layers.yaml` runs with one thread; the kernels of a layer take turns in it. Its rows
+go to docs/results/quantized_training/layers.csv, or to --output, with the commit and the machine (ONEBIT_MACHINE, in
+words). Then it prints for each network and size how many times faster all layers are together (the sum of medians, a
+shape as often as the network has it) and the layer that gains least, without the first convolution, which the paper
+keeps in float. --report prints this for a file that exists.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, launch, provenance
+from lib.tables import markdown, read_csv, write_csv
+
+OUTPUT = ROOT / "docs/results/quantized_training/layers.csv"
+INPUT = ROOT / "inputs/bench_layers.yaml"
+# The paper's table 2: speed-up over PyTorch in float on one core of a Hygon processor.
+PAPER = {("vgg16", 32): 5.13, ("vgg16", 64): 3.71, ("vgg16", 128): 3.38, ("vgg16", 224): 2.73,
+         ("resnet18", 32): 2.93, ("resnet18", 64): 2.88, ("resnet18", 128): 2.62, ("resnet18", 224): 2.15}
+FIRST = {"vgg16": "conv1_1", "resnet18": "conv1"}
+
+
+def measure(arguments):
+    """The rows of layers.csv with their origin."""
+    origin = {**provenance.of_program(arguments.onebit, arguments.output), "runs": 1}
+    with tempfile.TemporaryDirectory() as directory:
+        command = [arguments.onebit, "bench", "layers", INPUT,
+                   *launch.overrides([f"run.output={directory}", *arguments.set])]
+        subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return [{**row, **origin} for row in read_csv(pathlib.Path(directory) / "layers.csv")]
+
+
+def seconds(rows, kernel, layer):
+    """The median of a kernel of a layer, in seconds; None where it was not measured."""
+    found = [row for row in rows if row["kernel"] == kernel and row["layer"] == layer]
+    return float(found[0]["median_s"]) if found else None
+
+
+def speed_ups(rows, kernel, other):
+    """How many times faster `kernel` is than `other`: of all layers, the least of a layer, and this layer.
+
+    None where `other` was not measured.
+    """
+    layers = {row["layer"]: float(row["count"]) * float(row["rows"]) / float(row["measured_rows"]) for row in rows
+              if row["layer"] != FIRST.get(row["network"])}
+    times = {layer: (seconds(rows, kernel, layer), seconds(rows, other, layer)) for layer in layers}
+    if any(None in pair for pair in times.values()):
+        return None
+    mine, others = (sum(count * times[layer][side] for layer, count in layers.items()) for side in (0, 1))
+    least = min(times, key=lambda layer: times[layer][1] / times[layer][0])
+    return others / mine, times[least][1] / times[least][0], least
+
+
+def report(rows):
+    """A table: a row for each network and size."""
+    cases = list(dict.fromkeys((row["network"], int(row["pixels"])) for row in rows))
+    lines = []
+    for network, pixels in cases:
+        of_case = [row for row in rows if (row["network"], int(row["pixels"])) == (network, pixels)]
+        line = [network, pixels or ""]
+        for other in ("fp32_layer", "int8_layer"):
+            gain = speed_ups(of_case, "fqt_layer", other)
+            line += [f"{gain[0]:.2f}", f"{gain[1]:.2f} ({gain[2]})"] if gain else ["", ""]
+        lines.append([*line, f"{speed_ups(of_case, 'fqt_layer', 'scq_layer')[0]:.2f}",
+                      PAPER.get((network, pixels), "")])
+    return markdown(["network", "pixels", "all layers over fp32", "least of a layer", "all layers over int8",
+                     "least of a layer", "over 1 bit without pruning", "paper, over fp32"], lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT)
+    parser.add_argument("--output", type=pathlib.Path, default=OUTPUT)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the input")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        rows = measure(arguments)
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        write_csv(arguments.output, rows)
+    print(report(read_csv(arguments.output)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+/// \file layers.cpp
+/// `onebit bench layers`. The kernels of a layer run in turns, so that other work on the machine slows all of them
+/// alike.
+
+#include "bench/layers.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "base/build_info.hpp"
+#include "base/machine.hpp"
+#include "bench/bench.hpp"
+#include "bench/measurement.hpp"
+#include "linalg/blas.hpp"
+
+namespace onebit::bench {
+namespace {
+
+const std::vector<std::string> columns = {
+    "network", "pixels", "batch", "layer", "count", "rows", "measured_rows", "inputs", "outputs", "kernel", "shape",
+    // the run
+    "backend", "ranks", "threads_per_rank", "flop", "checked", "wrong", "repetitions", "median_s", "min_s", "max_s",
+    "blas", "blas_core", "git", "machine"};
+
+/// The order of the table's columns of times.
+const char* const kernel_names[] = {"fp32_layer", "int8_layer", "scq_layer", "fqt_layer"};
+
+template <class Exec>
+class LayerBench {
+public:
+  LayerBench(const Exec& exec, const config::Input& input, const Communicator& communicator)
+      : m_exec(exec),
+        m_input(input),
+        m_communicator(communicator),
+        m_file(open_csv(input, communicator, "layers.csv", columns)) {}
+
+  /// Measures all layers of a network, for images of some size.
+  void network(const std::string& name, int pixels) {
+    constexpr int texts = 8;
+    const int samples = has_images(name) ? m_input.bench.batch : texts;
+    m_total.clear();
+    for (const LayerShape& shape : layer_shapes(name, pixels)) {
+      const double all_rows = static_cast<double>(shape.rows) * samples;
+      const int rows = static_cast<int>(std::min<double>(all_rows, m_input.bench.most_rows));
+      layer_kernels<Exec>(m_exec, rows, shape, [&](const std::vector<Kernel>& kernels) {
+        const std::vector<Check> checks = check(kernels);
+        const std::vector<RepetitionTimes> times = time(kernels);
+        if (!m_file) return;
+        std::map<std::string, double> medians;
+        for (std::size_t k = 0; k < kernels.size(); ++k) {
+          const RepetitionTimes& seconds = times[k];
+          const linalg::BlasInfo blas = linalg::blas_info();
+          m_file->row_of(name, pixels, samples, shape.name, shape.count, all_rows, rows, shape.inputs, shape.outputs,
+                         kernels[k].name, kernels[k].shape, BackendName<Exec>::value, m_communicator.size(),
+                         threads(m_exec), kernels[k].flop, checks[k].checked, checks[k].wrong,
+                         m_input.bench.repetitions, seconds.median, seconds.min, seconds.max, blas.library, blas.core,
+                         build_git, machine_name(m_exec));
+          medians[kernels[k].name] = seconds.median;
+          m_total[kernels[k].name] += shape.count * (all_rows / rows) * seconds.median;
+        }
+        print(name, pixels, shape.name, std::to_string(shape.count) + " x " + kernels[0].shape, medians);
+      });
+    }
+    if (m_file) print(name, pixels, "all", "", m_total);
+  }
+
+  void finish() {
+    m_communicator.collectively([&] {
+      if (m_file) m_file->finish();
+    });
+  }
+
+private:
+  std::vector<Check> check(const std::vector<Kernel>& kernels) const {
+    std::vector<Check> checks;
+    for (const Kernel& kernel : kernels) checks.push_back(checked(m_exec, kernel, m_communicator));
+    return checks;
+  }
+
+  std::vector<RepetitionTimes> time(const std::vector<Kernel>& kernels) const {
+    std::vector<std::vector<double>> times(kernels.size());
+    for (int repetition = -m_input.bench.warmup; repetition < m_input.bench.repetitions; ++repetition)
+      for (std::size_t k = 0; k < kernels.size(); ++k) {
+        m_communicator.barrier();
+        const double time = seconds(m_exec, kernels[k]);
+        if (repetition >= 0) times[k].push_back(time);
+      }
+    std::vector<RepetitionTimes> slowest;
+    for (const std::vector<double>& of_kernel : times)
+      slowest.push_back(times_of_slowest_rank(m_communicator, of_kernel));
+    return slowest;
+  }
+
+  static void print(const std::string& network, int pixels, const std::string& layer, const std::string& shape,
+                    const std::map<std::string, double>& seconds) {
+    std::printf("%-10s %4d  %-16s %-20s", network.c_str(), pixels, layer.c_str(), shape.c_str());
+    for (const char* const kernel : kernel_names) {
+      const auto found = seconds.find(kernel);
+      std::printf(found == seconds.end() ? "          " : " %9.3f", found == seconds.end() ? 0 : 1e3 * found->second);
+    }
+    std::printf(" %7.2f\n", seconds.at("fp32_layer") / seconds.at("fqt_layer"));
+    std::fflush(stdout);
+  }
+
+  const Exec m_exec;
+  const config::Input& m_input;
+  const Communicator& m_communicator;
+  const std::unique_ptr<CsvFile> m_file;  ///< on rank 0
+  std::map<std::string, double> m_total;  ///< of each kernel, in seconds, over the layers of a network
+};
+
+}  // namespace
+
+template <class Exec>
+void layers(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  if (communicator.rank() == 0) {
+    const linalg::BlasInfo blas = linalg::blas_info();
+    std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d; batch %d\n",
+                communicator.size(), BackendName<Exec>::value, threads(exec), blas.library.c_str(), blas.core.c_str(),
+                input.bench.repetitions, input.bench.warmup, input.bench.batch);
+    if (!blas.warning.empty()) std::printf("warning: %s\n", blas.warning.c_str());
+    std::printf("#%9s %5s  %-16s %-20s %9s %9s %9s %9s %7s\n", "network", "px", "layer", "count x shape", "fp32 ms",
+                "int8 ms", "scq ms", "fqt ms", "speed-up");
+  }
+  LayerBench<Exec> bench(exec, input, communicator);
+  for (const std::string& network : input.bench.layers) {
+    if (!has_images(network)) {
+      bench.network(network, 0);
+      continue;
+    }
+    for (const std::int64_t pixels : input.bench.pixels) bench.network(network, static_cast<int>(pixels));
+  }
+  bench.finish();
+  if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template void layers(const Exec&, const config::Input&, const Communicator&);
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::bench
