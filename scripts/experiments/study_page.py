@@ -41,6 +41,12 @@ def accuracy_text(study, name):
     return f"{statistics.median(shares):.1f} %{spread}"
 
 
+def reduction_text(study, name, divisor):
+    """The mean reduction over a divisor; empty for runs that failed or sent nothing."""
+    reduction = mean(study.values(name, "reduction").values())
+    return f"{reduction / divisor:.2f}" if math.isfinite(reduction) else ""
+
+
 def legend(axes, study, lines):
     """Draws the legend beside the axes, best run first."""
     order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
@@ -232,8 +238,7 @@ def runs_table(study):
             "" if failed or name == reference or not seeds else difference(mean(losses[s] - base[s] for s in seeds)),
             *([accuracy_text(study, name)] if study.accuracy else []),
             "" if failed else with_unit(mean(study.values(name, "bytes_sent").values())),
-            "" if failed else f"{mean(study.values(name, 'reduction').values()):.2f}",
-            "" if failed else f"{mean(study.values(name, 'reduction').values()) / 2:.2f}",
+            reduction_text(study, name, 1), reduction_text(study, name, 2),
             ", ".join(frozen),
             " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
     return markdown(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
