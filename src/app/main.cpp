@@ -30,7 +30,9 @@ int main(int argc, char** argv) {
     std::fflush(nullptr);
     if (world.size() > 1) MPI_Abort(world.get(), static_cast<int>(status));
   }
-  if (root && std::fflush(stdout) != 0 && status == ExitStatus::success) {
+  // Earlier writes may have failed as well: a buffer that overflowed is gone when the last one is flushed.
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (root && !written && status == ExitStatus::success) {
     std::fprintf(stderr, "error: standard output: writing failed\n  remedy: check where it goes and its free space\n");
     status = ExitStatus::failed_run;
   }

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Times products of signs beside the same products in float on one core, as table 4 of "1-Bit FQT".
+
+`onebit bench kernels` runs with one thread; what it measures besides these products is small here and left out. The
+rows go to docs/results/quantized_training/products.csv, or to --output, with the commit and the machine
+(ONEBIT_MACHINE, in words). Then it prints each shape beside float and beside the paper's time. --report prints this for
+a file that exists.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, launch, provenance
+from lib.tables import markdown, read_csv, write_csv
+
+OUTPUT = ROOT / "docs/results/quantized_training/products.csv"
+KERNELS = ("binary_product", "binary_product_with_packing", "fp32_product")
+# Milliseconds of table 4, with 1 bit, on one core of another processor.
+PAPER = {"512x512x512": 8.01, "512x1024x512": 14.54, "1024x512x512": 15.91, "1024x1024x512": 29.79,
+         "2048x512x512": 29.92, "2048x1024x512": 59.94}
+SETTINGS = {"bench.smallest": 1 << 18, "bench.largest": 1 << 22, "bench.repetitions": 9, "model.preset": "tiny",
+            "model.vocabulary": 1024, "model.sequence": 64}
+
+
+def measure(arguments):
+    origin = {**provenance.of_program(arguments.onebit, arguments.output), "runs": 1}
+    with tempfile.TemporaryDirectory() as directory:
+        command = [arguments.onebit, "bench", "kernels", ROOT / "inputs/bench_kernels.yaml",
+                   *launch.overrides({**SETTINGS, "run.output": directory})]
+        subprocess.run(list(map(str, command)), check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return [{**row, **origin} for row in read_csv(pathlib.Path(directory) / "kernels.csv")
+                if row["kernel"] in KERNELS]
+
+
+def report(rows):
+    times = {(row["kernel"], row["shape"]): 1e3 * float(row["median_s"]) for row in rows}
+
+    def text(kernel, shape, over=None):
+        if (kernel, shape) not in times:
+            return ""
+        return f"{over / times[kernel, shape]:.1f}" if over else f"{times[kernel, shape]:.3f}"
+
+    lines = []
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        in_float = times.get(("fp32_product", shape))
+        lines.append([shape.replace("x", " × "), text("fp32_product", shape), text("binary_product", shape),
+                      text("binary_product", shape, in_float) if in_float else "",
+                      text("binary_product_with_packing", shape, in_float) if in_float else "",
+                      PAPER.get(shape, ""), text("binary_product", shape, PAPER.get(shape)) if shape in PAPER else ""])
+    return markdown(["m × n × k", "float / ms", "signs / ms", "times as fast as float", "with packing of both factors",
+                     "paper, signs / ms", "times as fast as the paper's"], lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT)
+    parser.add_argument("--output", type=pathlib.Path, default=OUTPUT)
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        write_csv(arguments.output, measure(arguments))
+    print(report(read_csv(arguments.output)))
+
+
+if __name__ == "__main__":
+    main()
