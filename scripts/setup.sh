@@ -66,7 +66,7 @@ packages=(
   libsentencepiece-dev                          # subword tokens
   iproute2                                      # network laboratory
   libgtest-dev python3                          # tests
-  python3-matplotlib python3-yaml               # the convergence study
+  python3-matplotlib python3-yaml python3-numpy # the studies; the reference of 1-bit training
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )

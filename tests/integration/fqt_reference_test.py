@@ -10,7 +10,10 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/reference")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/reference"), str(ROOT / "scripts")]
+from lib import require
+
+require({"numpy": "NumPy"})
 import numpy as np
 
 import fqt
