@@ -502,6 +502,26 @@ def volume_section(problem, name):
                 rows)
 
 
+def quantization_section(problem, _):
+    """What 1-bit layers made of their gradients; nothing for runs without."""
+    def over_steps(column):
+        return lambda run: mean(finite(number(row.get(column)) for row in run.steps))
+
+    columns = {"gradient_bits": ratio_text, "pruned_share": percent, "quantizer_variance": ratio_text}
+    rows = []
+    for label, runs in problem.configurations.items():
+        whole = [run for run in complete(runs) if math.isfinite(over_steps("gradient_bits")(run))]
+        if whole:
+            rows.append([label, *(cell_of(whole, f"{column}, mean over steps", text, "steps.csv", over_steps(column))
+                                  for column, text in columns.items())])
+    if rows:
+        yield Heading(3, "Quantised gradients")
+        yield ("Of 1-bit layers, means over the steps that have a value: bits of an element, with 0 for those that "
+               "were pruned; share of rows and columns that were pruned; variance of the quantisers over the square "
+               "of the gradients' norm.")
+        yield Table(["configuration", "bits", "pruned", "variance"], rows)
+
+
 def twins(problem, without):
     """{what is the same: [runs of a configuration, …]} of configurations that differ in the keys `without` alone."""
     groups = collections.defaultdict(list)
@@ -640,8 +660,8 @@ def report(runs, benches, top, reports):
     yield from overview(runs, benches, problems)
     for place, problem in enumerate(problems, 1):
         yield Heading(2, f"Problem {place}: {problem.name}" if len(problems) > 1 else f"Problem: {problem.name}")
-        for section in (results_section, losses_section, profile_section, volume_section, backend_section,
-                        scaling_section, configuration_section):
+        for section in (results_section, losses_section, profile_section, volume_section,
+                        quantization_section, backend_section, scaling_section, configuration_section):
             yield from section(problem, f"problem{place}")
     yield from bench_sections(benches, top, reports)
     if runs:

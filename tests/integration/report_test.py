@@ -122,6 +122,21 @@ class Report(unittest.TestCase):
                 self.assertTrue((path.parent / file_of(target)).is_file(), target)
         return page, markdown
 
+    def test_quantized_gradients(self):
+        shutil.copytree(self.real / "adam_openmp_2", self.directory / "plain")
+        page, _ = self.report(self.directory)
+        self.assertNotIn("Quantised gradients", page.texts)
+        shutil.copytree(self.real / "onebit_adam_openmp_2", self.directory / "quantized")
+        path = self.directory / "quantized/steps.csv"
+        rows = read_csv(path)
+        for row in rows:  # the variance is measured in some steps alone
+            row.update(gradient_bits="1.5", pruned_share="0.75",
+                       quantizer_variance="0.4" if row["validation_loss"] else "")
+        write_csv(path, rows)
+        page, _ = self.report(self.directory)
+        self.assertIn("Quantised gradients", page.texts)
+        self.assertEqual([row[1:] for row in page.rows if "1.50" in row], [["1.50", "75 %", "0.40"]])
+
     def test_real_runs(self):
         page, markdown = self.report(self.real)
         for heading in ("Overview", "Configuration", "Results", "Loss", "Phases of a step", "Volume", "Backends",
