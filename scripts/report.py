@@ -5,8 +5,8 @@ The page is one HTML file that needs nothing else, and the same as Markdown, wit
 the CSV file that it comes from, and a mean over runs to the rows of these runs. Runs that go on or ended early count as
 far as they came, and the page says what is missing.
 
-Runs with the same workload, model and data (a problem) are compared. Runs of a problem whose inputs differ in the seed
-alone are one configuration, which has means over its seeds and their range.
+Runs with the same workload, model and data (a problem) are compared, with any quantisation of the model. Runs of a
+problem whose inputs differ in the seed alone are one configuration, which has means over its seeds and their range.
 
 Exit status: 0; 2 where there are no runs or the page cannot be written.
 """
@@ -44,7 +44,7 @@ PARTS = {"forward": "forward", "backward_everything_else": "backward", "backward
 # Keys of the input that say where a run takes place or how it is watched, and not what it computes.
 ASIDE = re.compile(r"run\.(output|seed|dump_parameters|progress_interval_s|check_replicas_every)|checkpoint\.|bench\.")
 PLACES = ("backend", "ranks", "threads")
-PROBLEM = re.compile(r"(workload|model|data|quadratic|replay)\.")
+PROBLEM = re.compile(r"(workload|model(?!\.quantization)|data|quadratic|replay)\.")
 
 
 # --- runs, configurations, problems -------------------------------------------

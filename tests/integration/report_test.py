@@ -133,7 +133,12 @@ class Report(unittest.TestCase):
             row.update(gradient_bits="1.5", pruned_share="0.75",
                        quantizer_variance="0.4" if row["validation_loss"] else "")
         write_csv(path, rows)
+        resolved = path.with_name("input.resolved.yaml")
+        text = resolved.read_text()
+        self.assertIn("  quantization:\n    kind: none", text)
+        resolved.write_text(text.replace("  quantization:\n    kind: none", "  quantization:\n    kind: fqt"))
         page, _ = self.report(self.directory)
+        self.assertIn("2 runs, 2 of them complete, of 2 configurations in 1 problem", page.text())
         self.assertIn("Quantised gradients", page.texts)
         self.assertEqual([row[1:] for row in page.rows if "1.50" in row], [["1.50", "75 %", "0.40"]])
 
