@@ -29,15 +29,15 @@ void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, MatrixRe
       });
 }
 
-/// to ← from where passes(r, c), else 0; to += that if `add`.
-template <class Exec, class Real, class Passes>
-void write_where(const Exec& exec, const char* label, MatrixRef<Exec, Real> from, bool add, MatrixRef<Exec, Real> to,
-                 const Passes& passes) {
+/// to ← from where inside(r, c), else 0; to += that if `add`.
+template <class Exec, class Real, class Inside>
+void write_where(const Exec& exec, MatrixRef<Exec, Real> from, const Inside& inside, bool add,
+                 MatrixRef<Exec, Real> to) {
   const int columns = from.extent_int(1);
   for_each_row(
-      exec, label, from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+      exec, "OneBit::nn::straight_through", from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
         team.for_each(columns, [&](int c) {
-          const Real value = passes(r, c) ? from(r, c) : Real(0);
+          const Real value = inside(r, c) ? from(r, c) : Real(0);
           to(r, c) = add ? to(r, c) + value : value;
         });
       });
@@ -278,23 +278,29 @@ MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exe
 }
 
 template <class Exec, class Real>
+template <class Inside>
+void BinaryLayers<Exec, Real>::multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op,
+                                                ConstMatrix gradient, const linalg::BitMatrix<Exec>& bits,
+                                                const Inside& inside, bool add, Matrix to) {
+  const Matrix signs = matrix_in<Exec>(m_signs, bits.rows, bits.columns);
+  const Matrix result = matrix_in<Exec>(m_result, to.extent_int(0), to.extent_int(1));
+  write_signs<Exec, Real>(exec, bits, signs);
+  product(exec, op, linalg::Transpose::no, Real(1), gradient, ConstMatrix(signs), Real(0), result);
+  write_where<Exec, Real>(exec, result, inside, add, to);
+}
+
+template <class Exec, class Real>
 void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerKey& key, Product& product,
                                               ConstMatrix d_output, const Parameters& parameters, bool add,
                                               Matrix d_input) {
   const Kept& kept = m_layers[key.layer];
-  const linalg::BitMatrix<Exec> inside = kept.inside;
-  const int N = d_input.extent_int(0), K = d_input.extent_int(1), D = d_output.extent_int(1);
+  const InsideByBits<Exec> inside{kept.inside};
   if (multiplies_bits(m_kind)) {
     multiply_by_signs(exec, m_product, quantize(exec, *m_rows, key, d_output, parameters), kept.weight_columns,
-                      m_sign_sums, InsideByBits<Exec>{inside}, add, d_input);
+                      m_sign_sums, inside, add, d_input);
   } else {
-    const Matrix signs = matrix_in<Exec>(m_signs, D, K), result = matrix_in<Exec>(m_result, N, K);
-    write_signs<Exec, Real>(exec, kept.weight, signs);
-    product(exec, linalg::Transpose::no, linalg::Transpose::no, Real(1),
-            ConstMatrix(gradient_in_real(exec, key, d_output, parameters)), ConstMatrix(signs), Real(0), result);
-    write_where<Exec, Real>(
-        exec, "OneBit::nn::straight_through_input", result, add, d_input,
-        KOKKOS_LAMBDA(int i, int k) { return inside(i, k); });
+    multiply_in_real(exec, product, linalg::Transpose::no, gradient_in_real(exec, key, d_output, parameters),
+                     kept.weight, inside, add, d_input);
   }
 }
 
@@ -303,21 +309,15 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
                                                    ConstMatrix d_output, const Parameters& parameters, bool add,
                                                    Vector scratch, Matrix d_weight, Vector d_gamma) {
   const Kept& kept = m_layers[key.layer];
-  const ConstMatrix weight = parameters.weight;
-  const int N = d_output.extent_int(0), D = d_weight.extent_int(0), K = d_weight.extent_int(1);
-  sum_columns(exec, "OneBit::nn::gamma_backward", N, D, GammaTerms<Exec, Real>(d_output, kept.sums), scratch,
-              {{d_gamma.data()}});
+  const InsideByValue<Exec, Real> inside{parameters.weight};
+  sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
+              GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
   if (multiplies_bits(m_kind)) {
     multiply_by_signs(exec, m_product, quantize(exec, *m_columns, key, d_output, parameters), kept.input_columns,
-                      m_sign_sums, InsideByValue<Exec, Real>{weight}, add, d_weight);
+                      m_sign_sums, inside, add, d_weight);
   } else {
-    const Matrix signs = matrix_in<Exec>(m_signs, N, K), result = matrix_in<Exec>(m_result, D, K);
-    write_signs<Exec, Real>(exec, kept.input, signs);
-    product(exec, linalg::Transpose::yes, linalg::Transpose::no, Real(1),
-            ConstMatrix(gradient_in_real(exec, key, d_output, parameters)), ConstMatrix(signs), Real(0), result);
-    write_where<Exec, Real>(
-        exec, "OneBit::nn::straight_through_weight", result, add, d_weight,
-        KOKKOS_LAMBDA(int j, int k) { return is_inside(weight(j, k)); });
+    multiply_in_real(exec, product, linalg::Transpose::yes, gradient_in_real(exec, key, d_output, parameters),
+                     kept.input, inside, add, d_weight);
   }
 }
 

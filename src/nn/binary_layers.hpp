@@ -13,8 +13,9 @@
 ///   psq   Q = Q' quantises the rows, with one draw for both products
 ///   scq   Q quantises the rows, Q' the columns
 ///   fqt   as scq, and prunes 1 − 1/b of the rows and of the columns
-/// `scq` and `fqt` multiply bits alone: a scale of a row of the result can wait until its sum is known. In `psq`, the
-/// scales of the rows are inside of the sums of ∇W, so it multiplies dequantised gradients in Real, as `qat` does.
+/// `scq` and `fqt` multiply bits alone, because each scale belongs to a row of the result and multiplies finished sums.
+/// In `psq` the sums of ∇W contain the scales of the rows. So it multiplies dequantised gradients in Real, as `qat`
+/// does.
 
 #include <cstdint>
 #include <optional>
@@ -82,8 +83,8 @@ public:
   void backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
                            const Parameters& parameters, bool add, Vector scratch, Matrix d_weight, Vector d_gamma);
 
-  /// Begins a new state. \param measures whether the error of each quantiser is computed, which reads the gradient
-  /// again and waits
+  /// Begins a new state. \param measures whether to compute the error of each quantiser, which reads the gradient again
+  /// and waits
   void start_state(bool measures);
   /// Of the gradients that were quantised since then.
   QuantizationState state() const;
@@ -96,6 +97,11 @@ private:
                                                 ConstMatrix d_output, const Parameters& parameters);
   Matrix gradient_in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output,
                           const Parameters& parameters);
+
+  /// to ← op(gradient) · the signs of `bits`, but 0 where `inside` passes nothing; += if `add`.
+  template <class Inside>
+  void multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op, ConstMatrix gradient,
+                        const linalg::BitMatrix<Exec>& bits, const Inside& inside, bool add, Matrix to);
 
   QuantizationKind m_kind;
   std::vector<Kept> m_layers;

@@ -13,7 +13,7 @@ inline constexpr int reduction_rows = 256;
 inline constexpr int reduction_columns = 64;
 
 /// Numbers that `reduce_columns` needs as scratch for each number of a column.
-inline int reduction_blocks(int rows) { return (rows + reduction_rows - 1) / reduction_rows; }
+KOKKOS_INLINE_FUNCTION int reduction_blocks(int rows) { return (rows + reduction_rows - 1) / reduction_rows; }
 
 /// A device's thread reduces a block of rows of one column, a thread of the host a block of many columns.
 /// \tparam Terms has
@@ -37,11 +37,9 @@ struct ColumnReduction {
   KOKKOS_FORCEINLINE_FUNCTION static int least(int a, int b) { return a < b ? a : b; }
 
   KOKKOS_FORCEINLINE_FUNCTION void store(const Value (&v)[count], int block, int j) const {
-    const std::size_t stride = static_cast<std::size_t>(blocks()) * columns;
+    const std::size_t stride = static_cast<std::size_t>(reduction_blocks(rows)) * columns;
     for (int k = 0; k < count; ++k) partial[k * stride + static_cast<std::size_t>(block) * columns + j] = v[k];
   }
-
-  KOKKOS_FORCEINLINE_FUNCTION int blocks() const { return (rows + reduction_rows - 1) / reduction_rows; }
 
   KOKKOS_FUNCTION void operator()(OfBlocks, int index) const {
     if constexpr (rows_have_lanes<Exec>) {
@@ -79,10 +77,10 @@ struct ColumnReduction {
   }
 
   KOKKOS_FUNCTION void operator()(OfColumns, int j) const {
-    const std::size_t stride = static_cast<std::size_t>(blocks()) * columns;
+    const std::size_t stride = static_cast<std::size_t>(reduction_blocks(rows)) * columns;
     Value total[count];
     terms.init(total);
-    for (int block = 0; block < blocks(); ++block) {
+    for (int block = 0; block < reduction_blocks(rows); ++block) {
       Value v[count];
       for (int k = 0; k < count; ++k) v[k] = partial[k * stride + static_cast<std::size_t>(block) * columns + j];
       terms.join(total, v);
