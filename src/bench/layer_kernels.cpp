@@ -93,8 +93,8 @@ struct BinaryLayer {
   }
 
   void run() {
-    const nn::BinaryParameters<Exec, float> parameters{data.weight, vector(data.gamma)};
-    layers.forward(data.exec, 0, data.x, parameters, data.output);
+    const nn::QuantizedParameters<Exec, float> parameters{data.weight, vector(data.gamma)};
+    layers.forward(data.exec, product, 0, data.x, parameters, data.output);
     layers.backward_input(data.exec, key, product, data.d_output, parameters, false, data.d_input);
     layers.backward_parameters(data.exec, key, product, data.d_output, parameters, false, scratch, data.d_weight,
                                vector(data.d_gamma));

@@ -80,6 +80,19 @@ void check_averages(const Input& in) {
            "set run.backend to cuda or hip, or use transport auto, host or device");
 }
 
+void check_layer_bits(const Input& in) {
+  const auto& quantization = in.model.quantization;
+  if (quantization.layer_bits != 1 && quantization.layer_bits != 8)
+    refuse(in, "model.quantization.layer_bits",
+           "weights and activations of " + to_string(quantization.layer_bits) + " bits are not implemented",
+           "choose 1 or 8");
+  const bool multiplies_bits = quantization.kind == QuantizationKind::scq || quantization.kind == QuantizationKind::fqt;
+  if (quantization.layer_bits == 8 && multiplies_bits)
+    refuse(in, "model.quantization.layer_bits",
+           "kind " + onebit::to_string(quantization.kind) + " multiplies by signs, and layers of 8 bits have none",
+           "choose kind qat or psq, or layer_bits 1");
+}
+
 void check_workload(const Input& in) {
   const WorkloadKind kind = in.workload.kind;
   if (kind == WorkloadKind::replay && in.replay.file.empty())
@@ -99,6 +112,7 @@ void check_workload(const Input& in) {
     if (b != 1 && b != 2 && b != 4 && b != 8)
       refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
              "choose 1, 2, 4 or 8");
+    check_layer_bits(in);
     if (in.model.sequence > in.model.positions)
       refuse(in, "model.sequence",
              "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +

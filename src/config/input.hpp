@@ -135,8 +135,10 @@ struct Input {
     Precision precision = Precision::fp32;
     struct {
       QuantizationKind kind = QuantizationKind::none;
+      int layer_bits = 1;
       int bits = 4;
       Pruning pruning = Pruning::systematic;
+      int gradients_after = 0;
       std::vector<std::string> exclude;
     } quantization;
   } model;

@@ -385,17 +385,23 @@ std::vector<Section> keys(Input& in) {
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");
 
-  key.section("model.quantization", "Dense layers of one bit (docs/reference/algorithms.md).");
+  key.section("model.quantization", "Dense layers of one bit, or of 8 (docs/reference/algorithms.md).");
   key("kind", in.model.quantization.kind,
-      "Weights and activations of the layers' dense layers have one bit, except with `none`. The kinds differ in the "
+      "Weights and activations of the layers' dense layers are quantised, except with `none`. The kinds differ in the "
       "gradient at their outputs: `qat` leaves it in full precision; `psq` quantises its rows, and `scq` its rows for "
       "one product and its columns for the other; `fqt` does as `scq` and keeps 1/`bits` of the rows and columns, so "
       "that an element has one bit on average.");
+  key("layer_bits", in.model.quantization.layer_bits, integer(1, 8),
+      "Bits of these weights and activations: 1, or 8 with `qat` and `psq`. Layers of 8 bits have the parameters of "
+      "layers in full precision; those of one bit have scales Γ, too.");
   key("bits", in.model.quantization.bits, integer(1, 8),
       "b: bits of an element of the quantised gradient, 1, 2, 4 or 8; `qat` has none. With 1, `fqt` prunes nothing.");
   key("pruning", in.model.quantization.pruning,
       "How `fqt` chooses what it keeps: each row or column by itself (`bernoulli`), all with one random number "
       "(`systematic`), which are both unbiased, or those of the largest elements (`topk`), which is not.");
+  key("gradients_after", in.model.quantization.gradients_after, integer(0),
+      "Steps at the begin of the run whose gradients stay in full precision, as with `qat`. Gradients are quantised "
+      "after them.");
   key("exclude", in.model.quantization.exclude,
       "Dense layers in full precision: `first` and `last` name those of the first and of the last layer; others by a "
       "pattern of their name, in which `*` stands for any characters and `?` for one, e.g. `encoder.0.attention.*`. "

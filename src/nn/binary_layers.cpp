@@ -6,12 +6,9 @@
 #include "base/error.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
-#include "nn/dequantize.hpp"
 
 namespace onebit::nn {
 namespace {
-
-bool multiplies_bits(QuantizationKind kind) { return kind == QuantizationKind::scq || kind == QuantizationKind::fqt; }
 
 /// A (rows, columns) matrix at the begin of a buffer.
 template <class Exec, class Real>
@@ -47,17 +44,6 @@ void write_where(const Exec& exec, MatrixRef<Exec, Real> from, const Inside& ins
 template <class Real>
 KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
   return t < Real(1) && t > Real(-1);
-}
-
-/// to (N, D) ← from ⊙ factors (D) in each row.
-template <class Exec, class Real>
-void scale_columns(const Exec& exec, MatrixRef<Exec, const Real> from, VectorRef<Exec, const Real> factors,
-                   MatrixRef<Exec, Real> to) {
-  const int columns = from.extent_int(1);
-  for_each_row(
-      exec, "OneBit::nn::scale_columns", from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        team.for_each(columns, [&](int c) { to(r, c) = from(r, c) * factors(c); });
-      });
 }
 
 /// Where |x| < 1, by the bits that the forward pass kept.
@@ -165,8 +151,10 @@ struct GammaTerms : ColumnTerms<Exec, Real> {
 template <class Exec, class Real>
 BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int rows,
                                        const std::vector<DenseExtents>& layers)
-    : m_kind(quantization.kind), m_layers(layers.size()), m_bits(quantization.bits) {
-  int K = 0, D = 0;
+    : Base(quantization, rows, layers),
+      m_has_bits(quantization.kind == QuantizationKind::scq || quantization.kind == QuantizationKind::fqt),
+      m_layers(layers.size()) {
+  int K = 0;
   std::size_t largest_weight = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const auto [inputs, outputs] = layers[l];
@@ -188,32 +176,21 @@ BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int row
         onebit::Matrix<Exec, std::int16_t>(
             Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows, outputs)};
     K = std::max(K, inputs);
-    D = std::max(D, outputs);
     largest_weight = std::max(largest_weight, static_cast<std::size_t>(inputs) * outputs);
   }
-  if (D == 0) return;
-  const int b = quantization.bits;
-  if (multiplies_bits(m_kind)) {
-    std::optional<Pruning> pruning;
-    if (m_kind == QuantizationKind::fqt) pruning = quantization.pruning;
-    m_rows.emplace(GroupAxis::rows, rows, D, b, pruning);
-    m_columns.emplace(GroupAxis::columns, rows, D, b, pruning);
-    m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
-    return;
-  }
-  if (m_kind == QuantizationKind::psq) m_rows.emplace(GroupAxis::rows, rows, D, b, std::nullopt);
+  if (m_has_bits) m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
+  if (m_has_bits && quantization.gradients_after == 0) return;
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::BinaryLayers::") + name, length);
   };
-  const std::size_t N = rows;
-  m_gradient = buffer("gradient", N * D);
-  m_signs = buffer("signs", std::max(N * K, largest_weight));
-  m_result = buffer("result", std::max(N * K, largest_weight));
+  const std::size_t largest = std::max(std::size_t(rows) * K, largest_weight);
+  m_signs = buffer("signs", largest);
+  m_result = buffer("result", largest);
 }
 
 template <class Exec, class Real>
-void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix input, const Parameters& parameters,
-                                       Matrix output) {
+void BinaryLayers<Exec, Real>::forward(const Exec& exec, Product& /*product*/, int layer, ConstMatrix input,
+                                       const Parameters& parameters, Matrix output) {
   const Kept& kept = m_layers[layer];
   linalg::pack(exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
                KOKKOS_LAMBDA(int r, int c) {
@@ -229,52 +206,6 @@ void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix 
         sums(i, j) = static_cast<std::int16_t>(sum);
         output(i, j) = static_cast<Real>(sum) * gamma(j);
       });
-}
-
-template <class Exec, class Real>
-void BinaryLayers<Exec, Real>::start_state(bool measures) {
-  m_measures = measures;
-  m_sums = {};
-}
-
-template <class Exec, class Real>
-QuantizationState BinaryLayers<Exec, Real>::state() const {
-  QuantizationState state;
-  if (m_sums.elements == 0) return state;
-  state.bits = m_bits * m_sums.kept / m_sums.elements;
-  state.pruned_share = m_sums.pruned / m_sums.groups;
-  if (m_measures && m_sums.norm_squared > 0) state.error = m_sums.error / m_sums.norm_squared;
-  return state;
-}
-
-template <class Exec, class Real>
-const QuantizedGradient<Exec, Real>& BinaryLayers<Exec, Real>::quantize(const Exec& exec, Quantizer& quantizer,
-                                                                        const QuantizerKey& key, ConstMatrix d_output,
-                                                                        const Parameters& parameters) {
-  const auto& gradient = quantizer(exec, d_output, parameters.gamma, key);
-  const double elements = static_cast<double>(d_output.size());
-  m_sums.elements += elements;
-  m_sums.kept += elements * gradient.kept / gradient.groups;
-  m_sums.groups += gradient.groups;
-  m_sums.pruned += gradient.groups - gradient.kept;
-  if (m_measures) {
-    const QuantizerError error = quantizer.error(exec, d_output, parameters.gamma);
-    m_sums.error += error.exact;
-    m_sums.norm_squared += error.norm_squared;
-  }
-  return gradient;
-}
-
-/// G in `qat`, Q(G) in `psq`, in Real.
-template <class Exec, class Real>
-MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exec, const QuantizerKey& key,
-                                                                 ConstMatrix d_output, const Parameters& parameters) {
-  const Matrix gradient = matrix_in<Exec>(m_gradient, d_output.extent_int(0), d_output.extent_int(1));
-  if (m_rows)
-    dequantize<Exec, Real>(exec, quantize(exec, *m_rows, key, d_output, parameters), GroupAxis::rows, gradient);
-  else
-    scale_columns<Exec, Real>(exec, d_output, parameters.gamma, gradient);
-  return gradient;
 }
 
 template <class Exec, class Real>
@@ -295,12 +226,14 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
                                               Matrix d_input) {
   const Kept& kept = m_layers[key.layer];
   const InsideByBits<Exec> inside{kept.inside};
-  if (multiplies_bits(m_kind)) {
-    multiply_by_signs(exec, m_product, quantize(exec, *m_rows, key, d_output, parameters), kept.weight_columns,
-                      m_sign_sums, inside, add, d_input);
+  if (multiplies_bits(key)) {
+    multiply_by_signs(exec, m_product,
+                      this->m_gradient.quantized(exec, GroupAxis::rows, key, d_output, parameters.gamma),
+                      kept.weight_columns, m_sign_sums, inside, add, d_input);
   } else {
-    multiply_in_real(exec, product, linalg::Transpose::no, gradient_in_real(exec, key, d_output, parameters),
-                     kept.weight, inside, add, d_input);
+    multiply_in_real(exec, product, linalg::Transpose::no,
+                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.weight, inside, add,
+                     d_input);
   }
 }
 
@@ -312,12 +245,14 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   const InsideByValue<Exec, Real> inside{parameters.weight};
   sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
               GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
-  if (multiplies_bits(m_kind)) {
-    multiply_by_signs(exec, m_product, quantize(exec, *m_columns, key, d_output, parameters), kept.input_columns,
-                      m_sign_sums, inside, add, d_weight);
+  if (multiplies_bits(key)) {
+    multiply_by_signs(exec, m_product,
+                      this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma),
+                      kept.input_columns, m_sign_sums, inside, add, d_weight);
   } else {
-    multiply_in_real(exec, product, linalg::Transpose::yes, gradient_in_real(exec, key, d_output, parameters),
-                     kept.input, inside, add, d_weight);
+    multiply_in_real(exec, product, linalg::Transpose::yes,
+                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.input, inside, add,
+                     d_weight);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file quantization.hpp
-/// How the dense layers of a transformer's layers are trained with one bit.
+/// How the dense layers of a transformer's layers are trained with few bits.
 
 #include <limits>
 #include <string>
@@ -10,13 +10,15 @@
 
 namespace onebit::nn {
 
-/// Weights and activations have one bit in every kind but `none`. The kinds differ in the gradient of the output.
+/// Weights and activations are quantised in every kind but `none`. The kinds differ in the gradient of the output.
 struct Quantization {
   QuantizationKind kind = QuantizationKind::none;
   int bits = 4;                           ///< b of a gradient's element: 1, 2, 4 or 8; `qat` does not quantise it
   Pruning pruning = Pruning::systematic;  ///< of `fqt`, which keeps 1/b of the groups
   /// Dense layers in full precision: "first", "last" (those of the first or last layer), or patterns of their names.
   std::vector<std::string> excluded{};
+  int layer_bits = 1;        ///< of weights and activations: 1, or 8 for `qat` and `psq`
+  long gradients_after = 0;  ///< the last step whose gradients are not quantised
 };
 
 /// Means over all quantised gradients of a backward pass; NaN without any.

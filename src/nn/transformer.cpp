@@ -23,12 +23,12 @@ VectorRef<Exec, T> vector_at(const Vector<Exec, T>& buffer, std::size_t offset, 
   return VectorRef<Exec, T>(buffer.data() + offset, length);
 }
 
-/// Parameters of a 1-bit layer.
+/// Parameters of a quantised layer.
 template <class Exec, class Real>
-BinaryParameters<Exec, Real> binary_parameters(const Vector<Exec, const Real>& x,
-                                               const ParameterOffsets::Dense& layer) {
+QuantizedParameters<Exec, Real> quantized_parameters(const Vector<Exec, const Real>& x,
+                                                     const ParameterOffsets::Dense& layer) {
   const auto [inputs, outputs] = layer.extents;
-  return {matrix_at<Exec>(x, layer.weight, outputs, inputs), vector_at<Exec>(x, layer.gamma, outputs)};
+  return {matrix_at<Exec>(x, layer.weight, outputs, inputs), vector_at<Exec>(x, layer.gamma, layer.gamma_length)};
 }
 
 void check(bool holds, const std::string& what, const std::string& remedy) {
@@ -44,8 +44,8 @@ bool excludes(const std::string& pattern, const Shape& shape, int l, const std::
   return matches(pattern, name);
 }
 
-/// Whether a dense layer of layer l has one bit.
-bool is_binary(const Shape& shape, int l, const std::string& name) {
+/// Whether a dense layer of layer l is quantised.
+bool is_quantized(const Shape& shape, int l, const std::string& name) {
   const auto& excluded = shape.quantization.excluded;
   return shape.quantization.kind != QuantizationKind::none &&
          std::none_of(excluded.begin(), excluded.end(),
@@ -96,10 +96,11 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     Dense dense;
     dense.extents = {in, out};
     dense.number = number_of_dense++;
-    dense.binary = is_binary(shape, l, name);
+    dense.quantized = is_quantized(shape, l, name);
+    if (dense.quantized && shape.quantization.layer_bits == 1) dense.gamma_length = out;
     dense.weight = table.add(name + ".weight", Extents{std::size_t(out), std::size_t(in)}, true);
     multiplied.push_back(dense.weight);
-    if (dense.binary) dense.gamma = table.add(name + ".gamma", Extents{std::size_t(out)}, false);
+    if (dense.gamma_length > 0) dense.gamma = table.add(name + ".gamma", Extents{std::size_t(out)}, false);
     dense.bias = table.add(name + ".bias", Extents{std::size_t(out)}, false);
     return dense;
   };
@@ -152,11 +153,11 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   }
 }
 
-std::vector<DenseExtents> ParameterOffsets::binary_extents() const {
+std::vector<DenseExtents> ParameterOffsets::quantized_extents() const {
   std::vector<DenseExtents> extents;
   for (const Layer& layer : layers)
     for (const Dense& dense : {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output})
-      extents.push_back(dense.binary ? dense.extents : DenseExtents());
+      extents.push_back(dense.quantized ? dense.extents : DenseExtents());
   return extents;
 }
 
@@ -198,9 +199,9 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   };
   const Real of_residual = shape.architecture == Architecture::gpt ? 1 / std::sqrt(Real(2 * shape.layers)) : Real(1);
   const auto scales = [&](const ParameterOffsets::Dense& dense, Real factor) {
-    if (!dense.binary) return;
+    if (dense.gamma_length == 0) return;
     const Real gamma = factor / std::sqrt(static_cast<Real>(dense.extents.inputs));
-    Kokkos::deep_copy(exec, vector_at<Exec>(x, dense.gamma, dense.extents.outputs), gamma);
+    Kokkos::deep_copy(exec, vector_at<Exec>(x, dense.gamma, dense.gamma_length), gamma);
   };
   for (const ParameterOffsets::Layer& layer : offsets.layers) {
     scales(layer.qkv, Real(1));
@@ -242,7 +243,8 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
     : m_shape(shape),
       m_offsets(shape),
       m_product(std::move(product)),
-      m_binary(shape.quantization, batch * sequence, m_offsets.binary_extents()),
+      m_quantized(
+          make_quantized_layers<Exec, Real>(shape.quantization, batch * sequence, m_offsets.quantized_extents())),
       m_attention{
           batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt, m_product.precision()},
       m_rows(batch * sequence),
@@ -393,14 +395,14 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const bool bert = m_shape.architecture == Architecture::bert;
   m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
   const auto dense_of_layer = [&](const Dense& layer, const Factor& from, const RealMatrix& to) {
-    if (layer.binary)
-      m_binary.forward(exec, layer.number, from.matrix, binary_parameters(x, layer), to);
+    if (layer.quantized)
+      m_quantized->forward(exec, m_product, layer.number, from.matrix, quantized_parameters(x, layer), to);
     else
       dense(exec, layer.weight, from, to);
   };
   // A factor that the backward pass reads, too.
   const auto keep = [&](const Dense& layer, const RealMatrix& from, Factor& factor) {
-    if (layer.binary)
+    if (layer.quantized)
       factor = from;
     else
       m_product.prepare(exec, from, factor);
@@ -488,7 +490,7 @@ template <class Exec, class Real>
 struct Transformer<Exec, Real>::BackwardPass {
   const Exec& exec;
   linalg::MatrixProduct<Exec, Real>& product;
-  BinaryLayers<Exec, Real>& binary;
+  QuantizedLayers<Exec, Real>& quantized;
   const DropoutKey& key;
   const Buffer& scratch;
   const Factor& weights;
@@ -522,21 +524,22 @@ struct Transformer<Exec, Real>::BackwardPass {
 
   // The same of a layer's dense layers.
   const Factor& factor(const Dense& layer, const RealMatrix& matrix) const {
-    if (!layer.binary) return factor(matrix);
+    if (!layer.quantized) return factor(matrix);
     d_output.matrix = matrix;
     return d_output;
   }
   QuantizerKey quantizer_key(const Dense& layer) const { return {key.seed, key.step, key.first_sample, layer.number}; }
   void dense_parameters(const Dense& layer, const Factor& d_output, const Factor& input) const {
-    if (!layer.binary) return dense_weight(layer.weight, d_output, input);
-    binary.backward_parameters(exec, quantizer_key(layer), product, d_output.matrix, binary_parameters(x, layer), add,
-                               scratch, matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
-                               vector_at<Exec>(g, layer.gamma, layer.extents.outputs));
+    if (!layer.quantized) return dense_weight(layer.weight, d_output, input);
+    quantized.backward_parameters(exec, quantizer_key(layer), product, d_output.matrix, quantized_parameters(x, layer),
+                                  add, scratch,
+                                  matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
+                                  vector_at<Exec>(g, layer.gamma, layer.gamma_length));
   }
   void dense_input(const Dense& layer, const Factor& d_output, const RealMatrix& d_input, bool adds = false) const {
-    if (!layer.binary) return dense_input(layer.weight, d_output, d_input, adds);
-    binary.backward_input(exec, quantizer_key(layer), product, d_output.matrix, binary_parameters(x, layer), adds,
-                          d_input);
+    if (!layer.quantized) return dense_input(layer.weight, d_output, d_input, adds);
+    quantized.backward_input(exec, quantizer_key(layer), product, d_output.matrix, quantized_parameters(x, layer), adds,
+                             d_input);
   }
 };
 
@@ -627,13 +630,13 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
                                        const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
   if (!add) set_zero(exec, m_summed, g);
-  m_binary.start_state(m_measures_quantizers);
+  m_quantized->start_state(m_measures_quantizers);
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
   BackwardPass pass{exec,
                     m_product,
-                    m_binary,
+                    *m_quantized,
                     m_key,
                     m_sums,
                     m_weights,

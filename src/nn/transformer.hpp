@@ -12,9 +12,10 @@
 /// BertForSequenceClassification in transformers): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂, where n is one row of
 /// n_{2 L} for each sample, or the mean of its T rows with `Shape::mean_pooling`.
 ///
-/// The dense layers of the halves have one bit with `Shape::quantization` (binary_layers.hpp).
+/// `Shape::quantization` quantises the dense layers of the halves (quantized_layers.hpp).
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/choices.hpp"
@@ -24,10 +25,10 @@
 #include "base/tensor_table.hpp"
 #include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
-#include "nn/binary_layers.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
 #include "nn/quantization.hpp"
+#include "nn/quantized_layers.hpp"
 
 namespace onebit::nn {
 
@@ -76,9 +77,10 @@ struct ParameterOffsets {
   /// A dense layer of half a layer.
   struct Dense {
     std::size_t weight = 0, bias = 0;
-    std::size_t gamma = 0;  ///< of a 1-bit layer
-    int number = 0;         ///< among all of them, in the order of the forward pass
-    bool binary = false;    ///< whether it is a 1-bit layer
+    std::size_t gamma = 0;   ///< of a 1-bit layer
+    int gamma_length = 0;    ///< outputs of a 1-bit layer; 0 for all others
+    int number = 0;          ///< among all of them, in the order of the forward pass
+    bool quantized = false;  ///< whether it is one of `QuantizedLayers`
     DenseExtents extents{};
   };
   struct Layer {
@@ -95,8 +97,8 @@ struct ParameterOffsets {
 
   explicit ParameterOffsets(const Shape& shape);
 
-  /// The extents of each dense layer by its number, without outputs where it is not of one bit.
-  std::vector<DenseExtents> binary_extents() const;
+  /// The extents of each dense layer by its number, without outputs where it is not quantised.
+  std::vector<DenseExtents> quantized_extents() const;
 };
 
 /// A model for batches of one size. It allocates all memory of a step, once.
@@ -128,8 +130,8 @@ public:
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale, bool add,
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
-  /// Of the 1-bit layers in the last `backward`.
-  QuantizationState quantization() const { return m_binary.state(); }
+  /// Of the quantised layers in the last `backward`.
+  QuantizationState quantization() const { return m_quantized->state(); }
   /// Whether `backward` computes the error of their quantisers.
   void measure_quantizers(bool measures) { m_measures_quantizers = measures; }
 
@@ -171,7 +173,7 @@ private:
   Shape m_shape;
   ParameterOffsets m_offsets;
   linalg::MatrixProduct<Exec, Real> m_product;
-  BinaryLayers<Exec, Real> m_binary;
+  std::unique_ptr<QuantizedLayers<Exec, Real>> m_quantized;
   Attention<Exec, Real> m_attention;
   int m_rows, m_predictions;  ///< N = B*T, P
   Real m_dropout;

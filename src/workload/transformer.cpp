@@ -43,7 +43,8 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
           0,
           model.pooling == Pooling::mean,
           model.initializer_range,
-          {model.quantization.kind, model.quantization.bits, model.quantization.pruning, model.quantization.exclude}};
+          {model.quantization.kind, model.quantization.bits, model.quantization.pruning, model.quantization.exclude,
+           model.quantization.layer_bits, model.quantization.gradients_after}};
 }
 
 bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
@@ -81,9 +82,10 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
   const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
   const double N = batch * T;
   const double rounded = input.model.precision == Precision::bf16 ? 1.5 * L * N * H : 0;  // 2 bytes each
-  // Of a 1-bit layer of K inputs and D outputs: 3 N K bits, 16 N D bits.
-  const bool binary = shape.quantization.kind != QuantizationKind::none;
-  const double bits = binary ? L * N * (3 * (3 * H + F) + 16 * (5 * H + F)) / 32 : 0;
+  // Of a quantised layer of K inputs and D outputs: 3 N K bits and 16 N D bits, or 8 N K bits.
+  const bool quantized = shape.quantization.kind != QuantizationKind::none;
+  const double of_layer = shape.quantization.layer_bits == 8 ? 8 * (3 * H + F) : 3 * (3 * H + F) + 16 * (5 * H + F);
+  const double bits = quantized ? L * N * of_layer / 32 : 0;
   const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded + bits;
   TensorTable tensors = located(input.where("model.quantization.exclude"), [&] { return nn::tensor_table(shape); });
   check_memory(input,

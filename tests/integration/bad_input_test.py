@@ -122,6 +122,10 @@ case("section_in_wrong_place", "model.quantization:\n  kind: fqt\n", "input.yaml
      "below 'model:'")
 case("bits_between", "model:\n  quantization: {kind: fqt, bits: 3}\n", "input.yaml:2:29", "3 bits", "1, 2, 4 or 8",
      ranks=2)
+case("layer_bits_between", "model:\n  quantization: {kind: psq, layer_bits: 4}\n", "input.yaml:2:29", "4 bits",
+     "1 or 8")
+case("layer_bits_of_signs", "model:\n  quantization: {kind: fqt, layer_bits: 8}\n", "input.yaml:2:29",
+     "kind fqt multiplies by signs", "qat or psq, or layer_bits 1", ranks=2)
 case("section_is_scalar", "train: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("section_is_list", "train:\n  - steps: 5\n", "input.yaml:1:1", "section 'train' is not a map")
 case("value_is_map", "train:\n  steps: {a: 5}\n", "input.yaml:2:3", "train.steps is a map")

@@ -21,6 +21,7 @@ TINY_GPT = {
 }
 TINY_BERT = {**TINY_GPT, "model.architecture": "bert"}
 ONE_BIT = {"model.quantization.kind": "fqt", "optimizer.lr": 1e-2, "model.initializer_range": 0.1}
+EIGHT_BITS = {"model.quantization.kind": "psq", "model.quantization.layer_bits": 8, "model.quantization.bits": 8}
 
 
 def words_of_a_chunk(parameters, ranks):
@@ -85,7 +86,8 @@ class Training(unittest.TestCase):
         onebit = {"optimizer.algorithm": "onebit_adam", "compression.group": "tensor"}
         quantised = {"optimizer.algorithm": "adam_nbit_variance", "optimizer.epsilon": 0.01}
         for keys in ({**TINY_GPT, **onebit}, {**TINY_BERT, "model.dropout": 0.1, **onebit}, {**TINY_GPT, **quantised},
-                     {**TINY_BERT, **ONE_BIT, **onebit}, {**TINY_GPT, **ONE_BIT, "model.quantization.kind": "psq"}):
+                     {**TINY_BERT, **ONE_BIT, **onebit}, {**TINY_GPT, **ONE_BIT, "model.quantization.kind": "psq"},
+                     {**TINY_BERT, **EIGHT_BITS, **onebit}):
             first, _, _ = self.train(keys, 2)
             for threads, backend in ((1, "openmp"), (2, "openmp"), (1, "serial")):
                 again, _, _ = self.train({**keys, "run.backend": backend}, 2, threads)
@@ -116,22 +118,55 @@ class Training(unittest.TestCase):
 
     def test_quantized_gradients_of_ranks_are_those_of_rounds(self):
         keys = {**TINY_BERT, **ONE_BIT, "model.dropout": 0.1, "train.steps": 2}
-        found = [self.train({**keys, "train.accumulation": 4 // ranks}, ranks)[1] for ranks in (1, 2, 4)]
-        for steps in found[1:]:
-            self.assert_same_losses(found[0], steps, 1e-5)
+        for changes in (EIGHT_BITS, {}):
+            found = [self.train({**keys, **changes, "train.accumulation": 4 // ranks}, ranks)[1] for ranks in (1, 2, 4)]
+            for steps in found[1:]:
+                self.assert_same_losses(found[0], steps, 1e-5)
         # The draws matter: other samples of the same batch have others.
         _, whole, _ = self.train(keys)
         difference = abs(float(whole[-1]["loss"]) - float(found[0][-1]["loss"]))
         self.assertGreater(difference, 1e-4 * float(whole[-1]["loss"]))
 
     def test_quantized_gradients_are_the_same_after_a_restart(self):
-        keys = {**TINY_BERT, **ONE_BIT, "optimizer.algorithm": "onebit_adam", "freeze.step": 4, "train.steps": 12}
-        checkpoints = {"checkpoint.directory": self.directory / "quantized"}
-        whole, _, _ = self.train(keys, 2)
-        self.train({**keys, **checkpoints, "train.steps": 6, "checkpoint.every": 6}, 2)
-        restarted, _, _ = self.train({**keys, **checkpoints, "checkpoint.restart": "auto"}, 2)
-        self.assertEqual(restarted["restarts"], "1")
-        self.assertEqual(whole["parameters_hash"], restarted["parameters_hash"])
+        first = {"optimizer.algorithm": "onebit_adam", "freeze.step": 4, "train.steps": 12}
+        hashes = set()
+        # The second restart is before the gradients are quantised.
+        for name, changes in (("quantized", {}), ("late", {"model.quantization.gradients_after": 8}),
+                              ("eight_bits", EIGHT_BITS)):
+            keys = {**TINY_BERT, **ONE_BIT, **first, **changes}
+            checkpoints = {"checkpoint.directory": self.directory / name}
+            whole, _, _ = self.train(keys, 2)
+            self.train({**keys, **checkpoints, "train.steps": 6, "checkpoint.every": 6}, 2)
+            restarted, _, _ = self.train({**keys, **checkpoints, "checkpoint.restart": "auto"}, 2)
+            self.assertEqual(restarted["restarts"], "1")
+            self.assertEqual(whole["parameters_hash"], restarted["parameters_hash"])
+            hashes.add(whole["parameters_hash"])
+        self.assertEqual(len(hashes), 3)
+
+    def test_first_steps_leave_gradients_in_full_precision(self):
+        keys = {**TINY_BERT, **ONE_BIT, "train.steps": 12, "train.validate_every": 4}
+        qat, full, _ = self.train({**keys, "model.quantization.kind": "qat"})
+        for kind in ("fqt", "scq", "psq"):
+            _, steps, _ = self.train({**keys, "model.quantization.kind": kind, "model.quantization.gradients_after": 6})
+            # The loss of step 7 is that before its update.
+            self.assertEqual([row["loss"] for row in steps[:7]], [row["loss"] for row in full[:7]])
+            self.assertNotEqual([row["loss"] for row in steps[7:]], [row["loss"] for row in full[7:]])
+            self.assertEqual([row["gradient_bits"] != "" for row in steps], 6 * [False] + 6 * [True])
+            self.assertEqual([row["step"] for row in steps if row["quantizer_variance"] != ""], ["8", "12"])
+            never, _, _ = self.train({**keys, "model.quantization.kind": kind,
+                                      "model.quantization.gradients_after": 12})
+            self.assertEqual(never["parameters_hash"], qat["parameters_hash"])
+
+    def test_eight_bits_train_as_full_precision_does(self):
+        for model in (TINY_BERT, TINY_GPT):
+            keys = {**model, "model.initializer_range": 0.1}
+            full, full_steps, _ = self.train(keys)
+            found, steps, _ = self.train({**keys, **EIGHT_BITS})
+            self.assertEqual(full["parameters"], found["parameters"])
+            self.assertNotEqual(full["parameters_hash"], found["parameters_hash"])
+            self.assertLess(float(full_steps[-1]["loss"]), 0.9 * float(full_steps[0]["loss"]), "nothing was learned")
+            self.assert_same_losses(full_steps, steps, 0.02)
+            self.assertTrue(all(row["gradient_bits"] == "8" and row["pruned_share"] == "0" for row in steps))
 
     def test_excluded_layers_have_full_precision(self):
         sizes = {}

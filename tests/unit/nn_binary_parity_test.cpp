@@ -70,9 +70,9 @@ private:
     const Exec exec;
     BinaryLayers<Exec, Real> binary(quantization, N, layers);
     linalg::MatrixProduct<Exec, Real> product;
-    const BinaryParameters<Exec, Real> parameters{weight.matrix(), gamma.vector()};
+    const QuantizedParameters<Exec, Real> parameters{weight.matrix(), gamma.vector()};
     const test::DeviceArray<Exec, Real> output(N, D), d_input(N, K), d_weight(D, K), d_gamma(1, D);
-    binary.forward(exec, key.layer, x.matrix(), parameters, output.matrix());
+    binary.forward(exec, product, key.layer, x.matrix(), parameters, output.matrix());
     binary.backward_input(exec, key, product, d_output.matrix(), parameters, false, d_input.matrix());
     const Vector<Exec, Real> scratch("OneBit::test::scratch", static_cast<std::size_t>(row_block_count<Exec>(N)) * D);
     binary.backward_parameters(exec, key, product, d_output.matrix(), parameters, false, scratch, d_weight.matrix(),

@@ -53,7 +53,7 @@ struct Layer {
   QuantizerKey key{3, 7, 40, number};
   const Case& kind;
 
-  Layer(const Case& kind_, Extents of_)
+  Layer(const Case& kind_, Extents of_, long gradients_after = 0)
       : of(of_),
         x(test::random_array(of.rows, of.inputs, 1)),
         weight(test::random_array(of.outputs, of.inputs, 2)),
@@ -63,7 +63,7 @@ struct Layer {
         weight_device(with_edges(weight)),
         gamma_device(of_real(gamma)),
         d_output_device(of_real(d_output)),
-        layers({kind_.kind, kind_.bits, kind_.pruning}, of.rows, {{}, {of.inputs, of.outputs}}),
+        layers({kind_.kind, kind_.bits, kind_.pruning, {}, 1, gradients_after}, of.rows, {{}, {of.inputs, of.outputs}}),
         output(of.rows, of.outputs),
         d_input(of.rows, of.inputs),
         d_weight(of.outputs, of.inputs),
@@ -82,8 +82,8 @@ struct Layer {
     return converted;
   }
 
-  BinaryParameters<Exec, Real> parameters() const { return {weight_device.matrix(), gamma_device.vector()}; }
-  void forward() { layers.forward(exec, number, x_device.matrix(), parameters(), output.matrix()); }
+  QuantizedParameters<Exec, Real> parameters() const { return {weight_device.matrix(), gamma_device.vector()}; }
+  void forward() { layers.forward(exec, product, number, x_device.matrix(), parameters(), output.matrix()); }
   void backward(bool add) {
     const std::size_t scratch = static_cast<std::size_t>(row_block_count<Exec>(of.rows)) * of.outputs;
     layers.backward_input(exec, key, product, d_output_device.matrix(), parameters(), add, d_input.matrix());
@@ -176,6 +176,24 @@ TYPED_TEST(BinaryLayersTest, a_number_that_is_not_finite_reaches_every_gradient)
     EXPECT_TRUE(has_nan(layer.d_input.array()));
     EXPECT_TRUE(has_nan(layer.d_weight.array()));
     EXPECT_TRUE(has_nan(layer.d_gamma.array()));
+  }
+}
+
+TYPED_TEST(BinaryLayersTest, gradients_are_quantised_after_the_step_that_the_input_names) {
+  using Found = std::vector<std::vector<float>>;
+  const auto found = [](const Case& one, long after) {
+    Layer<TypeParam, float> layer(one, {33, 65, 31}, after);
+    layer.forward();
+    layer.backward(false);
+    return Found{test::to_host(layer.d_input.memory), test::to_host(layer.d_weight.memory)};
+  };
+  const Found full = found(cases[0], 0);
+  for (const Case& one : cases) {
+    SCOPED_TRACE(name_of(one));
+    EXPECT_EQ(found(one, 7), full) << "step 7 is the last one in full precision";
+    const Found quantized = found(one, 6);
+    EXPECT_EQ(quantized, found(one, 0));
+    EXPECT_EQ(quantized == full, one.kind == QuantizationKind::qat);
   }
 }
 
