@@ -503,7 +503,7 @@ def volume_section(problem, name):
 
 
 def quantization_section(problem, _):
-    """What 1-bit layers made of their gradients; nothing for runs without."""
+    """What quantised layers made of their gradients; nothing for runs without."""
     def over_steps(column):
         return lambda run: mean(finite(number(row.get(column)) for row in run.steps))
 
@@ -516,7 +516,7 @@ def quantization_section(problem, _):
                                   for column, text in columns.items())])
     if rows:
         yield Heading(3, "Quantised gradients")
-        yield ("Of 1-bit layers, means over the steps that have a value: bits of an element, with 0 for those that "
+        yield ("Of quantised layers, means over the steps that have a value: bits of an element, with 0 for those that "
                "were pruned; share of rows and columns that were pruned; variance of the quantisers over the square "
                "of the gradients' norm.")
         yield Table(["configuration", "bits", "pruned", "variance"], rows)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file group_ranges.hpp
-/// The gradient that a 1-bit dense layer quantises, G(i, j) = d_output(i, j) · gamma(j), and the least and the greatest
+/// The gradient that a quantised dense layer reads, G(i, j) = d_output(i, j) · gamma(j), and the least and the greatest
 /// element of its groups: its rows or its columns.
 
 #include "nn/column_reduction.hpp"
