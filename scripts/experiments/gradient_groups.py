@@ -80,9 +80,9 @@ def draw_ranges(axes, rows):
 def finish(figure, grid, label, path):
     figure.supxlabel("step", fontsize=9)
     figure.supylabel(label, fontsize=9)
-    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False,
-                  fontsize=9)
-    save(figure, path, palette=64, dpi=100)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="lower center", bbox_to_anchor=(0.5, 1),
+                  ncols=5, frameon=False, fontsize=9)
+    save(figure, path, palette=64, dpi=100, bbox_inches="tight")
 
 
 def ranges_figure(panels, path):
