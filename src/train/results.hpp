@@ -1,8 +1,7 @@
 #pragma once
 /// \file results.hpp
 /// The sums over a training run, and its CSV files: steps.csv and gradient_groups.csv while it runs, profile.csv and
-/// run.csv at its end.
-/// docs/reference/output.md describes every column.
+/// run.csv at its end. docs/reference/output.md describes every column.
 
 #include <array>
 #include <map>
