@@ -138,6 +138,7 @@ struct Input {
       int bits = 4;
       Pruning pruning = Pruning::systematic;
       std::vector<std::string> exclude;
+      int record_every = 0;
     } quantization;
   } model;
   struct {

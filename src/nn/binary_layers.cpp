@@ -1,9 +1,12 @@
 #include "nn/binary_layers.hpp"
 
 #include <algorithm>
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/stream.hpp"
@@ -311,9 +314,10 @@ void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix 
 }
 
 template <class Exec, class Real>
-void BinaryLayers<Exec, Real>::start_state(bool measures) {
+void BinaryLayers<Exec, Real>::start_state(QuantizerMeasures measures) {
   m_measures = measures;
   m_sums = {};
+  m_gradients.clear();
 }
 
 template <class Exec, class Real>
@@ -322,26 +326,52 @@ QuantizationState BinaryLayers<Exec, Real>::state() const {
   if (m_sums.elements == 0) return state;
   state.bits = m_bits * m_sums.kept / m_sums.elements;
   state.pruned_share = m_sums.pruned / m_sums.groups;
-  if (m_measures && m_sums.norm_squared > 0) state.error = m_sums.error / m_sums.norm_squared;
+  if (m_measures != QuantizerMeasures::none && m_sums.norm_squared > 0)
+    state.error = m_sums.error / m_sums.norm_squared;
+  state.gradients = m_gradients;
   return state;
 }
 
 template <class Exec, class Real>
-const QuantizedGradient<Exec, Real>& BinaryLayers<Exec, Real>::quantize(const Exec& exec, Quantizer& quantizer,
+const QuantizedGradient<Exec, Real>& BinaryLayers<Exec, Real>::quantize(const Exec& exec, GroupAxis axis,
                                                                         const QuantizerKey& key, ConstMatrix d_output,
                                                                         const Parameters& parameters) {
+  Quantizer& quantizer = axis == GroupAxis::rows ? *m_rows : *m_columns;
   const auto& gradient = quantizer(exec, d_output, parameters.gamma, key);
   const double elements = static_cast<double>(d_output.size());
   m_sums.elements += elements;
   m_sums.kept += elements * gradient.kept / gradient.groups;
   m_sums.groups += gradient.groups;
   m_sums.pruned += gradient.groups - gradient.kept;
-  if (m_measures) {
-    const QuantizerError error = quantizer.error(exec, d_output, parameters.gamma);
-    m_sums.error += error.exact;
-    m_sums.norm_squared += error.norm_squared;
-  }
+  if (m_measures != QuantizerMeasures::none) measure(exec, axis, key.layer, d_output, parameters);
   return gradient;
+}
+
+/// Of the gradient that was just quantised.
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::measure(const Exec& exec, GroupAxis axis, int layer, ConstMatrix d_output,
+                                       const Parameters& parameters) {
+  Quantizer& quantizer = axis == GroupAxis::rows ? *m_rows : *m_columns;
+  const QuantizerError error = quantizer.error(exec, d_output, parameters.gamma);
+  m_sums.error += error.exact;
+  m_sums.norm_squared += error.norm_squared;
+  // `psq` quantises the rows again, with the same draw, for its second product.
+  const bool again = m_kind == QuantizationKind::psq && !m_gradients.empty() && m_gradients.back().number == layer;
+  if (m_measures != QuantizerMeasures::groups || again) return;
+  const QuantizedGradient<Exec, Real>& quantized = quantizer.result();
+  GradientGroups groups;
+  groups.number = layer;
+  groups.axis = axis;
+  groups.bits = m_bits;
+  groups.groups = quantized.groups;
+  groups.kept = quantized.kept;
+  groups.elements = static_cast<int>(d_output.size()) / quantized.groups;
+  groups.error = error;
+  groups.drawn_error = drawn_error<Exec, Real>(exec, quantized, axis, {d_output, parameters.gamma.data()});
+  for (const GroupSize& size : quantizer.sizes())
+    if (!std::isnan(size.range)) groups.ranges.push_back(size.range);
+  std::sort(groups.ranges.begin(), groups.ranges.end());
+  m_gradients.push_back(std::move(groups));
 }
 
 /// G in `qat`, Q(G) in `psq`, in Real.
@@ -350,7 +380,7 @@ MatrixRef<Exec, Real> BinaryLayers<Exec, Real>::gradient_in_real(const Exec& exe
                                                                  ConstMatrix d_output, const Parameters& parameters) {
   const Matrix gradient = matrix_in<Exec>(m_gradient, d_output.extent_int(0), d_output.extent_int(1));
   if (m_rows)
-    dequantize<Exec, Real>(exec, quantize(exec, *m_rows, key, d_output, parameters), GroupAxis::rows, gradient);
+    dequantize<Exec, Real>(exec, quantize(exec, GroupAxis::rows, key, d_output, parameters), GroupAxis::rows, gradient);
   else
     scale_columns<Exec, Real>(exec, d_output, parameters.gamma, gradient);
   return gradient;
@@ -376,7 +406,7 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
   const Kept& kept = m_layers[key.layer];
   const InsideByBits<Exec> inside{kept.inside};
   if (multiplies_bits(m_kind)) {
-    multiply_by_signs(exec, m_product, quantize(exec, *m_rows, key, d_output, parameters), kept.weight_columns,
+    multiply_by_signs(exec, m_product, quantize(exec, GroupAxis::rows, key, d_output, parameters), kept.weight_columns,
                       m_sign_sums, inside, add, d_input);
   } else {
     multiply_in_real(exec, product, linalg::Transpose::no, gradient_in_real(exec, key, d_output, parameters),
@@ -394,8 +424,8 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
               GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
   if (multiplies_bits(m_kind)) {
-    multiply_by_signs(exec, m_product, quantize(exec, *m_columns, key, d_output, parameters), kept.input_columns,
-                      m_sign_sums, inside, add, d_weight);
+    multiply_by_signs(exec, m_product, quantize(exec, GroupAxis::columns, key, d_output, parameters),
+                      kept.input_columns, m_sign_sums, inside, add, d_weight);
   } else {
     multiply_in_real(exec, product, linalg::Transpose::yes, gradient_in_real(exec, key, d_output, parameters),
                      kept.input, inside, add, d_weight);

@@ -83,9 +83,8 @@ public:
   void backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
                            const Parameters& parameters, bool add, Vector scratch, Matrix d_weight, Vector d_gamma);
 
-  /// Begins a new state. \param measures whether to compute the error of each quantiser, which reads the gradient again
-  /// and waits
-  void start_state(bool measures);
+  /// Begins a new state.
+  void start_state(QuantizerMeasures measures);
   /// Of the gradients that were quantised since then.
   QuantizationState state() const;
 
@@ -93,8 +92,9 @@ private:
   using Kept = KeptBits<Exec>;
   using Quantizer = GradientQuantizer<Exec, Real>;
 
-  const QuantizedGradient<Exec, Real>& quantize(const Exec& exec, Quantizer& quantizer, const QuantizerKey& key,
+  const QuantizedGradient<Exec, Real>& quantize(const Exec& exec, GroupAxis axis, const QuantizerKey& key,
                                                 ConstMatrix d_output, const Parameters& parameters);
+  void measure(const Exec& exec, GroupAxis axis, int layer, ConstMatrix d_output, const Parameters& parameters);
   Matrix gradient_in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output,
                           const Parameters& parameters);
 
@@ -111,10 +111,11 @@ private:
   onebit::Vector<Exec, int> m_sign_sums;                     ///< (largest K)
   onebit::Vector<Exec, Real> m_gradient, m_signs, m_result;  ///< empty for the kinds that multiply bits
 
-  bool m_measures = false;
+  QuantizerMeasures m_measures = QuantizerMeasures::none;
   struct {
     double elements = 0, kept = 0, groups = 0, pruned = 0, error = 0, norm_squared = 0;
   } m_sums;  ///< over the gradients that were quantised
+  std::vector<GradientGroups> m_gradients;
 };
 
 }  // namespace onebit::nn

@@ -55,6 +55,8 @@ public:
   /// The error of the last call, whose arguments must still have the same values. It reads the gradient again and
   /// waits.
   QuantizerError error(const Exec& exec, MatrixRef<Exec, const Real> d_output, VectorRef<Exec, const Real> gamma);
+  /// Of the groups of that call.
+  const std::vector<GroupSize>& sizes() const { return m_sizes; }
 
 private:
   template <class T>

@@ -15,6 +15,7 @@
 /// The dense layers of the halves have one bit with `Shape::quantization` (binary_layers.hpp).
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/choices.hpp"
@@ -87,11 +88,12 @@ struct ParameterOffsets {
 
   TensorTable table;
   std::size_t word = 0, position = 0, type = 0;
-  std::vector<WeightAndBias> norms;     ///< (2 L + 1), in the order of the chain
-  std::vector<Layer> layers;            ///< (L)
-  WeightAndBias head_dense, head_norm;  ///< head_norm for BERT's language model only
-  WeightAndBias output;                 ///< weight = `word` except for classes; no bias in GPT's language model
-  std::vector<std::size_t> multiplied;  ///< weights of dense layers, whose gradient a product writes first
+  std::vector<WeightAndBias> norms;      ///< (2 L + 1), in the order of the chain
+  std::vector<Layer> layers;             ///< (L)
+  WeightAndBias head_dense, head_norm;   ///< head_norm for BERT's language model only
+  WeightAndBias output;                  ///< weight = `word` except for classes; no bias in GPT's language model
+  std::vector<std::size_t> multiplied;   ///< weights of dense layers, whose gradient a product writes first
+  std::vector<std::string> dense_names;  ///< of the halves' dense layers, by their number
 
   explicit ParameterOffsets(const Shape& shape);
 
@@ -129,9 +131,9 @@ public:
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
   /// Of the 1-bit layers in the last `backward`.
-  QuantizationState quantization() const { return m_binary.state(); }
-  /// Whether `backward` computes the error of their quantisers.
-  void measure_quantizers(bool measures) { m_measures_quantizers = measures; }
+  QuantizationState quantization() const;
+  /// What `backward` measures of their quantisers.
+  void measure_quantizers(QuantizerMeasures measures) { m_quantizer_measures = measures; }
 
   /// (P, V), or (P, classes), of the last `loss`; after `forward` their gradient.
   Vector<Exec, Real> logits() const { return m_logits; }
@@ -177,7 +179,7 @@ private:
   Real m_dropout;
   Real m_epsilon;  ///< of the layer normalisations
 
-  bool m_measures_quantizers = false;
+  QuantizerMeasures m_quantizer_measures = QuantizerMeasures::none;
   Real m_dropout_now = 0;  ///< of the last run: 0 in `loss`
   DropoutKey m_key;
 
