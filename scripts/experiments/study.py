@@ -59,7 +59,9 @@ def main():
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="runs whose name matches a pattern of the shell")
+    parser.add_argument("--only", default="*", metavar="PATTERN",
+                        help="runs whose NAME or STUDY/NAME matches a pattern of the shell; for all others the page "
+                        "keeps the rows of earlier calls")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="in all runs, after all other settings")
     parser.add_argument("--results", default="results/study", metavar="DIR",

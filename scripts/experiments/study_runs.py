@@ -335,7 +335,8 @@ def run_cells(cells, program, arguments):
         return cell is None or (all(is_complete(other) for other in cell.needs) and cell.record(program) is not None)
 
     todo = [cell for key, cell in all_cells.items()
-            if fnmatch.fnmatch(cell.name, arguments.only) and not is_complete(key)]
+            if any(fnmatch.fnmatch(name, arguments.only) for name in (cell.name, f"{cell.study.name}/{cell.name}"))
+            and not is_complete(key)]
     print(f"{len(todo)} of {len(cells)} runs to do", flush=True)
     started = {}
 

@@ -95,6 +95,13 @@ void check_layer_bits(const Input& in) {
 
 void check_workload(const Input& in) {
   const WorkloadKind kind = in.workload.kind;
+  const bool has_model = kind == WorkloadKind::transformer || kind == WorkloadKind::classification;
+  const QuantizationKind quantization = has_model ? in.model.quantization.kind : QuantizationKind::none;
+  if (in.model.quantization.record_every > 0 &&
+      (quantization == QuantizationKind::none || quantization == QuantizationKind::qat))
+    refuse(in, "model.quantization.record_every", "this run quantises no gradient that could be recorded",
+           "train a transformer with model.quantization.kind psq, scq or fqt, or set "
+           "model.quantization.record_every to 0");
   if (kind == WorkloadKind::replay && in.replay.file.empty())
     refuse(in, "replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
   if (kind == WorkloadKind::classification)
@@ -103,7 +110,7 @@ void check_workload(const Input& in) {
       if (file->empty())
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
-  if (kind == WorkloadKind::transformer || kind == WorkloadKind::classification) {
+  if (has_model) {
     if (in.model.hidden % in.model.heads != 0)
       refuse(in, "model.heads",
              to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),

@@ -140,6 +140,7 @@ struct Input {
       Pruning pruning = Pruning::systematic;
       int gradients_after = 0;
       std::vector<std::string> exclude;
+      int record_every = 0;
     } quantization;
   } model;
   struct {

@@ -407,6 +407,9 @@ std::vector<Section> keys(Input& in) {
       "pattern of their name, in which `*` stands for any characters and `?` for one, e.g. `encoder.0.attention.*`. "
       "Embeddings, the head and attention's own products always have full precision.",
       true);
+  key("record_every", in.model.quantization.record_every, integer(0),
+      "Steps between rows of `gradient_groups.csv` (docs/reference/output.md): the ranges of the rows and columns of "
+      "each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no such file.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "

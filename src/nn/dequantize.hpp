@@ -1,6 +1,6 @@
 #pragma once
 /// \file dequantize.hpp
-/// A quantised gradient in Real, for products of dequantised factors and for tests.
+/// A quantised gradient in Real, for products of dequantised factors, its error and tests.
 
 #include "nn/gradient_quantizer.hpp"
 
@@ -30,6 +30,30 @@ void dequantize(const Exec& exec, const QuantizedGradient<Exec, Real>& gradient,
             matrix(e, group(k)) = value;
         });
       });
+}
+
+/// ‖Q − G‖² of one draw, in double. Waits. \param axis that the gradient was quantised along
+template <class Exec, class Real>
+double drawn_error(const Exec& exec, const QuantizedGradient<Exec, Real>& quantized, GroupAxis axis,
+                   const ScaledGradient<Exec, Real>& gradient) {
+  const int rows = gradient.rows(), columns = gradient.columns();
+  const Matrix<Exec, Real> matrix("OneBit::nn::dequantized", rows, columns);
+  const Vector<Exec, double> sums("OneBit::nn::drawn_errors", rows);
+  dequantize<Exec, Real>(exec, quantized, axis, matrix);
+  for_each_row(
+      exec, "OneBit::nn::drawn_errors", rows, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        const double sum = team.sum(columns, [&](int j) {
+          const double error = static_cast<double>(matrix(r, j)) - static_cast<double>(gradient(r, j));
+          return error * error;
+        });
+        team.once([&] { sums(r) = sum; });
+      });
+  const auto host_sums = Kokkos::create_mirror_view(sums);
+  Kokkos::deep_copy(exec, host_sums, sums);
+  fence(exec, "OneBit::nn::drawn_errors");
+  double total = 0;
+  for (int r = 0; r < rows; ++r) total += host_sums(r);
+  return total;
 }
 
 }  // namespace onebit::nn

@@ -106,6 +106,7 @@ EightBitLayers<Exec, Real>::EightBitLayers(const Quantization& quantization, int
 template <class Exec, class Real>
 void EightBitLayers<Exec, Real>::forward(const Exec& exec, Product& product, int layer, ConstMatrix input,
                                          const Parameters& parameters, Matrix output) {
+  const Region region("OneBit::nn::eight_bit_forward");
   const Kept& kept = m_layers[layer];
   quantize_rows<Exec, Real>(exec, input, kept.input);
   quantize_rows<Exec, Real>(exec, parameters.weight, kept.weight);
@@ -120,6 +121,7 @@ template <class Exec, class Real>
 void EightBitLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerKey& key, Product& product,
                                                 ConstMatrix d_output, const Parameters& parameters, bool add,
                                                 Matrix d_input) {
+  const Region region("OneBit::nn::eight_bit_backward_input");
   const Kept& kept = m_layers[key.layer];
   const Matrix weight = matrix_of(kept.weight, m_weight);
   write_values<Exec, Real>(exec, kept.weight, weight);
@@ -131,6 +133,7 @@ template <class Exec, class Real>
 void EightBitLayers<Exec, Real>::backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product,
                                                      ConstMatrix d_output, const Parameters& parameters, bool add,
                                                      Vector /*scratch*/, Matrix d_weight, Vector /*d_gamma*/) {
+  const Region region("OneBit::nn::eight_bit_backward_parameters");
   const Kept& kept = m_layers[key.layer];
   const Matrix x = matrix_of(kept.input, m_input);
   write_values<Exec, Real>(exec, kept.input, x);

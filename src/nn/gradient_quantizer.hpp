@@ -55,12 +55,15 @@ public:
   /// The error of the last call, whose arguments must still have the same values. It reads the gradient again and
   /// waits.
   QuantizerError error(const Exec& exec, MatrixRef<Exec, const Real> d_output, VectorRef<Exec, const Real> gamma);
+  /// Of the groups of that call.
+  const std::vector<GroupSize>& sizes() const { return m_sizes; }
+  /// G.
+  ScaledGradient<Exec, Real> scaled(MatrixRef<Exec, const Real> d_output, VectorRef<Exec, const Real> gamma) const;
 
 private:
   template <class T>
   using Staging = Kokkos::View<T*, Kokkos::LayoutRight, StagingSpace<Exec>>;
 
-  ScaledGradient<Exec, Real> scaled(MatrixRef<Exec, const Real> d_output, VectorRef<Exec, const Real> gamma) const;
   void set_extents(int groups, int elements);
   void read_sizes(const Exec& exec);
   void choose(const Exec& exec, const QuantizerKey& key);

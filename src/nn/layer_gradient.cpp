@@ -1,5 +1,9 @@
 #include "nn/layer_gradient.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "nn/dequantize.hpp"
 
 namespace onebit::nn {
@@ -40,19 +44,39 @@ template <class Exec, class Real>
 const QuantizedGradient<Exec, Real>& LayerGradient<Exec, Real>::quantized(const Exec& exec, GroupAxis axis,
                                                                           const QuantizerKey& key, ConstMatrix d_output,
                                                                           Gamma gamma) {
-  Quantizer& quantizer = axis == GroupAxis::rows ? *m_rows : *m_columns;
-  const auto& gradient = quantizer(exec, d_output, gamma, key);
+  const auto& gradient = quantizer(axis)(exec, d_output, gamma, key);
   const double elements = static_cast<double>(d_output.size());
   m_sums.elements += elements;
   m_sums.kept += elements * gradient.kept / gradient.groups;
   m_sums.groups += gradient.groups;
   m_sums.pruned += gradient.groups - gradient.kept;
-  if (m_measures) {
-    const QuantizerError error = quantizer.error(exec, d_output, gamma);
-    m_sums.error += error.exact;
-    m_sums.norm_squared += error.norm_squared;
-  }
+  if (m_measures != QuantizerMeasures::none) measure(exec, axis, key.layer, d_output, gamma);
   return gradient;
+}
+
+template <class Exec, class Real>
+void LayerGradient<Exec, Real>::measure(const Exec& exec, GroupAxis axis, int layer, ConstMatrix d_output,
+                                        Gamma gamma) {
+  const QuantizerError error = quantizer(axis).error(exec, d_output, gamma);
+  m_sums.error += error.exact;
+  m_sums.norm_squared += error.norm_squared;
+  // `psq` quantises the rows again, with the same draw, for its second product.
+  const bool again = m_kind == QuantizationKind::psq && !m_gradients.empty() && m_gradients.back().number == layer;
+  if (m_measures != QuantizerMeasures::groups || again) return;
+  const QuantizedGradient<Exec, Real>& quantized = quantizer(axis).result();
+  GradientGroups groups;
+  groups.number = layer;
+  groups.axis = axis;
+  groups.bits = m_bits;
+  groups.groups = quantized.groups;
+  groups.kept = quantized.kept;
+  groups.elements = static_cast<int>(d_output.size()) / quantized.groups;
+  groups.error = error;
+  groups.drawn_error = drawn_error<Exec, Real>(exec, quantized, axis, quantizer(axis).scaled(d_output, gamma));
+  for (const GroupSize& size : quantizer(axis).sizes())
+    if (!std::isnan(size.range)) groups.ranges.push_back(size.range);
+  std::sort(groups.ranges.begin(), groups.ranges.end());
+  m_gradients.push_back(std::move(groups));
 }
 
 template <class Exec, class Real>
@@ -69,9 +93,10 @@ MatrixRef<Exec, const Real> LayerGradient<Exec, Real>::in_real(const Exec& exec,
 }
 
 template <class Exec, class Real>
-void LayerGradient<Exec, Real>::start_state(bool measures) {
+void LayerGradient<Exec, Real>::start_state(QuantizerMeasures measures) {
   m_measures = measures;
   m_sums = {};
+  m_gradients.clear();
 }
 
 template <class Exec, class Real>
@@ -80,7 +105,9 @@ QuantizationState LayerGradient<Exec, Real>::state() const {
   if (m_sums.elements == 0) return state;
   state.bits = m_bits * m_sums.kept / m_sums.elements;
   state.pruned_share = m_sums.pruned / m_sums.groups;
-  if (m_measures && m_sums.norm_squared > 0) state.error = m_sums.error / m_sums.norm_squared;
+  if (m_measures != QuantizerMeasures::none && m_sums.norm_squared > 0)
+    state.error = m_sums.error / m_sums.norm_squared;
+  state.gradients = m_gradients;
   return state;
 }
 

@@ -4,6 +4,7 @@
 /// full precision.
 
 #include <optional>
+#include <vector>
 
 #include "nn/gradient_quantizer.hpp"
 #include "nn/quantization.hpp"
@@ -31,14 +32,17 @@ public:
   /// the steps up to `Quantization::gradients_after`.
   ConstMatrix in_real(const Exec& exec, const QuantizerKey& key, ConstMatrix d_output, Gamma gamma);
 
-  /// Begins a new state. \param measures whether to compute the error of each quantiser, which reads the gradient again
-  /// and waits
-  void start_state(bool measures);
+  /// Begins a new state.
+  void start_state(QuantizerMeasures measures);
   /// Of the gradients that were quantised since then.
   QuantizationState state() const;
 
 private:
   using Quantizer = GradientQuantizer<Exec, Real>;
+
+  Quantizer& quantizer(GroupAxis axis) { return axis == GroupAxis::rows ? *m_rows : *m_columns; }
+  /// Of the gradient that was just quantised.
+  void measure(const Exec& exec, GroupAxis axis, int layer, ConstMatrix d_output, Gamma gamma);
 
   QuantizationKind m_kind;
   int m_bits;  ///< b
@@ -46,10 +50,11 @@ private:
   std::optional<Quantizer> m_rows, m_columns;
   Vector<Exec, Real> m_gradient;  ///< (N D), for `in_real`
 
-  bool m_measures = false;
+  QuantizerMeasures m_measures = QuantizerMeasures::none;
   struct {
     double elements = 0, kept = 0, groups = 0, pruned = 0, error = 0, norm_squared = 0;
   } m_sums;  ///< over the gradients that were quantised
+  std::vector<GradientGroups> m_gradients;
 };
 
 }  // namespace onebit::nn

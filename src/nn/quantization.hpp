@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/choices.hpp"
+#include "nn/quantizer_error.hpp"
 
 namespace onebit::nn {
 
@@ -21,11 +22,31 @@ struct Quantization {
   long gradients_after = 0;  ///< the last step whose gradients are not quantised
 };
 
+/// What a backward pass measures of its quantisers. It reads the gradients again for that.
+enum class QuantizerMeasures {
+  none,
+  errors,  ///< QuantizationState::error
+  groups,  ///< that, and QuantizationState::gradients
+};
+
+/// The groups of one quantised gradient G of a dense layer, and the error of their quantiser.
+struct GradientGroups {
+  int number = 0;     ///< of the layer, in the order of the forward pass
+  std::string layer;  ///< its name
+  GroupAxis axis = GroupAxis::rows;
+  int bits = 0, groups = 0, kept = 0;
+  int elements = 0;  ///< of a group
+  QuantizerError error;
+  double drawn_error = 0;      ///< ‖Q − G‖² of this draw
+  std::vector<double> ranges;  ///< R of the groups, ascending, without those that hold NaN or infinity
+};
+
 /// Means over all quantised gradients of a backward pass; NaN without any.
 struct QuantizationState {
   double bits = std::numeric_limits<double>::quiet_NaN();          ///< of an element, with those that were pruned
   double pruned_share = std::numeric_limits<double>::quiet_NaN();  ///< of the groups
   double error = std::numeric_limits<double>::quiet_NaN();  ///< Σ E‖Q − G‖² / Σ ‖G‖²; NaN where it was not measured
+  std::vector<GradientGroups> gradients;                    ///< each of them, with QuantizerMeasures::groups
 };
 
 }  // namespace onebit::nn

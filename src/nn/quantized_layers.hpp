@@ -50,7 +50,7 @@ public:
                                    Vector d_gamma) = 0;
 
   /// As those of LayerGradient.
-  void start_state(bool measures) { m_gradient.start_state(measures); }
+  void start_state(QuantizerMeasures measures) { m_gradient.start_state(measures); }
   QuantizationState state() const { return m_gradient.state(); }
 
 protected:

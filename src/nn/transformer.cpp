@@ -90,7 +90,6 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     multiplied.push_back(weight);
     return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
   };
-  std::vector<std::string> dense_names;
   const auto dense_of_layer = [&](int l, const std::string& name, int out, int in) {
     dense_names.push_back(name);
     Dense dense;
@@ -630,7 +629,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
                                        const GradientProgress& final_from) {
   const Region region("OneBit::nn::backward");
   if (!add) set_zero(exec, m_summed, g);
-  m_quantized->start_state(m_measures_quantizers);
+  m_quantized->start_state(m_quantizer_measures);
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
@@ -674,6 +673,13 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   Kernels::embed_backward(exec, m_attention.sequence, tokens.input, pass.d_residual, m_links,
                           matrix_at<Exec>(g, m_offsets.word, m_shape.vocabulary, H),
                           matrix_at<Exec>(g, m_offsets.position, m_shape.positions, H));
+}
+
+template <class Exec, class Real>
+QuantizationState Transformer<Exec, Real>::quantization() const {
+  QuantizationState state = m_quantized->state();
+  for (GradientGroups& gradient : state.gradients) gradient.layer = m_offsets.dense_names[gradient.number];
+  return state;
 }
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                  \

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/choices.hpp"
@@ -89,11 +90,12 @@ struct ParameterOffsets {
 
   TensorTable table;
   std::size_t word = 0, position = 0, type = 0;
-  std::vector<WeightAndBias> norms;     ///< (2 L + 1), in the order of the chain
-  std::vector<Layer> layers;            ///< (L)
-  WeightAndBias head_dense, head_norm;  ///< head_norm for BERT's language model only
-  WeightAndBias output;                 ///< weight = `word` except for classes; no bias in GPT's language model
-  std::vector<std::size_t> multiplied;  ///< weights of dense layers, whose gradient a product writes first
+  std::vector<WeightAndBias> norms;      ///< (2 L + 1), in the order of the chain
+  std::vector<Layer> layers;             ///< (L)
+  WeightAndBias head_dense, head_norm;   ///< head_norm for BERT's language model only
+  WeightAndBias output;                  ///< weight = `word` except for classes; no bias in GPT's language model
+  std::vector<std::size_t> multiplied;   ///< weights of dense layers, whose gradient a product writes first
+  std::vector<std::string> dense_names;  ///< of the halves' dense layers, by their number
 
   explicit ParameterOffsets(const Shape& shape);
 
@@ -131,9 +133,9 @@ public:
                 const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
 
   /// Of the quantised layers in the last `backward`.
-  QuantizationState quantization() const { return m_quantized->state(); }
-  /// Whether `backward` computes the error of their quantisers.
-  void measure_quantizers(bool measures) { m_measures_quantizers = measures; }
+  QuantizationState quantization() const;
+  /// What `backward` measures of their quantisers.
+  void measure_quantizers(QuantizerMeasures measures) { m_quantizer_measures = measures; }
 
   /// (P, V), or (P, classes), of the last `loss`; after `forward` their gradient.
   Vector<Exec, Real> logits() const { return m_logits; }
@@ -179,7 +181,7 @@ private:
   Real m_dropout;
   Real m_epsilon;  ///< of the layer normalisations
 
-  bool m_measures_quantizers = false;
+  QuantizerMeasures m_quantizer_measures = QuantizerMeasures::none;
   Real m_dropout_now = 0;  ///< of the last run: 0 in `loss`
   DropoutKey m_key;
 

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <sstream>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
@@ -83,13 +85,15 @@ void write_checkpoint(const Exec& exec, const Communicator& communicator, const 
                       const std::string& label) {
   const Region region("OneBit::train::checkpoint");
   const std::string partial = path + ".partial";
-  std::string steps_text;
-  communicator.collectively([&] { steps_text = run.results.steps_text(); });
+  std::vector<std::pair<std::string, std::string>> tables;
+  communicator.collectively([&] {
+    for (const std::string& name : run.results.growing_files()) tables.emplace_back(name, run.results.text(name));
+  });
   try {
     ArrayWriter file(communicator, partial, seal_bytes);
     file.text("build", std::string("OneBit ") + build_version + " " + build_git + " " + build_compiler);
     file.text("input", config::resolved(run.input));
-    file.text("steps.csv", steps_text);
+    for (const auto& [name, text] : tables) file.text(name, text);
     file.text("tensors", tensors_text(run.tensors));
     Saver<Exec> saver(exec, communicator, partial, file, run.x.extent(0));
     int ranks = communicator.size();
@@ -168,7 +172,11 @@ void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
   m_communicator.collectively([&] {
     Restorer<Exec> restorer(exec, m_restart, m_communicator.rank(), m_communicator.size());
     archive(restorer, run);
-    if (!run.results.go_on_from(restorer.reader().text("steps.csv"))) throw restorer.unusable("steps.csv");
+    for (const std::string& name : run.results.growing_files()) {
+      // A run may begin to record groups when it restarts.
+      if (name != steps_file && !restorer.reader().has(name)) continue;
+      if (!run.results.go_on_from(name, restorer.reader().text(name))) throw restorer.unusable(name);
+    }
   });
 }
 

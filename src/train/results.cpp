@@ -6,6 +6,8 @@
 #include <sstream>
 #include <type_traits>
 
+#include "train/gradient_groups.hpp"
+
 namespace onebit::train {
 namespace {
 
@@ -42,6 +44,18 @@ Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
   return columns;
 }
 
+std::vector<std::string> names(const Columns& columns) {
+  std::vector<std::string> found;
+  for (const auto& [name, cell] : columns) found.push_back(name);
+  return found;
+}
+
+std::vector<Cell> cells(const Columns& columns) {
+  std::vector<Cell> found;
+  for (const auto& [name, cell] : columns) found.push_back(cell);
+  return found;
+}
+
 /// A row of profile.csv: seconds over the steps of a phase.
 struct Measure {
   const char* name;
@@ -73,12 +87,22 @@ constexpr Measure measures[] = {
 
 }  // namespace
 
-Results::Results(const Communicator& communicator, const std::string& directory)
-    : m_communicator(communicator), m_directory(directory) {
+Results::Results(const Communicator& communicator, const std::string& directory, bool records_groups)
+    : m_communicator(communicator), m_directory(directory), m_records_groups(records_groups) {
   if (communicator.rank() > 0) return;
-  std::vector<std::string> names;
-  for (const auto& [name, cell] : step_columns({}, 0)) names.push_back(name);
-  m_steps = std::make_unique<CsvFile>(directory + "/steps.csv", names);
+  for (const std::string& file : growing_files())
+    m_files.try_emplace(file, directory + "/" + file,
+                        names(file == steps_file ? step_columns({}, 0) : group_columns(0, {})));
+}
+
+std::vector<std::string> Results::growing_files() const {
+  return m_records_groups ? std::vector<std::string>{steps_file, groups_file} : std::vector<std::string>{steps_file};
+}
+
+std::string Results::text(const std::string& file) const { return m_files.empty() ? "" : m_files.at(file).text(); }
+
+bool Results::go_on_from(const std::string& file, const std::string& text) {
+  return m_files.empty() || m_files.at(file).go_on_from(text);
 }
 
 void Results::add(const StepRecord& record) {
@@ -98,10 +122,11 @@ void Results::add(const StepRecord& record) {
   if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
   if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
   m_last = record;
-  if (!m_steps) return;
-  std::vector<Cell> cells;
-  for (const auto& [name, cell] : step_columns(record, bytes)) cells.push_back(cell);
-  m_steps->row(cells);
+  if (m_files.empty()) return;
+  m_files.at(steps_file).row(cells(step_columns(record, bytes)));
+  if (!m_records_groups) return;
+  for (const nn::GradientGroups& gradient : record.quantization.gradients)
+    m_files.at(groups_file).row(cells(group_columns(record.step, gradient)));
 }
 
 void Results::state(optim::NumberArchive& archive) {
@@ -208,21 +233,18 @@ void Results::finish(const Columns& run_columns) {
   const Region region("OneBit::train::results");
   const std::vector<std::vector<Cell>> rows = profile_rows();
   m_communicator.collectively([&] {
-    if (!m_steps) return;
+    if (m_files.empty()) return;
     CsvFile profile(m_directory + "/profile.csv",
                     {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
     for (const auto& row : rows) profile.row(row);
-    std::vector<std::string> names;
-    std::vector<Cell> cells;
-    for (const auto& [name, cell] : run_columns) {
-      names.push_back(name);
-      cells.push_back(cell);
-    }
-    CsvFile run(m_directory + "/run.csv", names);
-    run.row(cells);
+    CsvFile run(m_directory + "/run.csv", names(run_columns));
+    run.row(cells(run_columns));
+    std::vector<CsvFile*> files{&profile};
+    for (auto& [name, file] : m_files) files.push_back(&file);
+    files.push_back(&run);
     // All files are complete before one takes the place of an earlier run's.
-    for (CsvFile* const file : {&profile, m_steps.get(), &run}) file->close();
-    for (CsvFile* const file : {&profile, m_steps.get(), &run}) file->finish();
+    for (CsvFile* const file : files) file->close();
+    for (CsvFile* const file : files) file->finish();
   });
 }
 

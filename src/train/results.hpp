@@ -1,10 +1,10 @@
 #pragma once
 /// \file results.hpp
-/// The sums over a training run, and its CSV files: steps.csv while it runs, profile.csv and run.csv at its end.
-/// docs/reference/output.md describes every column.
+/// The sums over a training run, and its CSV files: steps.csv and gradient_groups.csv while it runs, profile.csv and
+/// run.csv at its end. docs/reference/output.md describes every column.
 
 #include <array>
-#include <memory>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +37,10 @@ struct StepRecord {
   double hidden_allreduce;  ///< seconds of the dense average during the backward pass
 };
 
+// The files that get rows while the run goes on.
+inline constexpr const char* steps_file = "steps.csv";
+inline constexpr const char* groups_file = "gradient_groups.csv";
+
 /// The columns of one row: names and values.
 using Columns = std::vector<std::pair<std::string, Cell>>;
 
@@ -51,9 +55,10 @@ struct PhaseSums {
 /// Collects a run's numbers on every rank; rank 0 writes them.
 class Results {
 public:
-  Results(const Communicator& communicator, const std::string& directory);
+  /// \param records_groups whether there is a gradient_groups.csv
+  Results(const Communicator& communicator, const std::string& directory, bool records_groups = false);
 
-  /// Adds a step, and its row to steps.csv. \throws std::runtime_error on rank 0
+  /// Adds a step, and its rows to the files. \throws std::runtime_error on rank 0
   void add(const StepRecord& record);
   /// Counts a checkpoint. Called before it is written, so that the checkpoint counts itself.
   void count_checkpoint() { ++m_checkpoints; }
@@ -62,10 +67,12 @@ public:
 
   /// Saves or restores the sums over all steps so far.
   void state(optim::NumberArchive& archive);
-  /// steps.csv so far on rank 0; empty on the others. \throws std::runtime_error
-  std::string steps_text() const { return m_steps ? m_steps->text() : ""; }
-  /// On rank 0, continues after the rows of a checkpoint. \returns false if they have other columns
-  bool go_on_from(const std::string& steps_text) { return !m_steps || m_steps->go_on_from(steps_text); }
+  /// The names of the files that get rows while the run goes on.
+  std::vector<std::string> growing_files() const;
+  /// One of them so far on rank 0; empty on the others. \throws std::runtime_error
+  std::string text(const std::string& file) const;
+  /// On rank 0, continues after its rows in a checkpoint. \returns false if they have other columns
+  bool go_on_from(const std::string& file, const std::string& text);
 
   /// Tokens per second. The first step is not counted if there are others, because it allocates and warms up caches.
   double tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
@@ -85,8 +92,9 @@ private:
 
   const Communicator& m_communicator;
   std::string m_directory;
-  std::unique_ptr<CsvFile> m_steps;  ///< on rank 0
-  std::array<PhaseSums, 2> m_sums;   ///< [compressed]
+  bool m_records_groups;
+  std::map<std::string, CsvFile> m_files;  ///< those of `growing_files`, on rank 0
+  std::array<PhaseSums, 2> m_sums;         ///< [compressed]
   StepRecord m_last{};
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
   double m_tokens = 0, m_seconds = 0;

@@ -36,7 +36,7 @@ void prepare_output(const config::Input& input) {
   if (!file)
     throw InputError(input.where("run.output"), "directory '" + directory.string() + "' cannot be written",
                      "name a directory that you may write, with free space");
-  for (const char* name : {"input.resolved.yaml", "steps.csv", "profile.csv", "run.csv"})
+  for (const char* name : {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv"})
     if (fs::is_directory(directory / name, error))
       throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",
                        "remove it, or name another directory");

@@ -118,6 +118,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Sha
       m_batch(input.train.batch / (share.ranks * m_rounds)),
       m_validation_rounds(rounds_up(input.train.validation_batch, share.ranks * m_batch)),
       m_train(input.train),
+      m_record_every(input.model.quantization.record_every),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_samples(make_samples(input, m_corpus, std::int64_t{m_validation_rounds} * share.ranks * m_batch, m_shape)),
@@ -150,13 +151,20 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds;
-    m_model.measure_quantizers(last && config::validates(m_train, step));
+    m_model.measure_quantizers(last ? measures(step) : nn::QuantizerMeasures::none);
     m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), round > 0, g,
                      last ? final_from : GradientProgress());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }
   return loss / m_rounds;
+}
+
+/// Rank 0 alone records.
+template <class Exec>
+nn::QuantizerMeasures Transformer<Exec>::measures(long step) const {
+  if (m_share.rank == 0 && m_record_every > 0 && step % m_record_every == 0) return nn::QuantizerMeasures::groups;
+  return config::validates(m_train, step) ? nn::QuantizerMeasures::errors : nn::QuantizerMeasures::none;
 }
 
 template <class Exec>

@@ -36,6 +36,7 @@ public:
 
 private:
   void to_device(const Exec& exec);
+  nn::QuantizerMeasures measures(long step) const;
 
   Share m_share;
   std::uint64_t m_seed;
@@ -44,6 +45,7 @@ private:
   int m_batch;              ///< samples of one round on this rank
   int m_validation_rounds;  ///< of m_batch samples on this rank
   decltype(config::Input::train) m_train;
+  int m_record_every;  ///< model.quantization.record_every
   data::Corpus m_corpus;
   nn::Shape m_shape;  ///< its `classes` come from `m_samples`
   std::unique_ptr<data::Samples> m_samples;

@@ -54,7 +54,7 @@ public:
   virtual LossSum validation_loss(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/) { return {}; }
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.
   virtual double tokens_per_step() const = 0;
-  /// Of this rank's last gradient. The error is measured in steps that validate.
+  /// Of this rank's last gradient. The error is measured in steps that validate or record groups.
   virtual nn::QuantizationState quantization() const { return {}; }
   /// Steps so far whose computation took longer than `workload.compute_time_ms`.
   virtual long compute_overruns() const { return 0; }

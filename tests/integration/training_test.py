@@ -144,10 +144,13 @@ class Training(unittest.TestCase):
         self.assertEqual(len(hashes), 3)
 
     def test_first_steps_leave_gradients_in_full_precision(self):
+        record = {"model.quantization.record_every": 4}
         keys = {**TINY_BERT, **ONE_BIT, "train.steps": 12, "train.validate_every": 4}
         qat, full, _ = self.train({**keys, "model.quantization.kind": "qat"})
         for kind in ("fqt", "scq", "psq"):
-            _, steps, _ = self.train({**keys, "model.quantization.kind": kind, "model.quantization.gradients_after": 6})
+            _, steps, _ = self.train({**keys, **record, "model.quantization.kind": kind,
+                                      "model.quantization.gradients_after": 6})
+            self.assertEqual({row["step"] for row in self.recorded()}, {"8", "12"})
             # The loss of step 7 is that before its update.
             self.assertEqual([row["loss"] for row in steps[:7]], [row["loss"] for row in full[:7]])
             self.assertNotEqual([row["loss"] for row in steps[7:]], [row["loss"] for row in full[7:]])
@@ -167,6 +170,58 @@ class Training(unittest.TestCase):
             self.assertLess(float(full_steps[-1]["loss"]), 0.9 * float(full_steps[0]["loss"]), "nothing was learned")
             self.assert_same_losses(full_steps, steps, 0.02)
             self.assertTrue(all(row["gradient_bits"] == "8" and row["pruned_share"] == "0" for row in steps))
+
+    def recorded(self):
+        """The rows of gradient_groups.csv of the last run."""
+        return support.read_csv(self.directory / f"run{self.count}/gradient_groups.csv")
+
+    def test_gradient_groups_are_recorded(self):
+        quantiles = ("min", "p10", "p25", "p50", "p75", "p90", "p99", "max")
+        for kind, axes, changes in (("fqt", ["columns", "rows"], {}), ("psq", ["rows"], {}),
+                                    ("psq", ["rows"], EIGHT_BITS)):
+            keys = {**TINY_BERT, **ONE_BIT, "model.quantization.kind": kind, **changes, "train.steps": 30}
+            plain, _, _ = self.train(keys, 2)
+            self.assertFalse((self.directory / f"run{self.count}/gradient_groups.csv").exists())
+            run, _, _ = self.train({**keys, "model.quantization.record_every": 5}, 2)
+            self.assertEqual(run["parameters_hash"], plain["parameters_hash"])
+            rows = self.recorded()
+            gradients = {(row["step"], row["layer"], row["axis"]) for row in rows}
+            self.assertEqual((len(rows), len(gradients)), (6 * 8 * len(axes), len(rows)), "a row is missing or twice")
+            self.assertEqual(sorted({row["axis"] for row in rows}), axes)
+            self.assertEqual({int(row["step"]) for row in rows}, {5, 10, 15, 20, 25, 30})
+            sums = {"variance": 0, "paper_variance": 0, "drawn_error": 0}
+            for row in rows:
+                groups, elements, kept = int(row["groups"]), int(row["elements"]), int(row["kept"])
+                # 6 samples of 32 tokens on a rank
+                self.assertEqual(groups if row["axis"] == "rows" else elements, 6 * 32)
+                self.assertLessEqual(kept, groups)
+                ranges = [float(row[f"range_{name}"]) for name in quantiles]
+                self.assertEqual(ranges, sorted(ranges))
+                self.assertTrue(ranges[0] <= float(row["range_mean"]) <= ranges[-1])
+                for name in sums:
+                    sums[name] += float(row[name]) / float(row["norm_squared"])
+                if kind == "psq":
+                    self.assertEqual(kept, groups)
+                    self.assertLessEqual(float(row["variance"]), float(row["paper_variance"]))
+                else:
+                    self.assertLessEqual(kept, math.ceil(groups / 4))
+                    self.assertTrue(0.25 - 1e-6 <= float(row["share_of_greatest"]) <= 1)
+            # Each draw differs from its mean, and their sum hardly: 96 or 48 draws of thousands of elements.
+            self.assertAlmostEqual(sums["drawn_error"] / sums["variance"], 1, delta=0.1)
+            if kind == "fqt":
+                self.assertLess(sums["paper_variance"], 0.5 * sums["variance"], "Eq. 4 bounded the variance")
+
+    def test_recorded_groups_continue_after_a_restart(self):
+        keys = {**TINY_BERT, **ONE_BIT, "train.steps": 12, "model.quantization.record_every": 2}
+        checkpoints = {"checkpoint.directory": self.directory / "recorded"}
+        self.train(keys, 2)
+        whole = self.recorded()
+        self.train({**keys, **checkpoints, "train.steps": 6, "checkpoint.every": 6}, 2)
+        self.train({**keys, **checkpoints, "checkpoint.restart": "auto"}, 2)
+        self.assertEqual(self.recorded(), whole)
+        # A run may also begin to record, or record other steps.
+        self.train({**keys, **checkpoints, "checkpoint.restart": "auto", "model.quantization.record_every": 12}, 2)
+        self.assertEqual({row["step"] for row in self.recorded()}, {"2", "4", "6", "12"})
 
     def test_excluded_layers_have_full_precision(self):
         sizes = {}

@@ -381,12 +381,12 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
           other = candidate;
       ASSERT_NE(other, key.print()) << key.path();
       const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
-      const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
-                           key.section == "comm" || key.section == "bench" || key.section == "predict" ||
-                           key.section == "faults" || key.path() == "train.steps" ||
-                           key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
-                           key.path() == "train.validation_batch" || key.path() == "freeze.from" ||
-                           key.path() == "data.cache" || key.path() == "workload.compute_time_ms";
+      const bool is_free =
+          (key.section == "run" && key.name != "seed") || key.section == "checkpoint" || key.section == "comm" ||
+          key.section == "bench" || key.section == "predict" || key.section == "faults" ||
+          key.path() == "train.steps" || key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
+          key.path() == "train.validation_batch" || key.path() == "freeze.from" || key.path() == "data.cache" ||
+          key.path() == "workload.compute_time_ms" || key.path() == "model.quantization.record_every";
       const std::vector<std::string> found = differences(unchanged, changed);
       EXPECT_EQ(found.empty(), is_free) << key.path();
       if (!is_free) {
@@ -633,6 +633,11 @@ TEST(Check, refuses_combinations) {
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
+      {"model:\n  quantization: {kind: qat, record_every: 5}\n", 1, "a.yaml:2:29", {"quantises no gradient", "fqt"}},
+      {"workload: {kind: quadratic}\nmodel:\n  quantization: {kind: fqt, record_every: 5}\n",
+       1,
+       "a.yaml:3:29",
+       {"quantises no gradient", "fqt"}},
       {"model:\n  sequence: 129\n", 1, "a.yaml:2:3", {"129", "128"}},
       {"optimizer:\n  algorithm: onebit_lamb\nfreeze:\n  step: 0\n", 1, "a.yaml:4:3", {"LAMB", "at least a step"}},
       {"optimizer:\n  algorithm: onebit_lamb\nfreeze:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "../nn_quantizer_reference.hpp"
+#include "nn/dequantize.hpp"
 #include "nn/gradient_quantizer.hpp"
 #include "nn_support.hpp"
 
@@ -220,6 +221,24 @@ TYPED_TEST(Quantizer, bits_do_not_depend_on_threads) {
       const double error = quantizer.error(this->exec, d_output.matrix(), VectorRef<TypeParam, const float>()).exact;
       test::print_bits(name + ".error", std::vector<double>{error});
     }
+}
+
+TYPED_TEST(Quantizer, drawn_error_is_that_of_the_dequantised_gradient) {
+  const Array<float> values = uneven_array<float>(70, 300, 5), gamma = random_array<float>(1, 300, 6);
+  const DeviceArray<TypeParam, float> d_output(values), scales(gamma);
+  for (const GroupAxis axis : {GroupAxis::rows, GroupAxis::columns}) {
+    GradientQuantizer<TypeParam, float> quantizer(axis, 70, 300, 4, Pruning::systematic);
+    const auto& quantized = quantizer(this->exec, d_output.matrix(), scales.vector(), key);
+    const DeviceArray<TypeParam, float> matrix(Array<float>(70, 300));
+    dequantize<TypeParam, float>(this->exec, quantized, axis, matrix.matrix());
+    const Array<double> estimate = matrix.array();
+    double expected = 0;
+    for (int i = 0; i < 70; ++i)
+      for (int j = 0; j < 300; ++j) expected += std::pow(estimate(i, j) - values(i, j) * gamma(j), 2);
+    const double found =
+        drawn_error<TypeParam, float>(this->exec, quantized, axis, {d_output.matrix(), scales.vector().data()});
+    EXPECT_NEAR(found, expected, 1e-6 * expected);
+  }
 }
 
 // ---- mean and variance ----

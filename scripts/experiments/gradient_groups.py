@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Records the ranges of gradients' groups and the variance of their quantisers in training: Figures 2, 6, 8 and 9 of
+"1-Bit FQT".
+
+inputs/fine_tune.yaml runs without pre-training, once for each way to quantise, with model.quantization.record_every. It
+needs the files of `scripts/classification_tasks.py sections`. The rows of gradient_groups.csv go to
+docs/results/quantized_training/gradient_groups.csv, or to --output, with the commit and the machine (ONEBIT_MACHINE, in
+words); figures lie beside. Then it prints the tables of docs/results/gradient_groups.md. --draw-only draws and prints
+for a file that exists.
+"""
+
+import argparse
+import collections
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib import ROOT, launch, provenance
+from lib.plots import COLORS, pyplot, save
+from lib.tables import markdown, number, read_csv, write_csv
+
+INPUT = ROOT / "inputs/fine_tune.yaml"
+OUTPUT = ROOT / "docs/results/quantized_training/gradient_groups.csv"
+RUNS = {"SCQ, 8 bits": ("scq", 8), "PSQ, 1 bit": ("psq", 1), "SCQ, 1 bit": ("scq", 1), "FQT, b = 2": ("fqt", 2),
+        "FQT, b = 4": ("fqt", 4), "FQT, b = 8": ("fqt", 8)}
+PRECISE = "SCQ, 8 bits"  # its gradients are nearly those of full precision
+RECORD_EVERY = 25
+MIDDLE = "encoder.1.attention.qkv"
+AXES = ("rows", "columns")
+QUANTILES = {"range_max": (COLORS[2], "-", "greatest"), "range_p99": (COLORS[2], "--", "99 %"),
+             "range_p90": (COLORS[1], "--", "90 %"), "range_p50": (COLORS[0], "-", "median"),
+             "range_p10": (COLORS[1], ":", "10 %")}
+ERRORS = {"variance": "exact", "paper_variance": "Eq. 4", "drawn_error": "drawn"}
+
+
+def run(arguments, kind, bits):
+    """The rows of gradient_groups.csv and the last accuracy of one run."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = {"checkpoint.initialize_from": '""', "optimizer.algorithm": "adam", "run.output": directory,
+                    "model.quantization.kind": kind, "model.quantization.bits": bits,
+                    "model.quantization.record_every": RECORD_EVERY}
+        command = [arguments.onebit, "train", INPUT, *launch.overrides(settings), *launch.overrides(arguments.set)]
+        subprocess.run(list(map(str, command)), check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
+                       env={"OMP_NUM_THREADS": "1", **os.environ})
+        results, = read_csv(f"{directory}/run.csv")
+        return read_csv(f"{directory}/gradient_groups.csv"), results["final_validation_accuracy"]
+
+
+def measure(arguments):
+    origin = {**provenance.of_program(arguments.onebit, arguments.output), "runs": 1}
+    rows = []
+    for name, (kind, bits) in RUNS.items():
+        recorded, accuracy = run(arguments, kind, bits)
+        rows += [{"run": name, "final_validation_accuracy": accuracy,
+                  **{key: f"{float(value):.5g}" if "." in value and key != "layer" else value
+                     for key, value in row.items()}, **origin} for row in recorded]
+        print(f"{name}: accuracy {accuracy}", flush=True)
+    write_csv(arguments.output, rows)
+
+
+def series(rows, column):
+    """(steps, values) of the rows of one gradient, without values that are no number or zero: the axes are
+    logarithmic."""
+    points = [(int(row["step"]), number(row[column])) for row in rows if number(row[column]) > 0]
+    return tuple(zip(*points)) if points else ((), ())
+
+
+def draw_ranges(axes, rows):
+    """Ranges of one gradient's groups over the steps."""
+    for column, (color, dashes, label) in QUANTILES.items():
+        axes.plot(*series(rows, column), color=color, linestyle=dashes, label=label)
+    axes.set_yscale("log")
+    axes.grid(alpha=0.25)
+
+
+def finish(figure, grid, label, path):
+    figure.supxlabel("step", fontsize=9)
+    figure.supylabel(label, fontsize=9)
+    figure.legend(*grid[0][0].get_legend_handles_labels(), loc="lower center", bbox_to_anchor=(0.5, 1),
+                  ncols=5, frameon=False, fontsize=9)
+    save(figure, path, palette=64, dpi=100, bbox_inches="tight")
+
+
+def ranges_figure(panels, path):
+    """A panel for each (title, rows)."""
+    lines = -(-len(panels) // 4)
+    figure, grid = pyplot.subplots(lines, 4, figsize=(10.4, 1.9 * lines + 0.5), sharex=True, sharey=True,
+                                   squeeze=False, constrained_layout=True)
+    for axes, (title, rows) in zip(grid.flat, panels.items()):
+        draw_ranges(axes, rows)
+        axes.set_title(title.replace(", encoder", "\nencoder"), fontsize=8)
+    finish(figure, grid, "range R of a group", path)
+
+
+def layers_of(rows):
+    return sorted({row["layer"] for row in rows})
+
+
+def sums(rows, column):
+    """{step: Σ column / Σ ‖G‖²} over the gradients of a step."""
+    above, below = collections.Counter(), collections.Counter()
+    for row in rows:
+        above[int(row["step"])] += number(row[column])
+        below[int(row["step"])] += number(row["norm_squared"])
+    return {step: above[step] / below[step] for step in above if below[step] > 0}
+
+
+def variance_figure(rows, path):
+    figure, grid = pyplot.subplots(2, 3, figsize=(8.4, 4.6), sharex=True, sharey=True, constrained_layout=True)
+    for axes, name in zip(grid.flat, RUNS):
+        mine = [row for row in rows if row["run"] == name]
+        for (column, label), format_of in zip(ERRORS.items(), ("-", "--", "o")):
+            found = sums(mine, column)
+            axes.plot(list(found), list(found.values()), format_of, markersize=3.5, label=label, fillstyle="none",
+                      color=COLORS[list(ERRORS).index(column)])
+        axes.set_title(name, fontsize=9)
+        axes.set_yscale("log")
+        axes.grid(alpha=0.25)
+    finish(figure, grid, "‖Q − G‖² / ‖G‖²", path)
+
+
+def middle(values, digits=3):
+    """The median of the numbers in words; empty without any."""
+    values = [value for value in values if value == value]
+    return f"{statistics.median(values):.{digits}g}" if values else ""
+
+
+def ratio(row, above, below):
+    return number(row[above]) / number(row[below]) if number(row[below]) > 0 else float("nan")
+
+
+def ranges_table(rows):
+    """A row for each gradient of the precise run, medians over its steps."""
+    found = []
+    for layer in layers_of(rows):
+        for axis in AXES:
+            mine = [row for row in rows if (row["run"], row["layer"], row["axis"]) == (PRECISE, layer, axis)]
+            found.append([layer, axis, mine[0]["groups"],
+                          *(middle(ratio(row, f"range_{column}", "range_p50") for row in mine)
+                            for column in ("p10", "p90", "p99", "max")),
+                          middle(100 * number(row["share_of_greatest"]) for row in mine) + " %"])
+    return markdown(["layer", "groups", "number", "10 %", "90 %", "99 %", "greatest", "share of the greatest eighth"],
+                    found)
+
+
+def variance_table(rows):
+    """A row for each run and kind of groups."""
+    found = []
+    for name in RUNS:
+        for axis in AXES:
+            mine = [row for row in rows if (row["run"], row["axis"]) == (name, axis)]
+            if not mine:
+                continue
+            exact, paper, drawn = (sums(mine, column) for column in ERRORS)
+            greatest = middle(100 * number(row["share_of_greatest"]) for row in mine)
+            found.append([name, axis, middle(exact.values()), middle(paper.values()), middle(drawn.values()),
+                          middle(exact[step] / paper[step] for step in exact),
+                          middle((drawn[step] / exact[step] for step in exact), 4),
+                          middle(100 * int(row["kept"]) / int(row["groups"]) for row in mine) + " %", greatest + " %",
+                          f"{100 * number(mine[0]['final_validation_accuracy']):.1f} %"])
+    return markdown(["run", "groups", "exact", "Eq. 4", "drawn", "exact / Eq. 4", "drawn / exact", "kept",
+                     "share of the greatest 1/b", "accuracy"], found)
+
+
+def gradients(rows, names, layers):
+    """{title: rows} of each gradient, those by rows first."""
+    return {f"{name}, {layer}, {axis}": [row for row in rows
+                                        if (row["run"], row["layer"], row["axis"]) == (name, layer, axis)]
+            for axis in AXES for name in names for layer in layers}
+
+
+def draw(rows, directory):
+    ranges_figure(gradients(rows, [PRECISE], layers_of(rows)), directory / "gradient_groups_layers.png")
+    ranges_figure(gradients(rows, [PRECISE, "FQT, b = 2", "FQT, b = 4", "FQT, b = 8"], [MIDDLE]),
+                  directory / "gradient_groups_middle.png")
+    variance_figure(rows, directory / "gradient_groups_variance.png")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT)
+    parser.add_argument("--output", type=pathlib.Path, default=OUTPUT)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the input")
+    parser.add_argument("--draw-only", action="store_true", help="run nothing")
+    arguments = parser.parse_args()
+    if not arguments.draw_only:
+        measure(arguments)
+    rows = read_csv(arguments.output)
+    draw(rows, arguments.output.parent)
+    print(ranges_table(rows), variance_table(rows), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
