@@ -59,7 +59,7 @@ def main():
                      "steps": len(found), **{phase: f"{value:.4g}" for phase, value in median.items()},
                      "least_step_s": f"{min(times['step_s']):.4g}", "greatest_step_s": f"{max(times['step_s']):.4g}",
                      "times_as_fast_as_fp32": f"{plain / median['step_s']:.3g}", **origin, "runs": arguments.rounds})
-    tables.write_csv(arguments.output, rows)
+    tables.write_csv_of_machine(arguments.output, rows)
     print(tables.aligned(["layers", "step / s", "forward / s", "backward / s", "update / s", "times as fast as fp32"],
                          [[row["layers"], *(row[phase] for phase in PHASES), row["times_as_fast_as_fp32"]]
                           for row in rows]))

@@ -108,3 +108,18 @@ def write_csv(path, rows, columns=None):
         writer.writeheader()
         writer.writerows(rows)
     partial.replace(path)
+
+
+def write_csv_of_machine(path, rows):
+    """Writes the rows of one machine before those of other machines that the file has."""
+    path = pathlib.Path(path)
+    others = [row for row in read_csv(path) if row["machine"] != rows[0]["machine"]] if path.exists() else []
+    write_csv(path, rows + others)
+
+
+def by_machine(rows):
+    """{machine: its rows}, in the rows' order."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(row["machine"], []).append(row)
+    return groups

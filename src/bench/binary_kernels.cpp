@@ -2,9 +2,11 @@
 /// Binary products, beside the products in float that they take the place of. A product is exact, so its check is, too.
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "base/stream.hpp"
 #include "bench/kernel.hpp"
 #include "linalg/binary_product.hpp"
 #include "linalg/packing.hpp"
@@ -27,6 +29,34 @@ constexpr Shape shapes[] = {{256, 256, 256},    {512, 512, 512},  {1024, 1024, 1
                             {2048, 2048, 2048}, {512, 1024, 512}, {1024, 512, 512},
                             {1024, 1024, 512},  {2048, 512, 512}, {2048, 1024, 512}};
 
+/// Planes of an average of one bit.
+constexpr int average_planes = 4;
+
+/// Stores a product in float, past the caches of a host if it is large.
+template <class Exec>
+struct StoreFloats {
+  Vector<Exec, float> result;
+  std::size_t columns;
+  bool streamed;
+
+  StoreFloats(const Vector<Exec, float>& to, std::size_t n)
+      : result(to), columns(n), streamed(to.size() * sizeof(float) >= least_streamed) {}
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int j, int sum) const {
+    result(i * columns + j) = static_cast<float>(sum);
+  }
+  void row(int i, int j, int count, const int* sums) const {
+    float values[linalg::tile_columns];
+    ONEBIT_IVDEP
+    for (int c = 0; c < count; ++c) values[c] = static_cast<float>(sums[c]);
+    float* const to = &result(i * columns + j);
+    if (streamed)
+      stream::copy(to, values, sizeof *values * count);
+    else
+      std::memcpy(to, values, sizeof *values * count);
+  }
+  void finish_rows() const { stream::finish(); }
+};
+
 /// One shape. The factors are in float, and packed.
 template <class Exec>
 struct BinaryCase {
@@ -38,7 +68,7 @@ struct BinaryCase {
   Vector<Exec, float> left = make_array(exec, 0, std::size_t(shape.m) * shape.k);
   Vector<Exec, float> right = make_array(exec, 1, std::size_t(shape.n) * shape.k);
   Vector<Exec, float> result = make_uninitialized<Exec, float>("OneBit::bench::result", std::size_t(shape.m) * shape.n);
-  std::vector<Bits> a = {Bits("OneBit::bench::a", shape.m, shape.k)};
+  std::vector<Bits> a = {Bits("OneBit::bench::a", shape.m, shape.k)}, planes{};
   Bits b = Bits("OneBit::bench::b", shape.n, shape.k);
   linalg::BinaryProduct<Exec> product{};
 
@@ -49,26 +79,41 @@ struct BinaryCase {
     linalg::pack_signs<Exec, float>(exec, left_matrix(), &a[0], nullptr);
     linalg::pack_signs<Exec, float>(exec, right_matrix(), &b, nullptr);
   }
-  void multiply() {
-    const auto c = result;
-    const std::size_t columns = shape.n;
-    product(
-        exec, a, b, KOKKOS_LAMBDA(int i, int j, int sum) { c(i * columns + j) = static_cast<float>(sum); });
-  }
+  void multiply() { product(exec, a, b, StoreFloats<Exec>(result, shape.n)); }
 
-  /// Some elements of the result. \param term of the product of two factors
-  template <class Term>
-  Check check(const Term& term, double allowed) const {
-    constexpr std::size_t sample = 1000;
-    const std::size_t stride = std::max<std::size_t>(result.extent(0) / sample, 1);
-    const auto host = on_host(result);
-    std::vector<double> twin(result.extent(0) / stride);
-    for (std::size_t e = 0; e < twin.size(); ++e) {
-      const std::size_t i = e * stride / shape.n, j = e * stride % shape.n, k = shape.k;
-      for (std::size_t l = 0; l < k; ++l) twin[e] += term(value_at(0, i * k + l), value_at(1, j * k + l));
+  /// Four planes of (m/4, k): plane p has rows [p m/4, (p + 1) m/4) of the left factor. They have as many bits as the
+  /// factor of `multiply`, so an average of one bit for each of m rows of which a quarter is kept.
+  void pack_planes() {
+    planes.clear();
+    for (int p = 0; p < average_planes; ++p) {
+      planes.push_back(Bits("OneBit::bench::plane", kept_rows(), shape.k));
+      const std::size_t first = static_cast<std::size_t>(p) * kept_rows() * shape.k;
+      linalg::pack_signs<Exec, float>(exec, ConstMatrix(left.data() + first, kept_rows(), shape.k), &planes[p],
+                                      nullptr);
     }
+  }
+  void multiply_planes() { product(exec, planes, b, StoreFloats<Exec>(result, shape.n)); }
+  int kept_rows() const { return shape.m / average_planes; }
+
+  /// Some elements of the first rows of the result. \param element (i, j) of the twin
+  template <class Element>
+  Check check(int rows, const Element& element, double allowed) const {
+    constexpr std::size_t sample = 1000;
+    const std::size_t size = static_cast<std::size_t>(rows) * shape.n;
+    const std::size_t stride = std::max<std::size_t>(size / sample, 1);
+    const auto host = on_host(result);
+    std::vector<double> twin(size / stride);
+    for (std::size_t e = 0; e < twin.size(); ++e) twin[e] = element(e * stride / shape.n, e * stride % shape.n);
     return compare(
         twin.size(), [&](std::size_t e) { return host(e * stride); }, [&](std::size_t e) { return twin[e]; }, allowed);
+  }
+  /// Row i of the left factor times row j of the right one. \param term of the product of two factors
+  template <class Term>
+  double row_product(std::size_t i, std::size_t j, const Term& term) const {
+    double sum = 0;
+    const std::size_t k = shape.k;
+    for (std::size_t l = 0; l < k; ++l) sum += term(value_at(0, i * k + l), value_at(1, j * k + l));
+    return sum;
   }
 };
 
@@ -77,11 +122,28 @@ void measure_shape(const Exec& exec, const Shape& shape, const Measure& measure)
   BinaryCase<Exec> binary{exec, shape};
   const double size = double(shape.m + shape.n) * shape.k, output = 4.0 * shape.m * shape.n;
   const double flop = 2.0 * shape.m * shape.n * shape.k;
+  const auto signs = [](float x, float y) { return (x > 0) == (y > 0) ? 1.0 : -1.0; };
   const auto check_signs = [&] {
-    return binary.check([](float x, float y) { return (x > 0) == (y > 0) ? 1.0 : -1.0; }, 0);
+    return binary.check(
+        shape.m, [&](std::size_t i, std::size_t j) { return binary.row_product(i, j, signs); }, 0);
   };
   binary.pack();
   measure({"binary_product", shape.text(), size / 8 + output, flop, [&] { binary.multiply(); }, check_signs});
+  binary.pack_planes();
+  measure({"average_1_bit_product", shape.text(), size / 8 + output / average_planes, flop,
+           [&] { binary.multiply_planes(); },
+           [&] {
+             const std::size_t rows = binary.kept_rows();
+             return binary.check(
+                 static_cast<int>(rows),
+                 [&](std::size_t i, std::size_t j) {
+                   double sum = 0;
+                   for (int p = 0; p < average_planes; ++p)
+                     sum += (1 << p) * binary.row_product(p * rows + i, j, signs);
+                   return sum;
+                 },
+                 0);
+           }});
   if (!shape.is_cube()) return;
   measure({"binary_product_with_packing", shape.text(), 4 * size + output, flop,
            [&] {
@@ -95,7 +157,11 @@ void measure_shape(const Exec& exec, const Shape& shape, const Measure& measure)
              product(exec, linalg::Transpose::no, linalg::Transpose::yes, 1.0f, binary.left_matrix(),
                      binary.right_matrix(), 0.0f, MatrixRef<Exec, float>(binary.result.data(), shape.m, shape.n));
            },
-           [&] { return binary.check([](float x, float y) { return double(x) * y; }, tolerance); }});
+           [&] {
+             const auto floats = [](float x, float y) { return double(x) * y; };
+             return binary.check(
+                 shape.m, [&](std::size_t i, std::size_t j) { return binary.row_product(i, j, floats); }, tolerance);
+           }});
 }
 
 }  // namespace

@@ -168,21 +168,32 @@ Check check_products(const Factors& x, const Factors& weight, const Factors& d_o
              fraction);
 }
 
-/// The three products in float.
+/// The three products of float matrices, whose factors may be rounded. Each factor is rounded once.
 template <class Exec>
 struct FloatLayer {
   LayerData<Exec>& data;
-  linalg::MatrixProduct<Exec, float> product{};
+  Precision precision = Precision::fp32;
+  linalg::MatrixProduct<Exec, float> product{precision};
+  linalg::Factor<Exec, float> x{}, weight{}, d_output{};
 
   void run() {
     const Exec& exec = data.exec;
-    const ConstMatrix<Exec> x = data.x, weight = data.weight, d_output = data.d_output;
+    product.prepare(exec, data.x, x);
+    product.prepare(exec, data.weight, weight);
+    product.prepare(exec, data.d_output, d_output);
     product(exec, Transpose::no, Transpose::yes, 1, x, weight, 0, data.output);
     product(exec, Transpose::no, Transpose::no, 1, d_output, weight, 0, data.d_input);
     product(exec, Transpose::yes, Transpose::no, 1, d_output, x, 0, data.d_weight);
   }
+  /// A factor on the host, as the products read it.
+  auto read(const Matrix<Exec, float>& matrix) const {
+    const auto host = Kokkos::create_mirror(matrix);
+    Kokkos::deep_copy(host, matrix);
+    for (std::size_t i = 0; i < host.size(); ++i) host.data()[i] = factor(precision, host.data()[i]);
+    return host;
+  }
   Check check() const {
-    return check_products(on_host(data.x), on_host(data.weight), on_host(data.d_output), on_host(data.output),
+    return check_products(read(data.x), read(data.weight), read(data.d_output), on_host(data.output),
                           on_host(data.d_input), on_host(data.d_weight), tolerance);
   }
 };
@@ -244,9 +255,14 @@ void layer_kernels(const Exec& exec, int rows, const LayerShape& shape,
   BinaryLayer<Exec> pruned{data, {QuantizationKind::fqt, 4, Pruning::systematic}};
   BinaryLayer<Exec> unpruned{data, {QuantizationKind::scq, 1, Pruning::systematic}};
   FloatLayer<Exec> in_float{data};
+  std::optional<FloatLayer<Exec>> in_bf16;
   add("fqt_layer", pruned);
   add("scq_layer", unpruned);
   add("fp32_layer", in_float);
+  if (linalg::missing<Exec>(Precision::bf16).empty()) {
+    in_bf16.emplace(FloatLayer<Exec>{data, Precision::bf16});
+    add("bf16_layer", *in_bf16);
+  }
   if constexpr (is_host<Exec>) {
     if (!linalg::onednn_version().empty()) {
       IntegerLayer<Exec> in_integers{data};

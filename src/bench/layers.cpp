@@ -13,6 +13,7 @@
 #include "base/machine.hpp"
 #include "bench/bench.hpp"
 #include "bench/measurement.hpp"
+#include "bench/pass_times.hpp"
 #include "linalg/blas.hpp"
 
 namespace onebit::bench {
@@ -24,8 +25,13 @@ const std::vector<std::string> columns = {
     "backend", "ranks", "threads_per_rank", "flop", "checked", "wrong", "repetitions", "median_s", "min_s", "max_s",
     "blas", "blas_core", "git", "machine"};
 
+const std::vector<std::string> pass_columns = {"network", "pixels", "batch", "layer", "count", "rows", "measured_rows",
+                                               "inputs", "outputs", "kernel", "region", "pass", "median_s", "share",
+                                               // the run
+                                               "backend", "ranks", "threads_per_rank", "repetitions", "git", "machine"};
+
 /// The order of the table's columns of times.
-const char* const kernel_names[] = {"fp32_layer", "int8_layer", "scq_layer", "fqt_layer"};
+const char* const kernel_names[] = {"fp32_layer", "bf16_layer", "int8_layer", "scq_layer", "fqt_layer"};
 
 template <class Exec>
 class LayerBench {
@@ -34,7 +40,8 @@ public:
       : m_exec(exec),
         m_input(input),
         m_communicator(communicator),
-        m_file(open_csv(input, communicator, "layers.csv", columns)) {}
+        m_file(open_csv(input, communicator, "layers.csv", columns)),
+        m_passes(open_csv(input, communicator, "passes.csv", pass_columns)) {}
 
   /// Measures all layers of a network, for images of some size.
   void network(const std::string& name, int pixels) {
@@ -47,9 +54,10 @@ public:
       layer_kernels<Exec>(m_exec, rows, shape, [&](const std::vector<Kernel>& kernels) {
         const std::vector<Check> checks = check(kernels);
         const std::vector<RepetitionTimes> times = time(kernels);
-        if (!m_file) return;
         std::map<std::string, double> medians;
         for (std::size_t k = 0; k < kernels.size(); ++k) {
+          const std::vector<Pass> passes = time_passes(kernels[k]);
+          if (!m_file) continue;
           const RepetitionTimes& seconds = times[k];
           const linalg::BlasInfo blas = linalg::blas_info();
           m_file->row_of(name, pixels, samples, shape.name, shape.count, all_rows, rows, shape.inputs, shape.outputs,
@@ -57,9 +65,17 @@ public:
                          threads(m_exec), kernels[k].flop, checks[k].checked, checks[k].wrong,
                          m_input.bench.repetitions, seconds.median, seconds.min, seconds.max, blas.library, blas.core,
                          build_git, machine_name(m_exec));
+          double sum = 0;
+          for (const Pass& pass : passes) sum += pass.seconds;
+          for (const Pass& pass : passes)
+            m_passes->row_of(name, pixels, samples, shape.name, shape.count, all_rows, rows, shape.inputs,
+                             shape.outputs, kernels[k].name, pass.region, pass.kernel, pass.seconds, pass.seconds / sum,
+                             BackendName<Exec>::value, m_communicator.size(), threads(m_exec),
+                             m_input.bench.repetitions, build_git, machine_name(m_exec));
           medians[kernels[k].name] = seconds.median;
           m_total[kernels[k].name] += shape.count * (all_rows / rows) * seconds.median;
         }
+        if (!m_file) return;
         print(name, pixels, shape.name, std::to_string(shape.count) + " x " + kernels[0].shape, medians);
       });
     }
@@ -68,7 +84,8 @@ public:
 
   void finish() {
     m_communicator.collectively([&] {
-      if (m_file) m_file->finish();
+      for (const auto* file : {&m_file, &m_passes})
+        if (*file) (*file)->finish();
     });
   }
 
@@ -93,6 +110,23 @@ private:
     return slowest;
   }
 
+  /// The passes of a kernel: medians over the repetitions, of the slowest rank.
+  std::vector<Pass> time_passes(const Kernel& kernel) const {
+    PassTimes timer;
+    std::vector<Pass> passes;
+    std::vector<std::vector<double>> times;
+    for (int repetition = 0; repetition < m_input.bench.repetitions; ++repetition) {
+      m_communicator.barrier();
+      kernel.run();
+      passes = timer.take();
+      times.resize(passes.size());
+      for (std::size_t p = 0; p < passes.size(); ++p) times[p].push_back(passes[p].seconds);
+    }
+    for (std::size_t p = 0; p < passes.size(); ++p)
+      passes[p].seconds = times_of_slowest_rank(m_communicator, times[p]).median;
+    return passes;
+  }
+
   static void print(const std::string& network, int pixels, const std::string& layer, const std::string& shape,
                     const std::map<std::string, double>& seconds) {
     std::printf("%-10s %4d  %-16s %-20s", network.c_str(), pixels, layer.c_str(), shape.c_str());
@@ -107,8 +141,8 @@ private:
   const Exec m_exec;
   const config::Input& m_input;
   const Communicator& m_communicator;
-  const std::unique_ptr<CsvFile> m_file;  ///< on rank 0
-  std::map<std::string, double> m_total;  ///< of each kernel, in seconds, over the layers of a network
+  const std::unique_ptr<CsvFile> m_file, m_passes;  ///< on rank 0
+  std::map<std::string, double> m_total;            ///< of each kernel, in seconds, over the layers of a network
 };
 
 }  // namespace
@@ -121,8 +155,8 @@ void layers(const Exec& exec, const config::Input& input, const Communicator& co
                 communicator.size(), BackendName<Exec>::value, threads(exec), blas.library.c_str(), blas.core.c_str(),
                 input.bench.repetitions, input.bench.warmup, input.bench.batch);
     if (!blas.warning.empty()) std::printf("warning: %s\n", blas.warning.c_str());
-    std::printf("#%9s %5s  %-16s %-20s %9s %9s %9s %9s %7s\n", "network", "px", "layer", "count x shape", "fp32 ms",
-                "int8 ms", "scq ms", "fqt ms", "speed-up");
+    std::printf("#%9s %5s  %-16s %-20s %9s %9s %9s %9s %9s %7s\n", "network", "px", "layer", "count x shape", "fp32 ms",
+                "bf16 ms", "int8 ms", "scq ms", "fqt ms", "speed-up");
   }
   LayerBench<Exec> bench(exec, input, communicator);
   for (const std::string& network : input.bench.layers) {

@@ -47,7 +47,8 @@ void interleave(const Exec& exec, const BitRows& b, std::uint32_t* panels) {
   });
 }
 
-/// Whether a store takes whole rows of a tile on the host: store.row(i, j, count, sums).
+/// Whether a store takes whole rows of a tile on the host: store.row(i, j, count, sums), and after them
+/// store.finish_rows().
 template <class Store, class = void>
 inline constexpr bool stores_rows = false;
 template <class Store>
@@ -84,6 +85,7 @@ void multiply_block(AddDifferences add, const Planes& a, const std::uint32_t* pa
       for (int c = 0; c < width; ++c) store(i + r, j + c, row[c]);
     }
   }
+  if constexpr (stores_rows<Store>) store.finish_rows();
 }
 
 /// Calls store(i, j, sum) for all (i, j). \param panels of b
@@ -119,7 +121,7 @@ public:
   ///   sum = Σ_p 2^p Σ_l (2 a_p(i, l) − 1) (2 b(j, l) − 1).
   ///
   /// On the host, a store that has a member row(i, j, count, sums) gets the sums of `count` columns from j on, which is
-  /// a multiple of 64.
+  /// a multiple of 64. After some rows its finish_rows() is called on the same thread.
   ///
   /// \param a up to 8 planes (m, k) of A, the least significant one first; 2^planes · k is less than 2³¹
   /// \param b (n, k)

@@ -3,8 +3,8 @@
 /// Matrices of bits from numbers. A product sums along the rows of a matrix of bits, so a matrix is packed along its
 /// rows, along its columns, or both, in one pass.
 ///
-/// The host works on blocks whose rows and columns are multiples of 64, so that each block gives whole rows of words in
-/// both directions.
+/// The host works on blocks whose rows and columns are multiples of 64, so that each block gives whole 64-bit numbers
+/// in both directions.
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -48,10 +49,10 @@ struct PackedPlanes {
   }
 };
 
-/// Rows of a block on the host, and most columns. A processor fetches ahead best where a block has whole rows.
-inline constexpr int pack_height = 64, pack_width = 8192;
-/// Columns of a row whose codes are computed at a time.
-inline constexpr int pack_part = 256;
+/// Rows of a block on the host, and columns whose bits make a 64-bit number.
+inline constexpr int pack_height = 64, pack_columns = 64;
+/// Most columns of a block. A processor fetches ahead best where a block has whole rows.
+inline constexpr int pack_width = 8192;
 /// Most columns of a block if blocks of whole rows are fewer than threads.
 inline constexpr int narrow_pack_width = 1024;
 
@@ -74,58 +75,77 @@ inline std::uint32_t bits_of_bytes(const std::uint8_t* bytes, int p) {
   return bits;
 }
 
-/// words(w) ← bit p of 32 bytes each, for an even number of words.
-inline void pack_bytes(const std::uint8_t* bytes, int p, int words, std::uint32_t* to) {
+/// Bit p of each of 64 bytes.
+inline std::uint64_t bits_of_64_bytes(const std::uint8_t* bytes, int p) {
 #ifdef __AVX512BW__
-  const __m512i bit = _mm512_set1_epi8(static_cast<char>(1 << p));
-  for (int w = 0; w < words; w += 2) {
-    const std::uint64_t two = _mm512_test_epi8_mask(_mm512_loadu_si512(bytes + w * word_bits), bit);
-    std::memcpy(to + w, &two, sizeof two);
-  }
+  return _mm512_test_epi8_mask(_mm512_loadu_si512(bytes), _mm512_set1_epi8(static_cast<char>(1 << p)));
 #else
-  for (int w = 0; w < words; ++w) to[w] = bits_of_bytes(bytes + w * word_bits, p);
+  return bits_of_bytes(bytes, p) | std::uint64_t{bits_of_bytes(bytes + word_bits, p)} << word_bits;
 #endif
 }
 
-/// A block of codes on the host, 0 outside of the matrix.
+/// Transposes 64 rows of 64 bits. It swaps the two off-diagonal quarters of ever smaller squares.
+inline void transpose_bits(std::uint64_t (&rows)[64]) {
+  std::uint64_t low = 0x00000000FFFFFFFFu;  // the lower half of the columns of each square
+  for (int half = 32; half > 0; half /= 2, low ^= low << half)
+    for (int square = 0; square < 64; square += 2 * half) {
+      std::uint64_t *const upper = rows + square, *const lower = upper + half;
+      ONEBIT_IVDEP
+      for (int r = 0; r < half; ++r) {
+        const std::uint64_t swapped = (upper[r] >> half ^ lower[r]) & low;
+        lower[r] ^= swapped;
+        upper[r] ^= swapped << half;
+      }
+    }
+}
+
+/// Whether a code gives the bits of 64 columns at once on the host: code.bits(row, column, planes) sets planes[p] to
+/// bit p of each.
+template <class Code, class = void>
+inline constexpr bool gives_bits = false;
+template <class Code>
+inline constexpr bool gives_bits<Code, std::void_t<decltype(std::declval<const Code&>().bits(0, 0, nullptr))>> = true;
+
+/// The bits of the codes of up to 64 columns, 0 after the last one. \param planes (count)
+template <class Code>
+void bits_of_codes(const Code& code, int row, int column, int width, int count, std::uint64_t* planes) {
+  if constexpr (gives_bits<Code>) {
+    if (width == pack_columns) return code.bits(row, column, planes);
+  }
+  // Compilers vectorise a loop over an array of bytes only if it is local.
+  std::uint8_t codes[pack_columns];
+  if (width < pack_columns) std::memset(codes, 0, sizeof codes);
+  ONEBIT_IVDEP
+  for (int c = 0; c < width; ++c) codes[c] = static_cast<std::uint8_t>(code(row, column + c));
+  for (int p = 0; p < count; ++p) planes[p] = bits_of_64_bytes(codes, p);
+}
+
+/// A block on the host: the bits of each plane, of each 64 columns, of each row.
 struct PackBlock {
   int row, column;    ///< the first ones
   int height, width;  ///< of the part in the matrix
-  /// A cache line more than the columns, so that the rows of a column have different places in a cache.
-  std::uint8_t codes[pack_height][pack_width + 64];
+  std::uint64_t bits[most_planes][pack_width / pack_columns][pack_height];
 
-  void pack_rows(const PackedPlanes& planes) const {
-    const int words = words_of(width);
+  template <class Code>
+  void pack_rows(const Code& code, const PackedPlanes& along_rows, int count) {
     for (int r = 0; r < height; ++r)
-      for (int p = 0; p < planes.count; ++p)
-        pack_bytes(codes[r], p, words, planes.word(p, row + r, column / word_bits));
-  }
-  void pack_columns(const PackedPlanes& planes) const {
-    constexpr int at_once = 64;
-    for (int first = 0; first < width; first += at_once) {
-      std::uint8_t tile[pack_height][at_once];
-      for (int r = 0; r < pack_height; ++r) std::memcpy(tile[r], codes[r] + first, at_once);
-      for (int p = 0; p < planes.count; ++p) {
-        // Eight rows give a byte of each column, so that vector registers hold as many columns as bytes.
-        std::uint8_t bytes[pack_height / 8][at_once] = {};
-        for (int r = 0; r < pack_height; ++r)
-          for (int c = 0; c < at_once; ++c)
-            bytes[r / 8][c] = static_cast<std::uint8_t>(bytes[r / 8][c] >> 1 | (tile[r][c] & 1) << 7);
-        if (p + 1 < planes.count)
-          for (int r = 0; r < pack_height; ++r)
-            for (int c = 0; c < at_once; ++c) tile[r][c] = static_cast<std::uint8_t>(tile[r][c] >> 1);
-        std::uint32_t bits[2][at_once];
-        for (int k = 0; k < 2; ++k)
-          for (int c = 0; c < at_once; ++c)
-            bits[k][c] = std::uint32_t{bytes[4 * k][c]} | std::uint32_t{bytes[4 * k + 1][c]} << 8 |
-                         std::uint32_t{bytes[4 * k + 2][c]} << 16 | std::uint32_t{bytes[4 * k + 3][c]} << 24;
-        for (int c = 0; c < at_once && first + c < width; ++c) {
-          std::uint32_t* const to = planes.word(p, column + first + c, row / word_bits);
-          to[0] = bits[0][c];
-          to[1] = bits[1][c];
-        }
+      for (int first = 0; first < width; first += pack_columns) {
+        std::uint64_t planes[most_planes];
+        bits_of_codes(code, row + r, column + first, std::min(pack_columns, width - first), count, planes);
+        for (int p = 0; p < count; ++p) bits[p][first / pack_columns][r] = planes[p];
+        for (int p = 0; p < along_rows.count; ++p)
+          std::memcpy(along_rows.word(p, row + r, (column + first) / word_bits), planes + p, sizeof *planes);
       }
-    }
+  }
+  void pack_columns_of(const PackedPlanes& along_columns) {
+    for (int p = 0; p < along_columns.count; ++p)
+      for (int first = 0; first < width; first += pack_columns) {
+        std::uint64_t(&square)[pack_height] = bits[p][first / pack_columns];
+        for (int r = height; r < pack_height; ++r) square[r] = 0;
+        transpose_bits(square);
+        for (int c = 0; c < pack_columns && first + c < width; ++c)
+          std::memcpy(along_columns.word(p, column + first + c, row / word_bits), square + c, sizeof *square);
+      }
   }
 };
 
@@ -144,21 +164,8 @@ void pack_on_host(const Exec& exec, const char* label, int rows, int columns, co
     block.column = number % across * most;
     block.height = std::min(pack_height, rows - block.row);
     block.width = std::min(most, columns - block.column);
-    if (block.height < pack_height || block.width % 64 != 0)
-      for (auto& row : block.codes) std::memset(row, 0, words_of(block.width) * word_bits);
-    for (int r = 0; r < block.height; ++r) {
-      const int row = block.row + r;
-      // Compilers vectorise loops over arrays of bytes only if these are local.
-      for (int first = 0; first < block.width; first += pack_part) {
-        std::uint8_t part[pack_part];
-        const int column = block.column + first, width = std::min(pack_part, block.width - first);
-        ONEBIT_IVDEP
-        for (int c = 0; c < width; ++c) part[c] = static_cast<std::uint8_t>(code(row, column + c));
-        std::memcpy(block.codes[r] + first, part, width);
-      }
-    }
-    block.pack_rows(along_rows);
-    block.pack_columns(along_columns);
+    block.pack_rows(code, along_rows, std::max(along_rows.count, along_columns.count));
+    block.pack_columns_of(along_columns);
   });
 }
 
@@ -205,6 +212,40 @@ void pack(const Exec& exec, const char* label, int rows, int columns, const Code
   }
 }
 
+#ifdef __AVX512F__
+/// Bit c of `positive` ← whether is_positive(x[c]), of `inside`, if it is not null, ← whether |x[c]| < 1, for 64
+/// floats.
+inline void compare_64(const float* x, std::uint64_t* positive, std::uint64_t* inside) {
+  constexpr int lanes = 16, fetched_ahead = 1024;  // floats: the processor itself does not fetch beyond a page
+  __mmask16 signs[4], small[4];
+  for (int v = 0; v < 4; ++v) {
+    __builtin_prefetch(x + fetched_ahead + v * lanes, 0, 2);
+    const __m512 values = _mm512_loadu_ps(x + v * lanes);
+    signs[v] = _mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ);
+    if (inside) small[v] = _mm512_cmp_ps_mask(_mm512_abs_ps(values), _mm512_set1_ps(1), _CMP_LT_OQ);
+  }
+  std::memcpy(positive, signs, sizeof *positive);
+  if (inside) std::memcpy(inside, small, sizeof *inside);
+}
+#endif
+
+/// Code 1 for a positive element and 0 for another one.
+template <class Real>
+struct SignCodes {
+  const Real* matrix;
+  std::size_t stride;
+
+  KOKKOS_FORCEINLINE_FUNCTION unsigned operator()(int r, int c) const {
+    return static_cast<unsigned>(is_positive(matrix[r * stride + c]));
+  }
+#ifdef __AVX512F__
+  template <class T = Real, class = std::enable_if_t<std::is_same_v<T, float>>>
+  void bits(int r, int c, std::uint64_t* planes) const {
+    compare_64(matrix + r * stride + c, planes, nullptr);
+  }
+#endif
+};
+
 /// Bit (r, c) of `along_rows` and bit (c, r) of `along_columns` ← whether element (r, c) of the matrix is positive.
 /// Either may be null.
 template <class Exec, class Real>
@@ -213,12 +254,8 @@ void pack_signs(const Exec& exec, MatrixRef<Exec, const Real> matrix, const BitM
   std::vector<BitMatrix<Exec>> row_planes, column_planes;
   if (along_rows) row_planes.push_back(*along_rows);
   if (along_columns) column_planes.push_back(*along_columns);
-  const Real* const data = matrix.data();
-  const std::size_t stride = matrix.extent(1);
-  pack(
-      exec, "OneBit::linalg::pack_signs", matrix.extent_int(0), matrix.extent_int(1),
-      KOKKOS_LAMBDA(int r, int c) { return static_cast<unsigned>(is_positive(data[r * stride + c])); }, row_planes,
-      column_planes);
+  pack(exec, "OneBit::linalg::pack_signs", matrix.extent_int(0), matrix.extent_int(1),
+       SignCodes<Real>{matrix.data(), matrix.extent(1)}, row_planes, column_planes);
 }
 
 }  // namespace onebit::linalg

@@ -1,11 +1,15 @@
 #include "nn/binary_layers.hpp"
 
 #include <algorithm>
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/stream.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
 #include "nn/dequantize.hpp"
@@ -45,11 +49,63 @@ void write_where(const Exec& exec, MatrixRef<Exec, Real> from, const Inside& ins
       });
 }
 
+/// Stores y and the sums that it is made of.
+template <class Exec, class Real>
+struct StoreOutput {
+  VectorRef<Exec, const Real> gamma;
+  Matrix<Exec, std::int16_t> sums;
+  bool streamed;
+  MatrixRef<Exec, Real> output;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int j, int sum) const {
+    sums(i, j) = static_cast<std::int16_t>(sum);
+    output(i, j) = static_cast<Real>(sum) * gamma(j);
+  }
+
+  /// The same of `count` columns from j on, on the host.
+  void row(int i, int j, int count, const int* products) const {
+    Real values[linalg::tile_columns];
+    std::int16_t kept[linalg::tile_columns];
+    const Real* const factors = &gamma(j);
+    ONEBIT_IVDEP
+    for (int c = 0; c < count; ++c) {
+      kept[c] = static_cast<std::int16_t>(products[c]);
+      values[c] = static_cast<Real>(products[c]) * factors[c];
+    }
+    if (streamed) {
+      stream::copy(&sums(i, j), kept, sizeof *kept * count);
+      stream::copy(&output(i, j), values, sizeof *values * count);
+    } else {
+      std::memcpy(&sums(i, j), kept, sizeof *kept * count);
+      std::memcpy(&output(i, j), values, sizeof *values * count);
+    }
+  }
+  void finish_rows() const { stream::finish(); }
+};
+
 /// Whether the straight-through estimator passes a gradient to t.
 template <class Real>
 KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
   return t < Real(1) && t > Real(-1);
 }
+
+/// What is kept of an element of x: its sign, and whether the straight-through estimator passes its gradient.
+template <class Real>
+struct InputCodes {
+  const Real* input;
+  std::size_t stride;
+
+  KOKKOS_FORCEINLINE_FUNCTION unsigned operator()(int r, int c) const {
+    const Real x = input[r * stride + c];
+    return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
+  }
+#ifdef __AVX512F__
+  template <class T = Real, class = std::enable_if_t<std::is_same_v<T, float>>>
+  void bits(int r, int c, std::uint64_t* planes) const {
+    linalg::compare_64(input + r * stride + c, planes, planes + 1);
+  }
+#endif
+};
 
 /// to (N, D) ← from ⊙ factors (D) in each row.
 template <class Exec, class Real>
@@ -97,7 +153,7 @@ struct StoreGradient {
   Vector<Exec, Real> scale, offset;
   Vector<Exec, int> sums;  ///< of each row of signs
   Inside inside;
-  bool add;
+  bool add, streamed;
   MatrixRef<Exec, Real> to;
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int k, int sum) const {
@@ -123,13 +179,44 @@ struct StoreGradient {
       if (add) {
         ONEBIT_IVDEP
         for (int c = 0; c < length; ++c) result[c] += value(c);
+      } else if (streamed) {
+        Real values[linalg::word_bits];
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) values[c] = value(c);
+        stream::copy(result, values, sizeof(Real) * length);
       } else {
         ONEBIT_IVDEP
         for (int c = 0; c < length; ++c) result[c] = value(c);
       }
     }
   }
+  void finish_rows() const { stream::finish(); }
 };
+
+/// Whether a result goes past the caches of a host.
+template <class Exec, class Real>
+bool is_streamed(const MatrixRef<Exec, Real>& matrix) {
+  return is_host<Exec> && matrix.size() * sizeof(Real) >= least_streamed;
+}
+
+/// matrix ← 0 in all rows but the kept ones. \param kept ascending
+template <class Exec, class Real>
+void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, MatrixRef<Exec, Real> matrix) {
+  const int count = kept.extent_int(0), rows = matrix.extent_int(0), columns = matrix.extent_int(1);
+  const bool streamed = is_streamed(matrix);
+  for_each_row(
+      exec, "OneBit::nn::clear_pruned", count + 1, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int gap) {
+        const int first = gap == 0 ? 0 : kept(gap - 1) + 1, last = gap == count ? rows : kept(gap);
+        if constexpr (is_host<Exec>) {
+          if (streamed && first < last) {
+            stream::clear(&matrix(first, 0), sizeof(Real) * (last - first) * columns);
+            stream::finish();
+            return;
+          }
+        }
+        for (int r = first; r < last; ++r) team.for_each(columns, [&](int c) { matrix(r, c) = 0; });
+      });
+}
 
 /// to(r, k) ← Σ_j ĝ_rj t_kj for each row k of the signs t and each kept group r of a quantised gradient ĝ, and 0 for
 /// the other groups; but 0 where `inside` passes nothing. += if `add`.
@@ -138,10 +225,11 @@ template <class Exec, class Real, class Inside>
 void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
                        const QuantizedGradient<Exec, Real>& gradient, const linalg::BitMatrix<Exec>& signs,
                        const Vector<Exec, int>& sums, const Inside& inside, bool add, MatrixRef<Exec, Real> to) {
-  if (!add && gradient.kept < gradient.groups) Kokkos::deep_copy(exec, to, Real(0));
+  if (!add && gradient.kept < gradient.groups) clear_other_rows(exec, gradient.group, to);
   linalg::sign_sums(exec, signs, sums);
   product(exec, gradient.planes, signs,
-          StoreGradient<Exec, Real, Inside>{gradient.group, gradient.scale, gradient.offset, sums, inside, add, to});
+          StoreGradient<Exec, Real, Inside>{gradient.group, gradient.scale, gradient.offset, sums, inside, add,
+                                            is_streamed(to), to});
 }
 
 /// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
@@ -216,21 +304,13 @@ BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int row
 template <class Exec, class Real>
 void BinaryLayers<Exec, Real>::forward(const Exec& exec, int layer, ConstMatrix input, const Parameters& parameters,
                                        Matrix output) {
+  const Region region("OneBit::nn::binary_forward");
   const Kept& kept = m_layers[layer];
   linalg::pack(exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
-               KOKKOS_LAMBDA(int r, int c) {
-                 const Real x = input(r, c);
-                 return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
-               },
-               {kept.input, kept.inside}, {kept.input_columns});
+               InputCodes<Real>{input.data(), input.extent(1)}, {kept.input, kept.inside}, {kept.input_columns});
   linalg::pack_signs<Exec, Real>(exec, parameters.weight, &kept.weight, &kept.weight_columns);
-  const auto sums = kept.sums;
-  const auto gamma = parameters.gamma;
-  m_product(
-      exec, {kept.input}, kept.weight, KOKKOS_LAMBDA(int i, int j, int sum) {
-        sums(i, j) = static_cast<std::int16_t>(sum);
-        output(i, j) = static_cast<Real>(sum) * gamma(j);
-      });
+  m_product(exec, {kept.input}, kept.weight,
+            StoreOutput<Exec, Real>{parameters.gamma, kept.sums, is_streamed(output), output});
 }
 
 template <class Exec, class Real>
@@ -322,6 +402,7 @@ template <class Exec, class Real>
 void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerKey& key, Product& product,
                                               ConstMatrix d_output, const Parameters& parameters, bool add,
                                               Matrix d_input) {
+  const Region region("OneBit::nn::binary_backward_input");
   const Kept& kept = m_layers[key.layer];
   const InsideByBits<Exec> inside{kept.inside};
   if (multiplies_bits(m_kind)) {
@@ -337,6 +418,7 @@ template <class Exec, class Real>
 void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product,
                                                    ConstMatrix d_output, const Parameters& parameters, bool add,
                                                    Vector scratch, Matrix d_weight, Vector d_gamma) {
+  const Region region("OneBit::nn::binary_backward_parameters");
   const Kept& kept = m_layers[key.layer];
   const InsideByValue<Exec, Real> inside{parameters.weight};
   sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),

@@ -40,7 +40,8 @@ LINEAR = [f"{layer}_{part}" for layer in ("qkv", "attention_output", "feed_forwa
           for part in ("forward", "d_input", "d_weight")]
 NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forward", "layer_norm_backward",
            "gelu_forward", "gelu_forward_subnormal", "gelu_backward", "softmax_loss"]
-BINARY = ["binary_product", "binary_product_with_packing", "fp32_product"]  # in the one shape of so few elements
+# In the one shape of so few elements.
+BINARY = ["binary_product", "average_1_bit_product", "binary_product_with_packing", "fp32_product"]
 
 
 class Kernels(unittest.TestCase):
@@ -107,10 +108,14 @@ class Kernels(unittest.TestCase):
         self.check(rows, "openmp", 1)
         self.assertRegex(rows[0]["machine"], r"\S.*, \d+ cores$")
 
-    def test_rounded_factors(self):
+    @staticmethod
+    def has_bf16():
         listing = subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+        return "bf16" in re.search("^precisions of openmp: (.*)$", listing, re.MULTILINE)[1].split()
+
+    def test_rounded_factors(self):
         command = ["openmp", "--set", "model.precision=bf16"]
-        if "bf16" in re.search("^precisions of openmp: (.*)$", listing, re.MULTILINE)[1].split():
+        if self.has_bf16():
             self.check(self.kernels(*command), "openmp", 1, "bf16")
         else:
             said = self.run_it(["bench", "kernels"], *command, expected=2)
@@ -123,7 +128,9 @@ class Kernels(unittest.TestCase):
         support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
                     cwd=self.directory, env=ENVIRONMENT)
         rows = support.read_csv(self.directory / "layers/layers.csv")
-        kernels = ["fqt_layer", "scq_layer", "fp32_layer"] + ["int8_layer"] * rows[0]["blas"].startswith("oneDNN")
+        by_onednn = rows[0]["blas"].startswith("oneDNN")
+        kernels = ["fqt_layer", "scq_layer", "fp32_layer"]
+        kernels += ["bf16_layer"] * self.has_bf16() + ["int8_layer"] * by_onednn
         counts = {"vgg16": 13, "resnet18": 20}  # convolutions of the networks
         for network, count in counts.items():
             of_network = [row for row in rows if row["network"] == network]
@@ -138,6 +145,17 @@ class Kernels(unittest.TestCase):
         shapes = {row["layer"]: (row["rows"], row["inputs"], row["outputs"]) for row in rows if row["count"] != "1"}
         self.assertEqual(shapes["conv3_2"], ("2", "2304", "256"))
         self.assertEqual(shapes["stage1"], ("2", "576", "64"))
+        passes = support.read_csv(self.directory / "layers/passes.csv")
+        self.assertEqual({row["kernel"] for row in passes}, set(kernels))
+        for kernel, layer in {(row["kernel"], row["layer"]) for row in passes}:
+            shares = [float(row["share"]) for row in passes if (row["kernel"], row["layer"]) == (kernel, layer)
+                      and row["network"] == "vgg16"]
+            self.assertTrue(not shares or abs(sum(shares) - 1) < 1e-6, (kernel, layer, shares))
+        of_layer = [(row["region"], row["pass"]) for row in passes if row["kernel"] == "fqt_layer"
+                    and (row["network"], row["layer"]) == ("vgg16", "conv1_2")]
+        self.assertEqual(len(of_layer), len(set(of_layer)))
+        regions = ("nn::binary_forward", "nn::binary_backward_input", "nn::binary_backward_parameters")
+        self.assertEqual([region for region, name in of_layer if name == "linalg::binary_product"], list(regions))
 
     def test_input_without_a_vocabulary(self):
         self.assertIn("model.vocabulary",

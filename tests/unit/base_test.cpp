@@ -24,6 +24,7 @@
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "base/reference.hpp"
+#include "base/stream.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 
@@ -152,6 +153,29 @@ TYPED_TEST(Parallel, for_each_calls_each_element_once) {
     expected.resize(length + 2000, 0);
     EXPECT_EQ(calls_of_for_each<TypeParam>(length, 2000), expected) << "length " << length;
   }
+}
+
+/// Every begin in a cache line and every size up to a few lines; bytes around the result stay.
+TEST(Streams, copy_and_clear_the_bytes_that_they_are_given) {
+  constexpr std::size_t longest = 5 * stream::line, room = longest + 3 * stream::line;
+  std::vector<unsigned char> from(longest), memory(room + stream::line);
+  for (std::size_t i = 0; i < longest; ++i) from[i] = static_cast<unsigned char>(i % 250 + 1);
+  unsigned char* const line =
+      memory.data() + (stream::line - reinterpret_cast<std::uintptr_t>(memory.data()) % stream::line) % stream::line;
+  for (const std::size_t begin : {0, 1, 4, 16, 63, 64})
+    for (std::size_t size = 0; size <= longest; ++size)
+      for (const bool copies : {true, false}) {
+        std::fill(memory.begin(), memory.end(), 0xAA);
+        if (copies)
+          stream::copy(line + begin, from.data(), size);
+        else
+          stream::clear(line + begin, size);
+        stream::finish();
+        for (std::size_t i = 0; i < room; ++i) {
+          const bool inside = i >= begin && i < begin + size;
+          ASSERT_EQ(line[i], !inside ? 0xAA : copies ? from[i - begin] : 0) << begin << ' ' << size << ' ' << i;
+        }
+      }
 }
 
 TYPED_TEST(Parallel, block_sums_equal_reference) {
