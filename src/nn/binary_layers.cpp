@@ -1,7 +1,6 @@
 #include "nn/binary_layers.hpp"
 
 #include <algorithm>
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
