@@ -347,6 +347,12 @@ std::vector<Section> keys(Input& in) {
       "Where an algorithm averages the gradient densely, a thread of its own, which wants a core, averages buckets of "
       "this size during the backward pass. On a GPU it uses a stream of its own; transport `host` stages buckets "
       "through host memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+  key("dense_type", in.comm.dense_type,
+      "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
+      "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");
+  key("dense_rounding", in.comm.dense_rounding,
+      "Rounding to the 16 bits of `dense_type`: `nearest`, ties to even, or `stochastic`, which has the number as its "
+      "mean.");
 
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,

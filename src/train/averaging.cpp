@@ -51,9 +51,10 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
+  comm::DenseAverage<Exec> dense(transport, optim::dense_options(input));
   auto allreduce = config::traits(input.optimizer.algorithm).compresses
-                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport})
-                       : comm::CompressedAllreduce<Exec>(transport);
+                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport, dense})
+                       : comm::CompressedAllreduce<Exec>(dense);
   const Vector<Exec, float> x("OneBit::train::trial", tensors.size());
   PhaseTimes unused;
   std::vector<double> slowest;
@@ -74,7 +75,8 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
 template <class Exec>
 std::string Averaging<Exec>::name() const {
   if (compressor != CompressorKind::none) return to_string(collective);
-  return collective == Collective::flat ? "dense" : "dense " + to_string(collective);
+  const std::string type = dense_type == DenseType::fp32 ? "" : " " + to_string(dense_type);
+  return "dense" + type + (collective == Collective::flat ? "" : " " + to_string(collective));
 }
 
 template <class Exec>
@@ -82,15 +84,17 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
                                const TensorTable& tensors) {
   const Region region("OneBit::train::make_averaging");
   const CompressorKind compressor = input.compression.compressor;
+  const DenseType dense_type = input.comm.dense_type;
   if (input.comm.collective != Collective::automatic)
     return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective, compressor,
-            "the input says so"};
+            dense_type, "the input says so"};
 
   std::vector<Averaging<Exec>> candidates;
-  candidates.push_back({nullptr, Collective::flat, compressor, ""});
-  if (has_hierarchy(communicator)) candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
+  candidates.push_back({nullptr, Collective::flat, compressor, dense_type, ""});
+  if (has_hierarchy(communicator))
+    candidates.push_back({nullptr, Collective::hierarchical, compressor, dense_type, ""});
   if (config::traits(input.optimizer.algorithm).compresses && compressor != CompressorKind::none)
-    candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});
+    candidates.push_back({nullptr, Collective::flat, CompressorKind::none, dense_type, ""});
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();
   std::string measured;
@@ -125,8 +129,8 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
   const auto over = [&](auto transport) {
     std::unique_ptr<Overlapped> average;
     communicator.collectively([&] {
-      average =
-          std::make_unique<Overlapped>(comm::make_bucket_average<Exec>(std::move(transport)), length, bucket_bytes);
+      average = std::make_unique<Overlapped>(
+          comm::make_bucket_average<Exec>(std::move(transport), optim::dense_options(input)), length, bucket_bytes);
     });
     return average;
   };
