@@ -75,8 +75,7 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
 template <class Exec>
 std::string Averaging<Exec>::name() const {
   if (compressor != CompressorKind::none) return to_string(collective);
-  const std::string type = dense_type == DenseType::fp32 ? "" : " " + to_string(dense_type);
-  return "dense" + type + (collective == Collective::flat ? "" : " " + to_string(collective));
+  return collective == Collective::flat ? "dense" : "dense " + to_string(collective);
 }
 
 template <class Exec>
@@ -84,17 +83,15 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
                                const TensorTable& tensors) {
   const Region region("OneBit::train::make_averaging");
   const CompressorKind compressor = input.compression.compressor;
-  const DenseType dense_type = input.comm.dense_type;
   if (input.comm.collective != Collective::automatic)
     return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective, compressor,
-            dense_type, "the input says so"};
+            "the input says so"};
 
   std::vector<Averaging<Exec>> candidates;
-  candidates.push_back({nullptr, Collective::flat, compressor, dense_type, ""});
-  if (has_hierarchy(communicator))
-    candidates.push_back({nullptr, Collective::hierarchical, compressor, dense_type, ""});
+  candidates.push_back({nullptr, Collective::flat, compressor, ""});
+  if (has_hierarchy(communicator)) candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
   if (config::traits(input.optimizer.algorithm).compresses && compressor != CompressorKind::none)
-    candidates.push_back({nullptr, Collective::flat, CompressorKind::none, dense_type, ""});
+    candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();
   std::string measured;

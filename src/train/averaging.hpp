@@ -19,10 +19,9 @@ struct Averaging {
   std::unique_ptr<comm::Transport<Exec>> transport;
   Collective collective;      ///< not `automatic`
   CompressorKind compressor;  ///< `none` if the input asks for dense averages, or if they were measured to be faster
-  DenseType dense_type;       ///< of the dense averages
   std::string reason;         ///< a sentence that follows "because"
 
-  /// "flat", "hierarchical", and without compression "dense" or "dense hierarchical"; in 16 bits "dense bf16", …
+  /// "flat", "hierarchical", and without compression "dense" or "dense hierarchical".
   std::string name() const;
 };
 

@@ -123,7 +123,9 @@ private:
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 to_string(input.workload.kind).c_str(), tensors().size(), ranks, BackendName<Exec>::value);
     std::printf("products: %s, because %s\n", to_string(precision.precision).c_str(), precision.reason.c_str());
-    std::printf("averages: %s, because %s\n", averaging.name().c_str(), averaging.reason.c_str());
+    const std::string type =
+        input.comm.dense_type == DenseType::fp32 ? "" : ", dense ones in " + to_string(input.comm.dense_type);
+    std::printf("averages: %s%s, because %s\n", averaging.name().c_str(), type.c_str(), averaging.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
