@@ -2,7 +2,8 @@
 """Measures throughput over the number of hosts, as Figure 5 of the 1-bit Adam paper does (docs/guide/network.md).
 
 One rank a host, and 16 samples a rank as on one of the paper's GPUs. Adam's throughput is that of 1-bit Adam before the
-freeze step. All hosts share this machine's cores, so the model is smaller than in other experiments. Needs root.
+freeze step, and with averages in bf16 that of a run of its own. All hosts share this machine's cores, so the model is
+smaller than in other experiments. Needs root.
 """
 
 import pathlib
@@ -23,15 +24,19 @@ def main():
     origin, rows = laboratory.origin(arguments), []
     for hosts in arguments.hosts:
         run = laboratory.synthetic(arguments, hosts, arguments.rate)
-        adam, onebit = (SAMPLES_PER_RANK * hosts / run.mean_s(phase, "step_s") for phase in ("dense", "compressed"))
-        rows.append({**run.columns(), "adam_samples_per_s": f"{adam:.6g}",
-                     "onebit_adam_samples_per_s": f"{onebit:.6g}", "speedup": f"{onebit / adam:.4g}", **origin})
+        halved = laboratory.synthetic(arguments, hosts, arguments.rate, bf16=True)
+        adam, bf16, onebit = (SAMPLES_PER_RANK * hosts / of.mean_s(phase, "step_s")
+                              for of, phase in ((run, "dense"), (halved, "dense"), (run, "compressed")))
+        rows.append({**run.columns(), "adam_samples_per_s": f"{adam:.6g}", "adam_bf16_samples_per_s": f"{bf16:.6g}",
+                     "onebit_adam_samples_per_s": f"{onebit:.6g}", "speedup": f"{onebit / adam:.4g}",
+                     "speedup_vs_bf16": f"{onebit / bf16:.4g}", **origin})
         tables.write_csv(arguments.output, rows)
 
     print(f"\n{rows[0]['parameters']} parameters, {float(rows[0]['compute_time_ms']):.3g} ms of compute; samples/s")
-    print(tables.aligned(["hosts", "rate", "link Mbit/s", "Adam", "1-bit Adam", "faster"], [
-        [row["hosts"], row["rate"], laboratory.mbit(row["link_bit_per_s"]), f"{float(row['adam_samples_per_s']):.1f}",
-         f"{float(row['onebit_adam_samples_per_s']):.1f}", f"{float(row['speedup']):.2f}x"] for row in rows]))
+    print(tables.aligned(["hosts", "rate", "link Mbit/s", "Adam", "in bf16", "1-bit Adam", "faster", "than bf16"], [
+        [row["hosts"], row["rate"], laboratory.mbit(row["link_bit_per_s"]),
+         *(f"{float(row[f'{name}_samples_per_s']):.1f}" for name in ("adam", "adam_bf16", "onebit_adam")),
+         *(f"{float(row[name]):.2f}x" for name in ("speedup", "speedup_vs_bf16"))] for row in rows]))
 
 
 if __name__ == "__main__":

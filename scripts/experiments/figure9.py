@@ -3,8 +3,8 @@
 
 For each rate and each size of the links' token buckets, `onebit bench collective INPUT.yaml` runs in a laboratory of
 its own (netlab.py; needs root), with 5 to 20 repetitions, the more the faster the links are. The table compares the
-fastest dense average with the fastest compressed one, compression and decompression included. whole_step.py measures
-the whole steps of the paper's figure.
+fastest dense average in float, the fastest one in bf16 and the fastest compressed one, with all of their work.
+whole_step.py measures the whole steps of the paper's figure.
 """
 
 import pathlib
@@ -48,15 +48,15 @@ def main():
         measured = measure(arguments, rate, least)
         rows += [{**row, **origin} for row in measured]
         tables.write_csv(arguments.output, rows)
-        dense, sign = fastest(measured, False), fastest(measured, True)
+        dense, bf16, sign = (fastest(measured, kind) for kind in ("dense", "bf16", "compressed"))
         lines.append([rate, dense["burst_bytes"], laboratory.mbit(dense["link_bit_per_s"])])
-        for row in (dense, sign):
+        for row in (dense, bf16, sign):
             lines[-1] += [row["collective"], f"{float(row['p50_s']):.4f}",
-                          tables.percent(float(row["share_of_line_rate"]), 1)]
-        lines[-1].append(f"{steady_s(dense) / steady_s(sign):.1f}x")
+                          tables.percent(float(row["share_of_line_rate"]), 1)] if row else ["", "", ""]
+        lines[-1] += [f"{steady_s(row) / steady_s(sign):.1f}x" if row else "" for row in (dense, bf16)]
     print(f"\n{rows[0]['parameters']} parameters, {arguments.hosts} hosts of {arguments.ranks_per_host} rank(s)")
-    print(tables.aligned(["rate", "burst B", "link Mbit/s", "fastest dense", "s", "line", "fastest compressed", "s",
-                          "line", "faster"], lines))
+    print(tables.aligned(["rate", "burst B", "link Mbit/s", "fastest dense", "s", "line", "fastest bf16", "s", "line",
+                          "fastest compressed", "s", "line", "faster", "than bf16"], lines))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Takes a training step apart on shaped networks, as Table 1 of the 1-bit Adam paper does (docs/guide/network.md).
 
-For Adam and for 1-bit Adam's compression stage: forward pass, the part of the dense average that the backward pass does
-not hide, the rest of the backward pass, step (optimiser and compressed exchange). One rank a host. Needs root.
+For Adam, for Adam with averages in bf16 and for 1-bit Adam's compression stage: forward pass, the part of the dense
+average that the backward pass does not hide, the rest of the backward pass, step (optimiser and compressed exchange).
+One rank a host. Needs root.
 """
 
 import pathlib
@@ -11,7 +12,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import laboratory, tables
 
-STAGES = {"adam": "dense", "onebit_adam": "compressed"}  # and their phases in steps.csv
+STAGES = {"adam": "dense", "adam_bf16": "dense", "onebit_adam": "compressed"}  # and their phases in steps.csv
 
 
 def seconds_of(run, phase):
@@ -35,8 +36,9 @@ def main():
     origin, rows = laboratory.origin(arguments), []
     for rate in arguments.rates:
         for hosts in arguments.hosts:
-            run = laboratory.synthetic(arguments, hosts, rate)
+            floats, bf16 = (laboratory.synthetic(arguments, hosts, rate, halved) for halved in (False, True))
             for stage, phase in STAGES.items():
+                run = bf16 if stage == "adam_bf16" else floats
                 rows.append({**run.columns(), "stage": stage,
                              **{name: f"{value:.6g}" for name, value in seconds_of(run, phase).items()}, **origin})
             tables.write_csv(arguments.output, rows)

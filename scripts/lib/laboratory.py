@@ -81,8 +81,14 @@ def share_of_line_rate(row):
     return 8 * bytes_that_leave_a_host(row) / float(row["link_bit_per_s"]) / steady_s(row)
 
 
-def fastest(rows, compressed):
-    return min((row for row in rows if ("compressed" in row["collective"]) == compressed), key=steady_s)
+def kind_of(row):
+    """`compressed`, `bf16` for a dense average in 16 bits, or `dense` for one in float."""
+    return next((kind for kind in ("compressed", "bf16") if kind in row["collective"]), "dense")
+
+
+def fastest(rows, kind):
+    """The fastest row of a kind; None where there is none."""
+    return min((row for row in rows if kind_of(row) == kind), key=steady_s, default=None)
 
 
 class Measurement:
@@ -145,11 +151,13 @@ class TrainingRun(Measurement):
                                                      "bucket_bytes")}}
 
 
-def synthetic(arguments, hosts, rate):
+def synthetic(arguments, hosts, rate, bf16=False):
+    """Adam's steps and then those of 1-bit Adam; with `bf16` Adam's alone, whose dense averages are in 16 bits."""
     compute = arguments.compute_scale * BERT_LARGE_COMPUTE_MS * arguments.parameters / BERT_LARGE_PARAMETERS
     return TrainingRun(arguments, "inputs/synthetic_step.yaml", {
         "workload.parameters": arguments.parameters, "workload.compute_time_ms": f"{compute:.6g}",
-        "train.steps": arguments.dense_steps + arguments.compressed_steps,
+        "train.steps": arguments.dense_steps + (0 if bf16 else arguments.compressed_steps),
+        **({"optimizer.algorithm": "adam", "comm.dense_type": "bf16"} if bf16 else {}),
         "freeze.step": arguments.dense_steps}, hosts, rate)
 
 

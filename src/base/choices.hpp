@@ -70,6 +70,13 @@ constexpr auto names(Collective) { return std::array{"flat", "hierarchical", "au
 enum class ExchangeKind { collective, pairwise };
 constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise"}; }
 
+/// How a dense average travels.
+enum class DenseType { fp32, bf16, fp16 };
+constexpr auto names(DenseType) { return std::array{"fp32", "bf16", "fp16"}; }
+
+enum class Rounding { nearest, stochastic };
+constexpr auto names(Rounding) { return std::array{"nearest", "stochastic"}; }
+
 enum class OnNonfinite { abort, skip };
 constexpr auto names(OnNonfinite) { return std::array{"abort", "skip"}; }
 

@@ -20,7 +20,8 @@ enum class Stream : std::uint32_t {
   variance_rounding = 6,
   synthetic = 7,
   gradient_rounding = 8,
-  gradient_pruning = 9
+  gradient_pruning = 9,
+  average_rounding = 10
 };
 
 /// Four 32-bit words.

@@ -1,8 +1,13 @@
 #pragma once
 /// \file reference.hpp
-/// The fixed summation tree of parallel.hpp in plain loops, the definition that the kernels are tested against.
+/// The fixed summation tree of parallel.hpp in plain loops and the roundings of sixteen_bits.hpp in double: the
+/// definitions that the kernels are tested against.
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -37,5 +42,42 @@ template <class Term>
 double ordered_sum_ref(const std::vector<Term>& terms) {
   return block_sum_ref(block_sums_ref(block_sums_ref(terms)));
 }
+
+/// A binary floating-point type of IEEE 754's form, with its values in double.
+struct FloatTypeRef {
+  int exponent_bits, fraction_bits;
+
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  double greatest() const { return std::ldexp(2 - std::ldexp(1.0, -fraction_bits), bias()); }
+  double infinity() const { return std::numeric_limits<double>::infinity(); }
+
+  /// The value of these bits.
+  double value(std::uint32_t bits) const {
+    const std::uint32_t fraction = bits % (1u << fraction_bits), exponent = bits >> fraction_bits & (2u * bias() + 1u);
+    const double sign = bits >> (fraction_bits + exponent_bits) != 0 ? -1 : 1;
+    if (exponent == 2u * bias() + 1u)
+      return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * infinity();
+    const double significand = fraction + (exponent > 0 ? std::ldexp(1.0, fraction_bits) : 0.0);
+    const int least = std::max(1, static_cast<int>(exponent));
+    return sign * std::ldexp(significand, least - bias() - fraction_bits);
+  }
+  /// The distance between the neighbours of a number of this magnitude.
+  double unit(double magnitude) const {
+    return std::ldexp(1.0, std::max(magnitude > 0 ? std::ilogb(magnitude) : -2000, 1 - bias()) - fraction_bits);
+  }
+  /// The nearest number, ties to even.
+  double nearest(double value) const {
+    if (!std::isfinite(value)) return value;
+    const double u = unit(std::fabs(value)), rounded = std::nearbyint(value / u) * u;
+    return std::fabs(rounded) > greatest() ? std::copysign(infinity(), value) : rounded;
+  }
+  /// One of the two neighbours. \param random a uniform word
+  double rounded_by(double value, std::uint32_t random) const {
+    if (!(std::fabs(value) <= greatest())) return nearest(value);
+    const double u = unit(std::fabs(value)), units = std::fabs(value) / u, below = std::floor(units);
+    return std::copysign((below + (random < (units - below) * 0x1p32)) * u, value);
+  }
+};
+inline constexpr FloatTypeRef float_ref{8, 23}, bfloat16_ref{8, 7}, float16_ref{5, 10};
 
 }  // namespace onebit

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
@@ -61,10 +62,22 @@ std::vector<float> compressed_oracle(std::size_t length, int ranks) {
                                       compress::Options())(vectors_of_all(length, ranks));
 }
 
-/// \param hosts (ranks) number of each rank's host
-std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
+/// The ranks of each host. \param hosts (ranks) number of each rank's host
+std::vector<std::vector<int>> hosts_with_ranks(const std::vector<int>& hosts) {
   std::vector<std::vector<int>> ranks;
   for (const auto& [host, its_ranks] : comm::ranks_by_host(hosts)) ranks.push_back(its_ranks);
+  return ranks;
+}
+
+/// \param hosts (ranks) number of what averages together in float: of each rank's host, or its own
+std::vector<float> bf16_oracle(std::size_t length, const std::vector<int>& hosts) {
+  return comm::DenseAverageRef{{DenseType::bf16}, hosts_with_ranks(hosts)}(
+      vectors_of_all(length, static_cast<int>(hosts.size())), 0);
+}
+
+/// \param hosts (ranks) number of each rank's host
+std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
+  const std::vector<std::vector<int>> ranks = hosts_with_ranks(hosts);
   const int local = static_cast<int>(ranks.front().size()), across = static_cast<int>(ranks.size());
   const std::vector<std::size_t> begins = comm::shard_begins(length, local);
   std::vector<compress::LayoutRef> shards;
@@ -133,6 +146,13 @@ public:
     if (name == prefix(name) + "_allreduce")
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
               [=] { return dense_oracle(length, ranks); }, transport};
+    if (name == prefix(name) + "_bf16") {
+      std::vector<int> hosts = m_hosts;
+      if (transport->hosts() == nullptr) std::iota(hosts.begin(), hosts.end(), 0);
+      const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, comm::DenseOptions{DenseType::bf16});
+      return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
+              [=] { return bf16_oracle(length, hosts); }, transport};
+    }
     const auto run = [=](const std::shared_ptr<comm::CompressedAllreduce<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
     };

@@ -4,7 +4,6 @@
 /// functions at the end make the kernels one after the other, so that few buffers exist at a time.
 
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/mpi.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
+#include "base/sixteen_bits.hpp"
 #include "base/timer.hpp"
 #include "config/input.hpp"
 #include "linalg/matrix_product.hpp"
@@ -110,9 +110,7 @@ inline constexpr double tolerance = 2e-5;
 /// results are compared with those of unrounded factors, within `product_tolerance`.
 inline float factor(Precision precision, float value) {
   if (precision != Precision::bf16) return value;
-  const std::uint32_t bits = std::uint32_t{linalg::to_bfloat16(value)} << 16;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  return Bfloat16::widened(Bfloat16::nearest(value));
 }
 inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
 /// Attention on a device rounds the factors of all its products to tf32, in bf16 too.

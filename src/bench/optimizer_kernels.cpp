@@ -2,16 +2,13 @@
 /// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance.md has the table of
 /// what each must move.
 
+#include "base/float_bits.hpp"
 #include "bench/kernel.hpp"
-#include "compress/float_bits.hpp"
 #include "compress/reference.hpp"
 #include "optim/adam_update.hpp"
 
 namespace onebit::bench {
 namespace {
-
-using compress::as_bits;
-using compress::as_float;
 
 /// Number of ranks: of chunks of a vector, and of messages that a server averages.
 constexpr int senders = 4;

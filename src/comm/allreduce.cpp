@@ -6,26 +6,6 @@
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
-namespace {
-
-template <class Exec>
-void divide(const Exec& exec, int ranks, const Vector<Exec, float>& x) {
-  const float n = static_cast<float>(ranks);
-  for_each(
-      exec, "OneBit::comm::divide", x.extent(0), KOKKOS_LAMBDA(std::size_t i) { x(i) /= n; });
-  fence(exec, "OneBit::comm::divide");
-}
-
-}  // namespace
-
-template <class Exec>
-void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, float>& values, PhaseTimes& times) {
-  if (transport.ranks() == 1) return;
-  const Stopwatch watch;
-  transport.allreduce(exec, values);
-  divide(exec, transport.ranks(), values);
-  times.add(Phase::allreduce, watch.seconds());
-}
 
 template <class Exec>
 CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout,
@@ -38,8 +18,8 @@ CompressedAllreduce<Exec>::CompressedAllreduce(const Hosts<Exec>& hosts, const s
     : CompressedAllreduce(hosts.across, &hosts.local, shards, options, error_feedback) {}
 
 template <class Exec>
-CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport)
-    : m_across(transport), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
+CompressedAllreduce<Exec>::CompressedAllreduce(DenseAverage<Exec>& average)
+    : m_dense(&average), m_across(average.transport()), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
 
 template <class Exec>
 CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local,
@@ -73,7 +53,7 @@ CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transpor
 template <class Exec>
 void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
                                            float residual_factor) {
-  if (!compresses()) return average(exec, m_across, x, times);
+  if (!compresses()) return (*m_dense)(exec, x, times);
   const Region region("OneBit::comm::compressed_allreduce");
   Stopwatch watch;
   const Vector<Exec, float> shard =
@@ -270,9 +250,7 @@ typename CompressedAllreduce<Exec>::Places CompressedAllreduce<Exec>::places() c
   return {rank, ranks, begin, end, begin + chunks[rank], begin + chunks[rank + 1]};
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                 \
-  template void average(const Exec&, Transport<Exec>&, const Vector<Exec, float>&, PhaseTimes&); \
-  template class CompressedAllreduce<Exec>;
+#define ONEBIT_INSTANTIATE(Exec) template class CompressedAllreduce<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

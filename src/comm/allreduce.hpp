@@ -1,20 +1,16 @@
 #pragma once
 /// \file allreduce.hpp
-/// Averages over ranks: dense, and compressed with error feedback on both sides (Tang et al., ICML 2021, Section 4.3;
-/// Section 6 has the three phases of the compressed allreduce).
+/// The average over ranks, compressed with error feedback on both sides (Tang et al., ICML 2021, Section 4.3; Section 6
+/// has the three phases of the compressed allreduce).
 
 #include <memory>
 #include <vector>
 
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/dense_average.hpp"
 #include "compress/compressor.hpp"
 
 namespace onebit::comm {
-
-/// values ← (1/n) Σ_i values_i. \param values (any length)
-template <class Exec>
-void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, float>& values, PhaseTimes& times);
 
 /// x ← CA(x): the average of all ranks' vectors, sent in compressed form.
 ///
@@ -42,7 +38,7 @@ public:
                       const compress::Options& options, bool error_feedback = true);
 
   /// Dense, for networks on which compression does not pay.
-  explicit CompressedAllreduce(Transport<Exec>& transport);
+  explicit CompressedAllreduce(DenseAverage<Exec>& average);
 
   /// False for the dense average, which has no residuals.
   bool compresses() const { return !m_compressors.empty(); }
@@ -96,6 +92,7 @@ private:
                            bool decompresses, PhaseTimes& times);
   Words message(const Words& messages, int number) const;
 
+  DenseAverage<Exec>* m_dense = nullptr;  ///< instead of compression
   Transport<Exec>& m_across;
   Transport<Exec>* m_local;  ///< nullptr if flat
   bool m_error_feedback;

@@ -6,7 +6,7 @@
 
 #include "base/kokkos.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/dense_average.hpp"
 
 namespace onebit::comm {
 
@@ -16,8 +16,9 @@ class BucketAverage {
 public:
   virtual ~BucketAverage() = default;
 
-  /// bucket ← its average over ranks, complete when the call returns. \param bucket final
-  virtual void operator()(const Vector<Exec, float>& bucket, PhaseTimes& times) = 0;
+  /// bucket ← its average over ranks in step `step`, complete when the call returns.
+  /// \param bucket final \param first its place in the gradient
+  virtual void operator()(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) = 0;
   /// Of the transport. Must not be called beside an average.
   virtual Traffic traffic() const = 0;
   virtual Traffic traffic_within_host() const = 0;
@@ -28,6 +29,7 @@ public:
 /// \tparam On        Kokkos::Serial, or Exec if that is a GPU
 /// \param  transport on a communicator that nothing else uses
 template <class Exec, class On>
-std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport);
+std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport,
+                                                         const DenseOptions& options = {});
 
 }  // namespace onebit::comm

@@ -26,10 +26,12 @@ OverlappedAverage<Exec>::~OverlappedAverage() {
 }
 
 template <class Exec>
-void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before) {
+void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>& values, long step,
+                                    BeforeBucket before) {
   // The thread is idle and reads none of these.
   m_exec = exec;
   m_values = values;
+  m_step = step;
   m_before = std::move(before);
   m_thread_times.clear();
   const std::lock_guard<std::mutex> lock(m_mutex);
@@ -95,7 +97,7 @@ template <class Exec>
 void OverlappedAverage<Exec>::average_bucket(std::size_t begin, std::size_t end) {
   const Region region("OneBit::comm::bucket");
   m_final[begin / m_bucket_length].wait();
-  (*m_average)(Kokkos::subview(m_values, std::make_pair(begin, end)), m_thread_times);
+  (*m_average)(Kokkos::subview(m_values, std::make_pair(begin, end)), m_step, begin, m_thread_times);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class OverlappedAverage<Exec>;

@@ -42,8 +42,8 @@ public:
   /// Whether there is more than one bucket, so that one can be averaged during the backward pass.
   static bool worthwhile(std::size_t length, std::size_t bucket_bytes) { return length > bucket_length(bucket_bytes); }
 
-  /// Begins an average. \param values (d), none final yet
-  void start(const Exec& exec, const Vector<Exec, float>& values, BeforeBucket before);
+  /// Begins the average of step `step`. \param values (d), none final yet
+  void start(const Exec& exec, const Vector<Exec, float>& values, long step, BeforeBucket before);
   /// Says that elements [b, d) are final when the kernels in `exec` are done.
   void final_from(std::size_t b);
   /// Waits for the average of all of `values` and adds this time to `Phase::allreduce`. All elements count as final, so
@@ -72,6 +72,7 @@ private:
   // The average under way.
   Exec m_exec;
   Vector<Exec, float> m_values;
+  long m_step = 0;
   BeforeBucket m_before;
   PhaseTimes m_thread_times;  ///< used by the thread only while it has buckets
 

@@ -15,9 +15,9 @@
 #include <type_traits>
 
 #include "base/choices.hpp"
+#include "base/float_bits.hpp"
 #include "base/kokkos.hpp"
 #include "base/parallel.hpp"
-#include "compress/float_bits.hpp"
 
 namespace onebit::compress {
 

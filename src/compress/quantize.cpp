@@ -3,7 +3,7 @@
 
 #include "compress/quantize.hpp"
 
-#include "compress/float_bits.hpp"
+#include "base/float_bits.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::compress {

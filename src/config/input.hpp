@@ -113,6 +113,8 @@ struct Input {
     ExchangeKind exchange = ExchangeKind::collective;
     int message_bytes = 32768;
     int bucket_bytes = 25 << 20;
+    DenseType dense_type = DenseType::fp32;
+    Rounding dense_rounding = Rounding::nearest;
   } comm;
   struct {
     WorkloadKind kind = WorkloadKind::transformer;

@@ -347,6 +347,12 @@ std::vector<Section> keys(Input& in) {
       "Where an algorithm averages the gradient densely, a thread of its own, which wants a core, averages buckets of "
       "this size during the backward pass. On a GPU it uses a stream of its own; transport `host` stages buckets "
       "through host memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+  key("dense_type", in.comm.dense_type,
+      "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
+      "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");
+  key("dense_rounding", in.comm.dense_rounding,
+      "Rounding to the 16 bits of `dense_type`: `nearest`, ties to even, or `stochastic`, which has the number as its "
+      "mean.");
 
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
@@ -446,11 +452,12 @@ std::vector<Section> keys(Input& in) {
       "and timed.");
   key("collectives", in.bench.collectives,
       word({"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
-            "mpi_compressed", "pairwise_compressed", "hierarchical_compressed", "nccl_compressed"}),
-      "What `collective` times: the dense average and the compressed allreduce (sign, l1, one scale a vector), each by "
-      "the MPI library's collectives, by pairwise messages (`comm.exchange`), by host (`comm.collective`) and by NCCL "
-      "(backends `cuda` and `hip`, whose NCCL is RCCL); `mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv "
-      "on the host.");
+            "mpi_bf16", "pairwise_bf16", "hierarchical_bf16", "nccl_bf16", "mpi_compressed", "pairwise_compressed",
+            "hierarchical_compressed", "nccl_compressed"}),
+      "What `collective` times: the dense average in float and in bf16 (`comm.dense_type`), and the compressed "
+      "allreduce (sign, l1, one scale a vector), each by the MPI library's collectives, by pairwise messages "
+      "(`comm.exchange`), by host (`comm.collective`) and by NCCL (backends `cuda` and `hip`, whose NCCL is RCCL); "
+      "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
   key("smallest", in.bench.smallest, integer(1),
       "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");
   key("largest", in.bench.largest, integer(1), "Elements of the longest vector.");
@@ -496,9 +503,11 @@ std::vector<Section> keys(Input& in) {
       "Equal buckets in which the dense average goes on during the backward pass; 0 averages after it. The compressed "
       "average needs the whole momentum and is never overlapped.");
   key("collectives", in.predict.collectives,
-      word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "compressed", "pairwise_compressed",
-            "hierarchical_compressed"}),
-      "What is compared (docs/reference/prediction.md).");
+      word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "pairwise_bf16", "hierarchical_bf16",
+            "compressed", "pairwise_compressed", "hierarchical_compressed"}),
+      "What is compared (docs/reference/prediction.md). `pairwise_bf16` and `hierarchical_bf16` send 2 bytes an "
+      "element "
+      "(`comm.dense_type`), whatever `bytes_per_element` says.");
   key("measurements", in.predict.measurements,
       "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
       "own numbers in addition to those of `collectives`.",

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/parallel.hpp"
+#include "base/sixteen_bits.hpp"
 #include "linalg/gpu_product.hpp"
 #include "linalg/onednn.hpp"
 #include "linalg/tiles.hpp"
@@ -62,13 +63,13 @@ KOKKOS_FORCEINLINE_FUNCTION void round_some(bool aligned, float alpha, const flo
       EightRounded eight;
       ONEBIT_UNROLL
       for (int i = 0; i < 4; ++i) {
-        eight.values[i] = to_bfloat16(alpha * low.values[i]);
-        eight.values[i + 4] = to_bfloat16(alpha * high.values[i]);
+        eight.values[i] = Bfloat16::nearest(alpha * low.values[i]);
+        eight.values[i + 4] = Bfloat16::nearest(alpha * high.values[i]);
       }
       *reinterpret_cast<EightRounded*>(rounded) = eight;
       return;
     }
-  for (std::size_t i = 0; i < length; ++i) rounded[i] = to_bfloat16(alpha * values[i]);
+  for (std::size_t i = 0; i < length; ++i) rounded[i] = Bfloat16::nearest(alpha * values[i]);
 }
 
 /// copy(row, column) ← α matrix(row, column) in bfloat16.

@@ -20,14 +20,6 @@ namespace onebit::linalg {
 template <class Exec>
 std::string missing(Precision precision);
 
-/// The upper 16 bits of a float, rounded to nearest, ties to even; NaN stays NaN.
-KOKKOS_INLINE_FUNCTION std::uint16_t to_bfloat16(float value) {
-  std::uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  const std::uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16, quiet_nan = bits >> 16 | 0x40u;
-  return static_cast<std::uint16_t>(value == value ? rounded : quiet_nan);
-}
-
 /// A factor of products: a matrix, and its copy in bfloat16 if it has one. A product makes the copy that is missing.
 template <class Exec, class Real>
 struct Factor {

@@ -53,7 +53,7 @@ private:
   StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                        const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::dense_step");
-    if (!context.averaged) comm::average(exec, m_setup.transport, g, times);
+    if (!context.averaged) m_setup.average(exec, g, times);
 
     const Stopwatch watch;
     const double t = context.step;

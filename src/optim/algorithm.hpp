@@ -9,7 +9,7 @@
 
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/dense_average.hpp"
 #include "config/input.hpp"
 #include "optim/archive.hpp"
 
@@ -21,6 +21,7 @@ struct Setup {
   const config::Input& input;
   const TensorTable& tensors;
   comm::Transport<Exec>& transport;
+  comm::DenseAverage<Exec>& average;  ///< of gradients and momenta
 };
 
 /// What changes from step to step.

@@ -49,7 +49,7 @@ public:
 
   /// m ← CA(m_i), or the dense average of the m_i. \param lr γ_t, for `compression.scale_residual_by_lr`
   void average(const Exec& exec, const LocalMomentum<Exec>& m_i, double lr, PhaseTimes& times) {
-    if (!m_compressed) return comm::average(exec, m_setup.transport, m_i.vector, times);
+    if (!m_compressed) return m_setup.average(exec, m_i.vector, times);
     const float residual_factor = m_residual_factor(lr);
     if (!m_allreduce->keeps_messages()) return (*m_allreduce)(exec, m_i.vector, times, residual_factor);
     m_allreduce->average_in_messages(exec, m_i.vector, m_i.average, times, residual_factor);

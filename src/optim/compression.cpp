@@ -40,10 +40,13 @@ compress::Options make_options(const config::Input& input) {
 
 }  // namespace
 
+comm::DenseOptions dense_options(const config::Input& input) {
+  return {input.comm.dense_type, input.comm.dense_rounding, static_cast<std::uint64_t>(input.run.seed)};
+}
+
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
-  if (setup.input.compression.compressor == CompressorKind::none)
-    return comm::CompressedAllreduce<Exec>(setup.transport);
+  if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAllreduce<Exec>(setup.average);
   const std::size_t length = setup.tensors.size();
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();

@@ -1,6 +1,6 @@
 #pragma once
 /// \file compression.hpp
-/// The compressed allreduce that sections `compression` and `comm` of the input ask for, its state and its report.
+/// The averages that sections `compression` and `comm` of the input ask for; the compressed one's state and report.
 
 #include <optional>
 
@@ -8,6 +8,9 @@
 #include "optim/algorithm.hpp"
 
 namespace onebit::optim {
+
+/// How dense averages of gradients and momenta are sent.
+comm::DenseOptions dense_options(const config::Input& input);
 
 /// CA of vectors with these tensors; residuals are 0.
 template <class Exec>

@@ -51,7 +51,8 @@ public:
     CompressorKind& compressor = input.compression.compressor;
     if (averaged == Averaged::column_gradient && compressor != CompressorKind::none)
       compressor = CompressorKind::column;
-    m_compressed_allreduce.emplace(make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport}));
+    m_compressed_allreduce.emplace(
+        make_compressed_allreduce(Setup<Exec>{input, setup.tensors, setup.transport, setup.average}));
   }
 
   bool averages_gradient(long) const override { return m_averaged == Averaged::gradient; }
@@ -60,7 +61,7 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::sgd");
     const bool dense = m_averaged == Averaged::gradient;
-    if (dense && !context.averaged) comm::average(exec, m_setup.transport, g, times);
+    if (dense && !context.averaged) m_setup.average(exec, g, times);
 
     Stopwatch watch;
     const double norm = dense ? norm_to_clip(exec, m_setup.input, m_sum, g) : std::sqrt(context.mean_square_norm);
@@ -82,7 +83,7 @@ public:
       state.synchronised = m_synchronised = m_averaging.due(context.step);
       if (state.synchronised) {
         comm::average(exec, m_setup.transport, x, times);
-        if (m_has_momentum) comm::average(exec, m_setup.transport, m_momentum, times);
+        if (m_has_momentum) m_setup.average(exec, m_momentum, times);
       }
     }
     return state;

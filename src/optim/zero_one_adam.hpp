@@ -99,7 +99,7 @@ private:
   StepState variance_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                           const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::variance_step");
-    if (!context.averaged) comm::average(exec, m_setup.transport, g, times);
+    if (!context.averaged) m_setup.average(exec, g, times);
 
     const Stopwatch watch;
     m_policy.variance_updated(context.step);

@@ -27,7 +27,7 @@ struct Measurement {
 std::vector<Measurement> read_measurements(const std::string& path, double link);
 
 /// The form of a collective of `bench.collectives`. `mpi_allreduce` counts as a ring, which MPI libraries use for long
-/// vectors. \throws InputError about `where`
+/// vectors, and `mpi_bf16` as messages between all pairs. \throws InputError about `where`
 Form form_of_collective(const std::string& collective, const std::string& where = "measurements");
 
 /// The fitted parameters of one collective.

@@ -11,9 +11,20 @@
 namespace onebit::scale {
 namespace {
 
-constexpr const char* form_names[form_count] = {
-    "ring",         "tree",       "rabenseifner",        "pairwise",
-    "hierarchical", "compressed", "pairwise_compressed", "hierarchical_compressed"};
+constexpr const char* form_names[form_count] = {"ring",
+                                                "tree",
+                                                "rabenseifner",
+                                                "pairwise",
+                                                "hierarchical",
+                                                "pairwise_bf16",
+                                                "hierarchical_bf16",
+                                                "compressed",
+                                                "pairwise_compressed",
+                                                "hierarchical_compressed"};
+
+/// Work of an average in 16 bits on an element, in sums of two floats, each by the bytes that it reads and writes:
+/// rounding and widening move 6, adding one that was received 2, and a sum 12.
+constexpr double rounding_work = 6.0 / 12, received_work = 2.0 / 12;
 
 int floor_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n / 2); }
 int ceil_log2(int n) { return n < 2 ? 0 : 1 + floor_log2(n - 1); }
@@ -128,6 +139,19 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
       return {ring(Part::allreduce, host, 1, bytes / per_host),
               reduced(Part::allreduce, d * (per_host - 1) / per_host + d / per_host * (hosts - 1) / hosts),
               ring(Part::allreduce, between, 2, bytes / n, per_host), ring(Part::allreduce, host, 1, bytes / per_host)};
+    case Form::pairwise_bf16:
+      return {reduced(Part::allreduce, d * rounding_work), direct(Part::allreduce, cluster, 2 * d / n),
+              reduced(Part::allreduce, d * received_work), direct(Part::allreduce, cluster, 2 * d / n),
+              reduced(Part::allreduce, d * rounding_work)};
+    case Form::hierarchical_bf16: {
+      const double shard = d / per_host, message = 2 * shard / hosts;
+      return {ring(Part::allreduce, host, 1, bytes / per_host),
+              reduced(Part::allreduce, d * (per_host - 1) / per_host + shard * (rounding_work + received_work)),
+              direct(Part::allreduce, between, message, per_host),
+              direct(Part::allreduce, between, message, per_host),
+              ring(Part::allreduce, host, 1, 2 * shard),
+              reduced(Part::allreduce, d * rounding_work)};
+    }
     case Form::compressed:
     case Form::pairwise_compressed: {
       const double message = message_bytes(d / n);

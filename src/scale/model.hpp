@@ -45,11 +45,13 @@ enum class Form {
   rabenseifner,            ///< recursive halving, then recursive doubling
   pairwise,                ///< each rank sends every other rank its chunk, and the sums of its own chunk back
   hierarchical,            ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+  pairwise_bf16,           ///< dense in 16 bits: all-to-all and all-gather, all messages direct
+  hierarchical_bf16,       ///< reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
   compressed,              ///< one bit an element: all-to-all and all-gather, as an MPI library would choose them
   pairwise_compressed,     ///< one bit an element, all messages direct, overlapped with compression and average
   hierarchical_compressed  ///< dense reduce-scatter inside hosts, pairwise_compressed between, all-gather inside
 };
-inline constexpr int form_count = 8;
+inline constexpr int form_count = 10;
 
 /// The name of a form in `predict.collectives`.
 const char* name(Form form);
@@ -89,7 +91,7 @@ struct Stage {
 };
 
 /// The stages of one call. \param machine decides between algorithms as an MPI library would
-/// \param bytes_per_element of the dense forms, and of the dense stages of hierarchical_compressed
+/// \param bytes_per_element of the dense forms but those in 16 bits, and of the reduce-scatter inside hosts
 std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
                           const Machine& machine);
 

@@ -94,6 +94,16 @@ Schedule schedule(Form form, const Cluster& cluster, double parameters, double b
       rounds.ring(between, 2 * (hosts - 1), bytes / n);
       rounds.ring(inside, per_host - 1, bytes / per_host);
       break;
+    case Form::pairwise_bf16:
+      rounds.direct(all, 2 * parameters / n);
+      rounds.direct(all, 2 * parameters / n);
+      break;
+    case Form::hierarchical_bf16:
+      rounds.ring(inside, per_host - 1, bytes / per_host);
+      rounds.direct(between, 2 * parameters / n);
+      rounds.direct(between, 2 * parameters / n);
+      rounds.ring(inside, per_host - 1, 2 * parameters / per_host);
+      break;
     case Form::compressed: {
       // The same algorithms as in the closed form.
       const double message = message_bytes(parameters / n);

@@ -12,6 +12,7 @@
 #include "base/mpi.hpp"
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
+#include "comm/dense_average.hpp"
 
 namespace onebit::train {
 
@@ -41,13 +42,22 @@ private:
   std::exception_ptr m_error;
 };
 
-/// i ↦ g(i)²
+/// i ↦ g(i) as it is sent: infinite if a dense average would round it to infinity.
+template <class Exec>
+struct Sent {
+  Vector<Exec, float> g;
+  float infinite_from;
+  KOKKOS_FUNCTION double operator()(std::size_t i) const {
+    const float value = g(i);
+    return static_cast<double>(value < infinite_from && value > -infinite_from ? value : value * INFINITY);
+  }
+};
+
+/// i ↦ its square
 template <class Exec>
 struct Square {
-  Vector<Exec, float> g;
-  KOKKOS_FUNCTION double operator()(std::size_t i) const {
-    return static_cast<double>(g(i)) * static_cast<double>(g(i));
-  }
+  Sent<Exec> sent;
+  KOKKOS_FUNCTION double operator()(std::size_t i) const { return sent(i) * sent(i); }
 };
 
 /// The norm of this rank's gradient, and its first tensor with a non-finite element. Takes the gradient in ranges,
@@ -55,15 +65,18 @@ struct Square {
 template <class Exec>
 class GradientCheck {
 public:
-  explicit GradientCheck(const TensorTable& tensors)
+  /// \param dense_type in which gradients may be sent
+  GradientCheck(const TensorTable& tensors, DenseType dense_type)
       : m_tensors(tensors),
+        m_infinite_from(comm::infinite_from(dense_type)),
         m_sum(tensors.size()),
         m_nonfinite("OneBit::train::nonfinite", block_count(tensors.size())) {}
 
   /// Checks elements [begin, end) of g; does not fence, so a backward pass goes on. The ranges of one step are those
   /// that OrderedSum takes, in any order.
   void operator()(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) const {
-    m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{g});
+    const Sent<Exec> sent{g, m_infinite_from};
+    m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{sent});
     const Vector<Exec, double> sums = m_sum.blocks();
     const Vector<Exec, std::size_t> nonfinite = m_nonfinite;
     const std::size_t first_block = begin / block_length;
@@ -73,7 +86,7 @@ public:
           nonfinite(block) = none;
           if (is_finite(sums(block))) return;
           std::size_t i = block * block_length;
-          while (is_finite(g(i))) ++i;
+          while (is_finite(sent(i))) ++i;
           nonfinite(block) = i;
         });
   }
@@ -94,6 +107,7 @@ private:
   KOKKOS_INLINE_FUNCTION static bool is_finite(double value) { return value - value == 0; }
 
   const TensorTable& m_tensors;
+  float m_infinite_from;
   OrderedSum<Exec> m_sum;
   Vector<Exec, std::size_t> m_nonfinite;  ///< (blocks) first element of each block that is not finite, or `none`
 };

@@ -51,9 +51,10 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
+  comm::DenseAverage<Exec> dense(transport, optim::dense_options(input));
   auto allreduce = config::traits(input.optimizer.algorithm).compresses
-                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport})
-                       : comm::CompressedAllreduce<Exec>(transport);
+                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport, dense})
+                       : comm::CompressedAllreduce<Exec>(dense);
   const Vector<Exec, float> x("OneBit::train::trial", tensors.size());
   PhaseTimes unused;
   std::vector<double> slowest;
@@ -125,8 +126,8 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
   const auto over = [&](auto transport) {
     std::unique_ptr<Overlapped> average;
     communicator.collectively([&] {
-      average =
-          std::make_unique<Overlapped>(comm::make_bucket_average<Exec>(std::move(transport)), length, bucket_bytes);
+      average = std::make_unique<Overlapped>(
+          comm::make_bucket_average<Exec>(std::move(transport), optim::dense_options(input)), length, bucket_bytes);
     });
     return average;
   };

@@ -12,6 +12,7 @@
 #include "base/gpus.hpp"
 #include "base/memory.hpp"
 #include "linalg/blas.hpp"
+#include "optim/compression.hpp"
 #include "train/averaging.hpp"
 #include "train/checkpoint.hpp"
 #include "train/initial_parameters.hpp"
@@ -35,6 +36,7 @@ struct Session {
         precision(choose_precision(exec, input, communicator, checkpoints)),
         workload(make_workload(exec, input, communicator)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
+        dense_average(*averaging.transport, optim::dense_options(input)),
         bucket_communicator(communicator.get()),
         overlapped_average(
             make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())) {
@@ -49,7 +51,7 @@ struct Session {
       if (!from.empty() && !checkpoints.restarts())
         located(input.where("checkpoint.initialize_from"),
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
-      algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport});
+      algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average});
       read_initial_variance(exec, input, *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0);
     });
@@ -67,6 +69,7 @@ struct Session {
   const workload::ChosenPrecision precision;
   std::unique_ptr<workload::Workload<Exec>> workload;
   Averaging<Exec> averaging;
+  comm::DenseAverage<Exec> dense_average;
   const Communicator bucket_communicator;  ///< for `overlapped_average` alone
   /// Averages gradients in buckets during the backward pass; null if that is off or impossible.
   std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
@@ -120,7 +123,9 @@ private:
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 to_string(input.workload.kind).c_str(), tensors().size(), ranks, BackendName<Exec>::value);
     std::printf("products: %s, because %s\n", to_string(precision.precision).c_str(), precision.reason.c_str());
-    std::printf("averages: %s, because %s\n", averaging.name().c_str(), averaging.reason.c_str());
+    const std::string type =
+        input.comm.dense_type == DenseType::fp32 ? "" : ", dense ones in " + to_string(input.comm.dense_type);
+    std::printf("averages: %s%s, because %s\n", averaging.name().c_str(), type.c_str(), averaging.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());

@@ -27,7 +27,7 @@ public:
         m_checkpoints(checkpoints),
         m_input(session.input),
         m_communicator(session.communicator),
-        m_gradient_check(session.tensors()),
+        m_gradient_check(session.tensors(), session.input.comm.dense_type),
         m_progress(session.input, session.communicator.rank() == 0, run.step + 1) {}
 
   /// \returns `success`, or `stopped` if a signal ended the run early; its checkpoint is then complete
@@ -43,6 +43,7 @@ public:
       record.lr = optim::learning_rate(m_input, step);
 
       optim::StepContext context{step, record.lr};
+      m_session.dense_average.begin_step(step);
       const double loss = gradient(context, record);
       const Agreement agreement = agree(loss);
       context.mean_square_norm = agreement.mean_square_norm;
@@ -87,7 +88,7 @@ private:
     context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
     if (context.averaged) {
       const GradientProgress final_from = [&](std::size_t b) { s.overlapped_average->final_from(b); };
-      s.overlapped_average->start(s.exec, s.g, check);
+      s.overlapped_average->start(s.exec, s.g, context.step, check);
       m_deferred([&] {
         compute(final_from);
         final_from(0);

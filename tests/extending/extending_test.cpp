@@ -30,7 +30,8 @@ std::vector<std::vector<float>> train(const Communicator& world, const config::I
   const Exec exec{};
   workload::Rosenbrock<Exec> workload(pairs, {world.rank(), world.size()});
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
-  optim::NesterovSgd<Exec> algorithm({input, workload.tensors(), *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  optim::NesterovSgd<Exec> algorithm({input, workload.tensors(), *transport, average});
   const Vector<Exec, float> x("x", 2 * pairs), g("g", 2 * pairs);
   workload.initialize(exec, x);
   std::vector<std::vector<float>> all = {test::to_host(x)};

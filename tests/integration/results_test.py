@@ -43,18 +43,19 @@ def loss_behind_adam(path):
     return onebit_adam - adam
 
 
-def fastest_average(rate, compressed):
+def fastest_average(rate, kind):
     """The row of figure9.csv at this rate that takes least: the slowest rank's median, as long as without bursts."""
     rows = rows_of("communication/figure9.csv", rate=rate, parameters=25000000, hosts=4)
-    return laboratory.fastest(laboratory.with_smallest_bursts(rows), compressed)
+    return laboratory.fastest(laboratory.with_smallest_bursts(rows), kind)
 
 
 def average_gain(rate):
-    return laboratory.steady_s(fastest_average(rate, False)) / laboratory.steady_s(fastest_average(rate, True))
+    dense, compressed = (laboratory.steady_s(fastest_average(rate, kind)) for kind in ("dense", "compressed"))
+    return dense / compressed
 
 
 def bytes_gain():
-    dense, compressed = (float(fastest_average("200mbit", side)["wire_bytes"]) for side in (False, True))
+    dense, compressed = (float(fastest_average("200mbit", kind)["wire_bytes"]) for kind in ("dense", "compressed"))
     return dense / compressed
 
 

@@ -182,6 +182,26 @@ TEST(Checkpoint, restart_of_other_averages_is_bit_identical) {
   }
 }
 
+TEST(Checkpoint, restart_of_averages_in_16_bits_is_bit_identical) {
+  const Communicator world;
+  const Scratch scratch;
+  const std::vector<std::string> keys = {"comm.dense_type=bf16", "comm.dense_rounding=stochastic"};
+  for (const std::string algorithm : {"adam", "onebit_adam_32bit", "local_momentum_sgd"}) {
+    SCOPED_TRACE(algorithm);
+    const std::string straight = scratch / (algorithm + "_straight"), again = scratch / (algorithm + "_again");
+    std::vector<std::string> first = keys, second = keys;
+    for (std::vector<std::string>* const run : {&first, &second}) run->push_back("optimizer.algorithm=" + algorithm);
+    first.push_back("checkpoint.every=10");
+    second.push_back("checkpoint.restart=" + straight + checkpoint_of(10));
+    train::train(Exec(), make_input(straight, first), world);
+    train::train(Exec(), make_input(again, second), world);
+    EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv"));
+    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv"));
+    second.front() = "comm.dense_type=fp16";
+    EXPECT_NE(refusal(make_input(again, second), world).find("comm.dense_type (bf16, fp16)"), std::string::npos);
+  }
+}
+
 // The next step's factor is a quotient of the last compression's learning rate, which is not that of a step left out.
 TEST(Checkpoint, restart_keeps_the_learning_rate_of_the_residuals) {
   const Communicator world;
@@ -224,6 +244,7 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   world.barrier();
   struct Side {
     std::unique_ptr<comm::Transport<Exec>> transport;
+    std::unique_ptr<comm::DenseAverage<Exec>> average;
     Vector<Exec, float> x;
     std::unique_ptr<optim::Algorithm<Exec>> algorithm;
     std::unique_ptr<train::Results> results;
@@ -234,7 +255,8 @@ TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
     Side side;
     side.transport = comm::make_hierarchical_transport<Exec>(TransportKind::automatic, world, hosts_of_ranks, {});
     side.x = Vector<Exec, float>("x", parameters);
-    side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport});
+    side.average = std::make_unique<comm::DenseAverage<Exec>>(*side.transport);
+    side.algorithm = optim::make_algorithm<Exec>({input, tensors, *side.transport, *side.average});
     side.results = std::make_unique<train::Results>(world, input.run.output);
     return side;
   };
@@ -491,7 +513,8 @@ void write_tensors(const Communicator& world, const std::string& path, const std
   std::iota(values.begin(), values.end(), 0.0f);
   const auto x = test::to_device<Exec>(values);
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, {});
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   train::Results results(world, output);
   train::Run<Exec> run{input, tensors, x, *algorithm, results, 3};
   run.last.synchronised = true;

@@ -638,7 +638,8 @@ TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
 
 TYPED_TEST(Collectives, dense_average_stands_in_for_the_compressed_one) {
   const auto transport = transport_by<TypeParam>(this->world, by_pairs);
-  CompressedAllreduce<TypeParam> dense(*transport);
+  DenseAverage<TypeParam> mean(*transport);
+  CompressedAllreduce<TypeParam> dense(mean);
   EXPECT_FALSE(dense.compresses());
   const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
   const auto y = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));

@@ -84,7 +84,8 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const Exec exec;
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   train::read_initial_variance(exec, input, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
@@ -162,7 +163,8 @@ template <class Exec>
 std::vector<float> trained(const config::Input& input, const TensorTable& tensors, const std::vector<float>& initial) {
   const Communicator world;
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   const Vector<Exec, float> x = test::to_device<Exec>(initial);
   PhaseTimes times;
   for (int t = 1; t <= steps; ++t) {
@@ -255,7 +257,8 @@ std::vector<float> momentum_of(const std::string& name, const std::vector<float>
   input.freeze.step = {"", 1};
   const Communicator self(MPI_COMM_SELF);
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, self);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   const Vector<Exec, float> x = test::to_device<Exec>(g1);
   PhaseTimes times;
   algorithm->step(Exec(), x, test::to_device<Exec>(g1), {1, 0.01, 1.0}, times);
@@ -376,7 +379,8 @@ TYPED_TEST(Optim, sixteen_bits_are_nearly_the_whole_variance) {
   const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
   config::Input input = make_input("adam_nbit_variance");
   input.optimizer.variance_bits = 16;
-  const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport});
+  comm::DenseAverage<TypeParam> average(*transport);
+  const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport, average});
   const Values initial = test::initial_parameters(tensors.size());
   const auto x = test::to_device<TypeParam>(std::vector<float>(initial.begin(), initial.end()));
   Values variance(tensors.size());

@@ -115,6 +115,37 @@ TYPED_TEST(Overlap, every_algorithm_ends_in_the_same_bits) {
   this->expect_the_same({"model.architecture=gpt", "optimizer.algorithm=onebit_adam", "comm.collective=hierarchical"});
 }
 
+TYPED_TEST(Overlap, averages_in_16_bits_end_in_the_same_bits) {
+  for (const char* type : {"bf16", "fp16"})
+    for (const char* rounding : {"nearest", "stochastic"})
+      for (const char* algorithm : {"adam", "zero_one_adam"}) {
+        SCOPED_TRACE(std::string(type) + " " + rounding + " " + algorithm);
+        this->expect_the_same({"model.architecture=gpt", std::string("optimizer.algorithm=") + algorithm,
+                               std::string("comm.dense_type=") + type, std::string("comm.dense_rounding=") + rounding});
+      }
+  this->expect_the_same({"model.architecture=gpt", "optimizer.algorithm=adam", "comm.dense_type=bf16",
+                         "comm.dense_rounding=stochastic", "comm.collective=hierarchical"});
+}
+
+/// The gradient's elements near 1e6 are floats, but not numbers of fp16: all ranks skip, or all end.
+TYPED_TEST(Overlap, a_gradient_beyond_fp16_is_not_finite) {
+  const std::vector<std::string> large = {"workload.kind=quadratic", "optimizer.algorithm=sgd", "optimizer.lr=1e-9",
+                                          "quadratic.noise=1e6"};
+  std::vector<std::string> keys = large;
+  keys.push_back("comm.dense_type=fp16");
+  const std::vector<std::string> whole = this->run(keys, 0);
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_NE(whole.front().find("step 1: the gradient of tensor 'x' is not finite"), std::string::npos) << whole.front();
+  EXPECT_EQ(this->run(keys, 4096), whole);
+  keys.push_back("optimizer.on_nonfinite=skip");
+  this->expect_the_same(keys);
+  for (const char* type : {"fp32", "bf16"}) {
+    keys = large;
+    keys.push_back(std::string("comm.dense_type=") + type);
+    this->expect_the_same(keys);
+  }
+}
+
 TYPED_TEST(Overlap, says_the_same_of_gradients_that_are_not_finite) {
   // The update of step 1 overflows the parameters.
   const std::vector<std::string> keys = {"model.architecture=gpt", "optimizer.algorithm=adam", "optimizer.lr=1e38"};

@@ -58,7 +58,7 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
         const auto device = test::to_device<TypeParam>(values);
         std::size_t seen_from = length;
         bool as_they_were = true;
-        overlapped.start(exec, device, [&](std::size_t begin, std::size_t end) {
+        overlapped.start(exec, device, 1, [&](std::size_t begin, std::size_t end) {
           EXPECT_EQ(end, seen_from);
           EXPECT_EQ(begin % block_length, 0u);
           EXPECT_LT(begin, end);
@@ -90,7 +90,7 @@ TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
   const std::vector<float> values = test::random_values(length, 20 + world.rank());
   OverlappedAverage<TypeParam> overlapped(on_host<TypeParam>(buckets, {}), length, 2 * block_bytes);
   const auto device = test::to_device<TypeParam>(values);
-  overlapped.start(TypeParam(), device, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), device, 1, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   overlapped.wait(times);
 
@@ -116,13 +116,13 @@ TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
   OverlappedAverage<TypeParam> never(on_host<TypeParam>(buckets, pairwise), 5000, 1);
   OverlappedAverage<TypeParam> left(on_host<TypeParam>(buckets, pairwise), 5000, 1);
-  left.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+  left.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
 }
 
 /// An average that leaves its buckets as they are.
 template <class Exec>
 struct NoAverage : BucketAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {}
+  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {}
   Traffic traffic() const override { return {}; }
   Traffic traffic_within_host() const override { return {}; }
 };
@@ -130,7 +130,7 @@ struct NoAverage : BucketAverage<Exec> {
 /// Fails in its second average.
 template <class Exec>
 struct Failing final : NoAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {
+  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
     if (++calls == 2) throw std::runtime_error("the second bucket failed");
   }
   int calls = 0;
@@ -139,7 +139,7 @@ struct Failing final : NoAverage<Exec> {
 /// An average whose messages take a while: two messages a bucket, which the thread waits for one after the other.
 template <class Exec>
 struct Slow final : NoAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, PhaseTimes&) override {
+  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
     for (int message = 0; message < 2; ++message) {
       const Activity activity("OneBit::test::message", waits_for_ranks);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -151,7 +151,7 @@ struct Slow final : NoAverage<Exec> {
 template <class Exec>
 struct Noting final : NoAverage<Exec> {
   explicit Noting(const float* first) : first(first) {}
-  void operator()(const Vector<Exec, float>& bucket, PhaseTimes& times) override {
+  void operator()(const Vector<Exec, float>& bucket, long, std::size_t, PhaseTimes& times) override {
     const Stopwatch watch;
     began.push_back({static_cast<std::size_t>(bucket.data() - first), final_begin.load()});
     std::this_thread::sleep_for(std::chrono::microseconds(began.size() * 7919 % 2000));
@@ -181,7 +181,7 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
     notes.completed = 0;
     std::size_t before = 0;
     notes.final_begin = length;
-    overlapped.start(TypeParam(), values, [&](std::size_t, std::size_t) { ++before; });
+    overlapped.start(TypeParam(), values, 1, [&](std::size_t, std::size_t) { ++before; });
     for (std::size_t b = length; b > block_length; b -= std::min<std::size_t>(b, 300 + 500 * step)) {
       notes.final_begin = b;
       overlapped.final_from(b);
@@ -208,7 +208,7 @@ TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
   const std::size_t buckets = 5;
   const Vector<TypeParam, float> values("OneBit::test::values", buckets * block_length);
   OverlappedAverage<TypeParam> overlapped(std::make_unique<Slow<TypeParam>>(), values.extent(0), block_bytes);
-  overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   Activity::watch(true);
   const std::uint64_t before = Activity::seen().changes;
@@ -223,7 +223,7 @@ TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
 TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
   OverlappedAverage<TypeParam> overlapped(std::make_unique<Failing<TypeParam>>(), 5000, 1);
-  overlapped.start(TypeParam(), values, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
   overlapped.final_from(0);
   PhaseTimes times;
   try {

@@ -328,7 +328,8 @@ Run run(const config::Input& input, const TensorTable& tensors,
   const Communicator world;
   const Exec exec;
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   const Values start = initial_parameters(tensors);
   const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(start.begin(), start.end()));
   PhaseTimes times;

@@ -106,7 +106,7 @@ TYPED_TEST(Transfers, repeated_averages_allocate_nothing) {
         allreduce(this->exec, x, this->times);
         allreduce.average_in_messages(this->exec, x, {}, this->times);
         average(this->exec, *transport, x, this->times);
-        overlapped.start(this->exec, x, [](std::size_t, std::size_t) {});
+        overlapped.start(this->exec, x, 1, [](std::size_t, std::size_t) {});
         overlapped.wait(this->times);
       };
       averages();

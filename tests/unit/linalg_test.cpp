@@ -12,6 +12,8 @@
 
 #include "../support.hpp"
 #include "base/error.hpp"
+#include "base/reference.hpp"
+#include "base/sixteen_bits.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
 #include "linalg/matrix_product.hpp"
@@ -170,40 +172,6 @@ TYPED_TEST(Gemm, of_no_elements_does_nothing) {
 
 // ---- bfloat16 ----
 
-/// The nearest number with 8 significant bits, ties to even: what bfloat16 holds of a normal number.
-double bfloat16_ref(float value) {
-  int exponent = 0;
-  const double mantissa = std::frexp(static_cast<double>(value), &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
-}
-
-float from_bfloat16(std::uint16_t bits) {
-  const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &word, sizeof value);
-  return value;
-}
-
-TEST(Bfloat16, is_the_nearest_number) {
-  for (float value : test::random_values(10000, 7)) {
-    value = std::ldexp(value, static_cast<int>(value));
-    EXPECT_EQ(from_bfloat16(to_bfloat16(value)), bfloat16_ref(value)) << value;
-  }
-  // 1 + 1/256 lies between 1 and 1 + 1/128, 1 + 3/256 between 1 + 1/128 and 1 + 1/64.
-  EXPECT_EQ(from_bfloat16(to_bfloat16(1 + 1 / 256.0f)), 1.0f);
-  EXPECT_EQ(from_bfloat16(to_bfloat16(1 + 3 / 256.0f)), 1 + 1 / 64.0f);
-  const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(from_bfloat16(to_bfloat16(infinity)), infinity);
-  EXPECT_EQ(from_bfloat16(to_bfloat16(-infinity)), -infinity);
-  EXPECT_EQ(from_bfloat16(to_bfloat16(std::numeric_limits<float>::max())), infinity);
-  const std::uint32_t nan_that_carries = 0x7FFFFFFFu, nan_in_the_low_bits = 0x7F800001u;
-  for (const std::uint32_t bits : {nan_that_carries, nan_in_the_low_bits}) {
-    float nan;
-    std::memcpy(&nan, &bits, sizeof nan);
-    EXPECT_TRUE(std::isnan(from_bfloat16(to_bfloat16(nan))));
-  }
-}
-
 template <class Exec>
 class Bfloat16Tiles : public ::testing::Test {};
 TYPED_TEST_SUITE(Bfloat16Tiles, test::Backends, test::BackendNames);
@@ -215,12 +183,12 @@ TYPED_TEST(Bfloat16Tiles, give_the_bits_of_float_tiles) {
       std::vector<std::uint16_t> a, b;
       std::vector<float> a_values, b_values;
       for (const float value : values<float>(p.a_stride * 65, 1)) {
-        a.push_back(to_bfloat16(value));
-        a_values.push_back(from_bfloat16(a.back()));
+        a.push_back(Bfloat16::nearest(value));
+        a_values.push_back(Bfloat16::widened(a.back()));
       }
       for (const float value : values<float>(p.b_stride * 70, 2)) {
-        b.push_back(to_bfloat16(value));
-        b_values.push_back(from_bfloat16(b.back()));
+        b.push_back(Bfloat16::nearest(value));
+        b_values.push_back(Bfloat16::widened(b.back()));
       }
       const std::vector<float> c(p.m * p.c_stride, 0.0f);
       const auto result = run<TypeParam, true>(p, a, b, c);
@@ -276,8 +244,8 @@ TYPED_TEST(MatrixProducts, equal_plain_loops_over_rounded_factors) {
                c = values<float>(shape.m * shape.n, 3);
           if (beta == 0) c.assign(c.size(), std::numeric_limits<float>::quiet_NaN());
           const auto result = run_in_bf16(product, p, a, b, c);
-          for (float& value : a) value = static_cast<float>(bfloat16_ref(static_cast<float>(alpha) * value));
-          for (float& value : b) value = static_cast<float>(bfloat16_ref(value));
+          for (float& value : a) value = static_cast<float>(bfloat16_ref.nearest(static_cast<float>(alpha) * value));
+          for (float& value : b) value = static_cast<float>(bfloat16_ref.nearest(value));
           const double epsilon = std::numeric_limits<float>::epsilon() * (p.k + 3.0);
           int wrong = 0;
           for (int row = 0; row < p.m; ++row)

@@ -21,9 +21,16 @@
 namespace onebit::scale {
 namespace {
 
-const std::vector<Form> all_forms = {
-    Form::ring,         Form::tree,       Form::rabenseifner,        Form::pairwise,
-    Form::hierarchical, Form::compressed, Form::pairwise_compressed, Form::hierarchical_compressed};
+const std::vector<Form> all_forms = {Form::ring,
+                                     Form::tree,
+                                     Form::rabenseifner,
+                                     Form::pairwise,
+                                     Form::hierarchical,
+                                     Form::pairwise_bf16,
+                                     Form::hierarchical_bf16,
+                                     Form::compressed,
+                                     Form::pairwise_compressed,
+                                     Form::hierarchical_compressed};
 
 /// Numbers that are easy to follow by hand: α 10, o 1, a byte 1 on a link; 2, 1 and 1/4 inside; work 0.01 an element.
 Machine simple() {
@@ -62,6 +69,9 @@ TEST(ClosedForms, two_ranks_by_hand) {
   EXPECT_DOUBLE_EQ(total(Form::hierarchical, two, 100, m), 2 * (10 + 1 + 200) + 0.5);
   // The whole vector once, all of it added.
   EXPECT_DOUBLE_EQ(total(Form::tree, two, 100, m), 10 + 1 + 400 + 1.0);
+  // A chunk in 16 bits is 100 bytes. Rounding and widening 100 elements are 100 sums, adding those received a sixth.
+  for (const Form form : {Form::pairwise_bf16, Form::hierarchical_bf16})
+    EXPECT_DOUBLE_EQ(total(form, two, 100, m), 2 * (10 + 1 + 100) + 1.0 + 1.0 / 6) << name(form);
   // A chunk of 50 elements has two sign words and a scale: 12 bytes.
   EXPECT_DOUBLE_EQ(total(Form::compressed, two, 100, m), 2 * (10 + 1 + 12) + 3.0);
   // In parts, compression and average go on while messages travel; decompression does not.

@@ -1,13 +1,13 @@
 #pragma once
 /// \file float_bits.hpp
-/// Floats among the 32-bit words of a message.
+/// Floats as words of 32 bits.
 
 #include <cstdint>
 #include <cstring>
 
 #include "base/kokkos.hpp"
 
-namespace onebit::compress {
+namespace onebit {
 
 /// The float that has these bits.
 KOKKOS_INLINE_FUNCTION float as_float(std::uint32_t bits) {
@@ -22,4 +22,4 @@ KOKKOS_INLINE_FUNCTION std::uint32_t as_bits(float value) {
   return bits;
 }
 
-}  // namespace onebit::compress
+}  // namespace onebit

@@ -1,0 +1,77 @@
+#pragma once
+/// \file sixteen_bits.hpp
+/// Floats in 16 bits: bfloat16 and IEEE 754's binary16, here called fp16. Rounding works on the bits of a float, so all
+/// backends compute the same, and fp16's subnormal numbers are exact although subnormal floats count as 0.
+
+#include <cstdint>
+
+#include "base/float_bits.hpp"
+
+namespace onebit {
+
+/// Where a magnitude lies in a 16-bit type: the bits of the greatest number that does not exceed it, and its distance
+/// from there in 2^-32 of the distance to the next number.
+struct SixteenBitPlace {
+  std::uint32_t below, fraction;
+};
+
+/// The upper 16 bits of a float: 8 significant bits.
+struct Bfloat16 {
+  static constexpr std::uint32_t infinity = 0x7F80u;
+
+  /// To nearest, ties to even; NaN stays NaN.
+  KOKKOS_FORCEINLINE_FUNCTION static std::uint16_t nearest(float value) {
+    const std::uint32_t bits = as_bits(value);
+    const std::uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16, quiet_nan = bits >> 16 | 0x40u;
+    return static_cast<std::uint16_t>(value == value ? rounded : quiet_nan);
+  }
+  /// \param magnitude bits of a float ≥ 0 or of infinity
+  KOKKOS_FORCEINLINE_FUNCTION static SixteenBitPlace place(std::uint32_t magnitude) {
+    return {magnitude >> 16, magnitude << 16};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static float widened(std::uint16_t bits) { return as_float(std::uint32_t{bits} << 16); }
+};
+
+/// IEEE 754's binary16: 11 significant bits, numbers up to 65504, subnormal ones that are multiples of 2^-24.
+struct Float16 {
+  static constexpr std::uint32_t infinity = 0x7C00u;
+
+  /// To nearest, ties to even; to infinity from 65520 on; NaN stays NaN.
+  KOKKOS_FORCEINLINE_FUNCTION static std::uint16_t nearest(float value) {
+    const std::uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000u;
+    const SixteenBitPlace at = place(bits & 0x7FFFFFFFu);
+    const std::uint32_t up = at.fraction > 0x80000000u || (at.fraction == 0x80000000u && (at.below & 1u) != 0);
+    return static_cast<std::uint16_t>(sign | (value == value ? at.below + up : infinity | 0x200u));
+  }
+  /// \param magnitude bits of a float ≥ 0 or of infinity
+  KOKKOS_FORCEINLINE_FUNCTION static SixteenBitPlace place(std::uint32_t magnitude) {
+    constexpr std::uint32_t least_normal = 0x38800000u, beyond_all = 0x47800000u;  // 2^-14 and 2^16
+    const std::uint32_t rebiased = magnitude - (112u << 23);
+    // Below 2^-14, significand · 2^(exponent − 150) in units of 2^-24, with 32 bits behind the point.
+    const std::uint32_t shift = 126u - (magnitude >> 23), significand = (magnitude & 0x7FFFFFu) | 0x800000u;
+    const std::uint64_t subnormal = (std::uint64_t{significand} << 32) >> (shift < 63u ? shift : 63u);
+    if (magnitude < least_normal)
+      return {static_cast<std::uint32_t>(subnormal >> 32), static_cast<std::uint32_t>(subnormal)};
+    if (magnitude < beyond_all) return {rebiased >> 13, rebiased << 19};
+    return {infinity, 0};
+  }
+  KOKKOS_FORCEINLINE_FUNCTION static float widened(std::uint16_t bits) {
+    const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7FFFu;
+    const std::uint32_t small = as_bits(static_cast<float>(magnitude) * 0x1p-24f);
+    const std::uint32_t special = 0x7F800000u | magnitude << 13, normal = (magnitude << 13) + (112u << 23);
+    return as_float(sign | (magnitude < 0x400u ? small : magnitude < infinity ? normal : special));
+  }
+};
+
+/// Rounds away from 0 with a probability that is the distance from the lower neighbour, so that the mean is the value.
+/// Beyond the greatest finite number it rounds to nearest, and NaN stays NaN. \param random a uniform word
+template <class Type>
+KOKKOS_FORCEINLINE_FUNCTION std::uint16_t rounded_by(float value, std::uint32_t random) {
+  const std::uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000u;
+  const SixteenBitPlace at = Type::place(bits & 0x7FFFFFFFu);
+  const bool within = at.below + 1u < Type::infinity;
+  return within && value == value ? static_cast<std::uint16_t>(sign | (at.below + (random < at.fraction)))
+                                  : Type::nearest(value);
+}
+
+}  // namespace onebit
