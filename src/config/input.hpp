@@ -48,6 +48,7 @@ struct Input {
     int accumulation = 1;
     int validate_every = 100;
     int validation_batch = 64;
+    double target_loss = 0.0;
   } train;
   struct {
     std::string algorithm = "onebit_adam";

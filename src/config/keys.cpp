@@ -206,6 +206,9 @@ std::vector<Section> keys(Input& in) {
       "Steps between two validations; the last step always validates; 0 validates only there.");
   key("validation_batch", in.train.validation_batch, integer(1),
       "Validation samples over all ranks, the same ones at each validation; rounded up to whole batches.");
+  key("target_loss", in.train.target_loss, real(0),
+      "A validation loss. `run.csv` says after how many steps, seconds and bytes a validation first found it or less. "
+      "The run goes on. 0 is no target.");
 
   key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");

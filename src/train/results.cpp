@@ -87,8 +87,12 @@ constexpr Measure measures[] = {
 
 }  // namespace
 
-Results::Results(const Communicator& communicator, const std::string& directory, bool records_groups)
-    : m_communicator(communicator), m_directory(directory), m_records_groups(records_groups) {
+Results::Results(const Communicator& communicator, const std::string& directory, bool records_groups,
+                 double target_loss)
+    : m_communicator(communicator),
+      m_directory(directory),
+      m_records_groups(records_groups),
+      m_target_loss(target_loss) {
   if (communicator.rank() > 0) return;
   for (const std::string& file : growing_files())
     m_files.try_emplace(file, directory + "/" + file,
@@ -103,6 +107,11 @@ std::string Results::text(const std::string& file) const { return m_files.empty(
 
 bool Results::go_on_from(const std::string& file, const std::string& text) {
   return m_files.empty() || m_files.at(file).go_on_from(text);
+}
+
+void Results::look_for_target(const StepRecord& record) {
+  if (m_target_loss > 0 && m_target.step == 0 && record.validation_loss <= m_target_loss)
+    m_target = {record.step, training_seconds(), bytes_sent()};
 }
 
 void Results::add(const StepRecord& record) {
@@ -121,6 +130,7 @@ void Results::add(const StepRecord& record) {
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
   if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
   if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
+  look_for_target(record);
   m_last = record;
   if (m_files.empty()) return;
   m_files.at(steps_file).row(cells(step_columns(record, bytes)));
@@ -155,6 +165,9 @@ void Results::state(optim::NumberArchive& archive) {
     visit(m_last.state.frozen_at);
     visit(m_final_validation_loss);
     visit(m_final_validation_accuracy);
+    visit(m_target.step);
+    visit(m_target.seconds);
+    visit(m_target.bytes);
     visit(m_tokens);
     visit(m_seconds);
     visit(m_count);
@@ -194,22 +207,38 @@ double Results::reduction(long steps, std::uint64_t bytes, std::size_t parameter
 std::string Results::compression_summary(std::size_t parameters) const {
   std::ostringstream text;
   text << m_sums[1].steps << " of " << m_count << " steps were compressed";
-  const double reduced = reduction(m_count, m_sums[0].bytes + m_sums[1].bytes, parameters);
+  const double reduced = reduction(m_count, bytes_sent(), parameters);
   if (std::isnan(reduced)) return text.str() + "; nothing was sent";
   text << std::fixed << std::setprecision(1) << "; reduction of the bytes sent: " << reduced
        << " against dense fp32 averages, " << reduced / 2 << " against 16-bit ones";
   return text.str();
 }
 
+std::string Results::target_summary() const {
+  if (m_target_loss == 0) return "";
+  std::ostringstream text;
+  text << "validation loss " << m_target_loss;
+  if (m_target.step == 0)
+    text << " was not reached\n";
+  else
+    text << " after " << m_target.step << " steps, " << m_target.seconds << " s and " << m_target.bytes << " bytes\n";
+  return text.str();
+}
+
 Columns Results::columns(std::size_t parameters) const {
-  const std::uint64_t bytes = m_sums[0].bytes + m_sums[1].bytes;
+  const std::uint64_t bytes = bytes_sent();
   const double reduced = reduction(m_count, bytes, parameters);
+  const bool reached = m_target.step > 0;
   comm::Traffic traffic = m_earlier_traffic;
   traffic += m_last.traffic;
   return {{"tokens_per_s", tokens_per_second()},
           {"final_loss", m_last.loss},
           {"final_validation_loss", m_final_validation_loss},
           {"final_validation_accuracy", m_final_validation_accuracy},
+          {"target_loss", m_target_loss > 0 ? Cell(m_target_loss) : Cell()},
+          {"steps_to_target", reached ? Cell(m_target.step) : Cell()},
+          {"time_to_target_s", reached ? Cell(m_target.seconds) : Cell()},
+          {"bytes_to_target", reached ? Cell(m_target.bytes) : Cell()},
           {"variance_frozen_at_step", m_last.state.frozen_at > 0 ? Cell(m_last.state.frozen_at) : Cell()},
           {"skipped_steps", m_skipped},
           {"bytes_sent", bytes},
@@ -222,7 +251,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"reduction", reduced},
           {"reduction_vs_16bit", reduced / 2},
           {"reduction_compressed_phase", reduction(m_sums[1].steps, m_sums[1].bytes, parameters)},
-          {"training_s", m_sums[0].seconds + m_sums[1].seconds},
+          {"training_s", training_seconds()},
           {"bytes_within_host", m_earlier_within_host + m_last.traffic_within_host},
           {"restarts", m_restarts},
           {"checkpoints", m_checkpoints},

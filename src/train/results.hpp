@@ -56,7 +56,9 @@ struct PhaseSums {
 class Results {
 public:
   /// \param records_groups whether there is a gradient_groups.csv
-  Results(const Communicator& communicator, const std::string& directory, bool records_groups = false);
+  /// \param target_loss    of a validation; 0 for none
+  Results(const Communicator& communicator, const std::string& directory, bool records_groups = false,
+          double target_loss = 0);
 
   /// Adds a step, and its rows to the files. \throws std::runtime_error on rank 0
   void add(const StepRecord& record);
@@ -79,6 +81,9 @@ public:
   /// One line: how many steps were compressed, and how many times fewer bytes were sent than in dense averages.
   std::string compression_summary(std::size_t parameters) const;
 
+  /// One line: when the target loss was reached; empty without a target.
+  std::string target_summary() const;
+
   /// The columns of run.csv that are results.
   Columns columns(std::size_t parameters) const;
   /// Writes profile.csv and run.csv, and gives all files their names. Collective. \throws AgreedError
@@ -86,6 +91,9 @@ public:
   void finish(const Columns& run_columns);
 
 private:
+  void look_for_target(const StepRecord& record);
+  std::uint64_t bytes_sent() const { return m_sums[0].bytes + m_sums[1].bytes; }
+  double training_seconds() const { return m_sums[0].seconds + m_sums[1].seconds; }
   std::vector<std::vector<Cell>> profile_rows() const;
   /// Bytes of a dense fp32 average in each of `steps` steps, over the `bytes` that were sent; NaN if none were.
   double reduction(long steps, std::uint64_t bytes, std::size_t parameters) const;
@@ -93,10 +101,16 @@ private:
   const Communicator& m_communicator;
   std::string m_directory;
   bool m_records_groups;
+  double m_target_loss;
   std::map<std::string, CsvFile> m_files;  ///< those of `growing_files`, on rank 0
   std::array<PhaseSums, 2> m_sums;         ///< [compressed]
   StepRecord m_last{};
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
+  struct {
+    long step = 0;  ///< 0 before
+    double seconds = 0;
+    std::uint64_t bytes = 0;
+  } m_target;  ///< when a validation first found the target
   double m_tokens = 0, m_seconds = 0;
   long m_count = 0, m_skipped = 0;
   comm::Traffic m_earlier_traffic;  ///< before the restart

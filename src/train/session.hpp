@@ -53,7 +53,8 @@ struct Session {
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
       algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average});
       read_initial_variance(exec, input, *algorithm);
-      results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0);
+      results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0,
+                                          input.train.target_loss);
     });
     if (communicator.rank() == 0) announce(initialized);
   }

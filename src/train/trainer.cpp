@@ -72,8 +72,8 @@ void finish(const Session<Exec>& session, Run<Exec>& run, const Checkpoints& che
   });
   if (!root) return;
   warn_without_freeze(input, run.last);
-  std::printf("%s\nresults are in %s\n", run.results.compression_summary(session.tensors().size()).c_str(),
-              input.run.output.c_str());
+  std::printf("%s%s\nresults are in %s\n", run.results.target_summary().c_str(),
+              run.results.compression_summary(session.tensors().size()).c_str(), input.run.output.c_str());
 }
 
 }  // namespace

@@ -422,6 +422,28 @@ class Training(unittest.TestCase):
         other = {**keys, "model.hidden": 64, "freeze.step": 0, "freeze.from": state}
         self.assertIn("there is no variance of", self.train(other, ranks=2, expected=2)[2])
 
+    def test_time_to_target(self):
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": 8, "train.steps": 40,
+                "train.validate_every": 4, "checkpoint.every": 20}
+        without, rows, _ = self.train(keys, ranks=2)
+        self.assertEqual([without[name] for name in ("target_loss", "steps_to_target")], ["", ""])
+        found = [(int(row["step"]), float(row["validation_loss"])) for row in rows if row["validation_loss"]]
+        target = found[len(found) // 2][1]
+        step = next(step for step, loss in found if loss <= target)
+        with_target = {**keys, "train.target_loss": target}
+        run, rows, _ = self.train(with_target, ranks=2)
+        self.assertEqual(run["parameters_hash"], without["parameters_hash"])
+        self.assertEqual(int(run["steps_to_target"]), step)
+        before = [row for row in rows if int(row["step"]) <= step]
+        self.assertEqual(int(run["bytes_to_target"]), sum(int(row["bytes_sent"]) for row in before))
+        self.assertAlmostEqual(float(run["time_to_target_s"]), sum(float(row["step_s"]) for row in before), delta=1e-4)
+        checkpoint = self.directory / f"run{self.count}" / "checkpoints/step_00000020.h5"
+        again, _, _ = self.train({**with_target, "checkpoint.restart": checkpoint}, ranks=2)
+        self.assertEqual([again[name] for name in ("steps_to_target", "bytes_to_target")],
+                         [run[name] for name in ("steps_to_target", "bytes_to_target")])
+        never, _, _ = self.train({**keys, "train.target_loss": 1e-6}, ranks=2)
+        self.assertEqual((float(never["target_loss"]), never["steps_to_target"]), (1e-6, ""))
+
     def test_nonfinite_gradients(self):
         # The update of step 1 overflows every parameter, so step 2 has no finite gradient on any rank.
         keys = {**TINY_GPT, "optimizer.lr": 1e38}
