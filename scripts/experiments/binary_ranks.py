@@ -21,7 +21,7 @@ from lib import ROOT, launch, provenance, tables
 INPUT = ROOT / "inputs/bert_tiny.yaml"
 SETTINGS = {"train.batch": 32, "train.validate_every": 0, "model.layers": 4, "model.hidden": 256, "model.heads": 4,
             "model.feed_forward": 1024, "model.positions": 64, "model.sequence": 64, "run.progress_interval_s": 0,
-            "freeze.step": 3}
+            "freeze.step": 3, "schedule.warmup_steps": 0}
 LAYERS = {"fp32": {}, "fqt, b = 4": {"model.quantization.kind": "fqt", "model.quantization.bits": 4}}
 OPTIMIZERS = ("adam", "onebit_adam")
 PARTS = {"step_s": ("step_s",), "passes_s": ("forward_s", "backward_s"),
