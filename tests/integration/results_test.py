@@ -107,8 +107,8 @@ CLAIMS = [
      lambda: [accuracy("fqt_4"), accuracy("fp32"), accuracy("qat")]),
     (r"a step of BERT-Base takes ([\d.]+) times less time than in float and ([\d.]+) times less than in bfloat16",
      lambda: [quantized_step_gain("fp32"), quantized_step_gain("bf16")]),
-    (r"its dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and ([\d.]+) times "
-     r"less than oneDNN's products of bytes",
+    (r"its dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and ([\d.]+) "
+     r"times less than oneDNN's products of bytes",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
     (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
      lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
