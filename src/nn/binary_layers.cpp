@@ -182,22 +182,37 @@ bool is_streamed(const MatrixRef<Exec, Real>& matrix) {
   return is_host<Exec> && matrix.size() * sizeof(Real) >= least_streamed;
 }
 
+/// The rows before, between and after the kept ones.
+template <class Exec>
+struct RowGaps {
+  Vector<Exec, int> kept;  ///< ascending
+  int rows;
+
+  int count() const { return kept.extent_int(0) + 1; }
+  KOKKOS_FORCEINLINE_FUNCTION int begin(int gap) const { return gap == 0 ? 0 : kept(gap - 1) + 1; }
+  KOKKOS_FORCEINLINE_FUNCTION int end(int gap) const { return gap == kept.extent_int(0) ? rows : kept(gap); }
+};
+
 /// matrix ← 0 in all rows but the kept ones. \param kept ascending
 template <class Exec, class Real>
 void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, MatrixRef<Exec, Real> matrix) {
-  const int count = kept.extent_int(0), rows = matrix.extent_int(0), columns = matrix.extent_int(1);
-  const bool streamed = is_streamed(matrix);
+  const char* const label = "OneBit::nn::clear_pruned";
+  const RowGaps<Exec> gaps{kept, matrix.extent_int(0)};
+  const int columns = matrix.extent_int(1);
+  if constexpr (is_host<Exec>) {
+    if (is_streamed(matrix)) {
+      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, gaps.count()), [=](int gap) {
+        const int first = gaps.begin(gap), count = gaps.end(gap) - first;
+        if (count == 0) return;
+        stream::clear(&matrix(first, 0), sizeof(Real) * count * columns);
+        stream::finish();
+      });
+      return;
+    }
+  }
   for_each_row(
-      exec, "OneBit::nn::clear_pruned", count + 1, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int gap) {
-        const int first = gap == 0 ? 0 : kept(gap - 1) + 1, last = gap == count ? rows : kept(gap);
-        if constexpr (is_host<Exec>) {
-          if (streamed && first < last) {
-            stream::clear(&matrix(first, 0), sizeof(Real) * (last - first) * columns);
-            stream::finish();
-            return;
-          }
-        }
-        for (int r = first; r < last; ++r) team.for_each(columns, [&](int c) { matrix(r, c) = 0; });
+      exec, label, gaps.count(), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int gap) {
+        for (int r = gaps.begin(gap); r < gaps.end(gap); ++r) team.for_each(columns, [&](int c) { matrix(r, c) = 0; });
       });
 }
 
