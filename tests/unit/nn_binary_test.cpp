@@ -118,16 +118,18 @@ protected:
   template <class Real>
   void compare() {
     for (const Extents& of : extents)
-      for (const Case& one : cases) {
-        SCOPED_TRACE(name_of(one) + " of " + std::to_string(of.rows) + " x " + std::to_string(of.inputs) + " x " +
-                     std::to_string(of.outputs));
-        Layer<Exec, Real> layer(one, of);
-        layer.forward();
-        layer.backward(false);
-        expect_equal(layer, 1);
-        layer.backward(true);
-        expect_equal(layer, 2);
-      }
+      for (const Case& one : cases) compare<Real>(one, of);
+  }
+  template <class Real>
+  void compare(const Case& one, const Extents& of) {
+    SCOPED_TRACE(name_of(one) + " of " + std::to_string(of.rows) + " x " + std::to_string(of.inputs) + " x " +
+                 std::to_string(of.outputs));
+    Layer<Exec, Real> layer(one, of);
+    layer.forward();
+    layer.backward(false);
+    expect_equal(layer, 1);
+    layer.backward(true);
+    expect_equal(layer, 2);
   }
 
   /// \param times that the gradients were added
@@ -158,6 +160,13 @@ TYPED_TEST_SUITE(BinaryLayersTest, test::Backends, test::BackendNames);
 
 TYPED_TEST(BinaryLayersTest, equals_plain_loops_in_float) { this->template compare<float>(); }
 TYPED_TEST(BinaryLayersTest, equals_plain_loops_in_double) { this->template compare<double>(); }
+
+/// ∇x, y and ∇W in turn have at least `least_streamed` bytes, with rows of whole cache lines and without.
+TYPED_TEST(BinaryLayersTest, large_results_equal_plain_loops) {
+  const Case pruned{QuantizationKind::fqt, 4, Pruning::systematic};
+  for (const Extents& of : {Extents{1100, 960, 5}, Extents{1100, 961, 5}, Extents{1100, 5, 960}, Extents{5, 960, 1100}})
+    this->template compare<float>(pruned, of);
+}
 
 TYPED_TEST(BinaryLayersTest, a_number_that_is_not_finite_reaches_every_gradient) {
   for (const Case& one : cases) {
