@@ -11,9 +11,7 @@ import argparse
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance, tables
@@ -28,16 +26,6 @@ PARTS = {"step_s": ("step_s",), "passes_s": ("forward_s", "backward_s"),
          "exchange_s": ("allreduce_s", "compress_s", "all_to_all_s", "average_s", "all_gather_s"),
          "update_s": ("update_s",), "bytes_sent": ("bytes_sent",)}
 NOT_COUNTED = 4  # steps of a run: those with a variance, and the first compressed one
-
-
-def steps_of(arguments, ranks, settings):
-    """The rows of steps.csv of one run, without the first ones."""
-    with tempfile.TemporaryDirectory() as directory:
-        settings = {**SETTINGS, "run.output": directory, "train.steps": arguments.steps + NOT_COUNTED, **settings}
-        command = launch.mpirun(ranks, arguments.onebit, "train", INPUT, *launch.overrides(settings))
-        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "OMP_NUM_THREADS": "1"})
-        return tables.read_csv(f"{directory}/steps.csv")[NOT_COUNTED:]
 
 
 def main():
@@ -56,14 +44,17 @@ def main():
         kinds = {(layers, optimizer): [] for layers in LAYERS for optimizer in OPTIMIZERS}
         for _ in range(arguments.rounds):
             for (layers, optimizer), steps in kinds.items():
-                steps += steps_of(arguments, ranks, {"optimizer.algorithm": optimizer, **LAYERS[layers]})
+                steps += launch.steps_of(
+                    launch.mpirun(ranks, arguments.onebit, "train", INPUT),
+                    {**SETTINGS, "train.steps": arguments.steps + NOT_COUNTED, "optimizer.algorithm": optimizer,
+                     **LAYERS[layers]}, {**os.environ, "OMP_NUM_THREADS": "1"})[NOT_COUNTED:]
         for (layers, optimizer), steps in kinds.items():
             medians = {part: statistics.median(sum(float(row[column] or 0) for column in columns) for row in steps)
                        for part, columns in PARTS.items()}
             rows.append({"ranks": ranks, "layers": layers, "optimizer": optimizer, "steps": len(steps),
                          **{part: f"{value:.4g}" for part, value in medians.items()}, **origin,
                          "runs": arguments.rounds})
-    tables.write_csv_of_machine(arguments.output, rows)
+    tables.replace_rows(arguments.output, list(rows[0]), rows)
     print(tables.markdown(["ranks", "layers", "optimizer", "step / s", "passes / s", "exchange / s", "update / s",
                            "bytes sent"],
                           [[row["ranks"], row["layers"], row["optimizer"], *(row[part] for part in PARTS)]

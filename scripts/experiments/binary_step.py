@@ -10,9 +10,7 @@ import argparse
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance, tables
@@ -24,16 +22,6 @@ KINDS = {"fp32": {}, "bf16": {"model.precision": "bf16"},
          "fqt, b = 4": {"model.quantization.kind": "fqt", "model.quantization.bits": 4}}
 PHASES = ("step_s", "forward_s", "backward_s", "update_s")
 NOT_COUNTED = 2  # steps of a run
-
-
-def steps_of(arguments, settings):
-    """The rows of steps.csv of one run, without the first ones."""
-    with tempfile.TemporaryDirectory() as directory:
-        settings = {"run.output": directory, "data.cache": directory, "run.progress_interval_s": 0,
-                    "train.steps": arguments.steps + NOT_COUNTED, **settings}
-        subprocess.run([arguments.onebit, "train", str(INPUT), *launch.overrides(settings)], check=True, cwd=ROOT,
-                       stdout=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1", **os.environ})
-        return tables.read_csv(f"{directory}/steps.csv")[NOT_COUNTED:]
 
 
 def main():
@@ -49,7 +37,10 @@ def main():
     steps = {kind: [] for kind in KINDS}
     for _ in range(arguments.rounds):
         for kind, settings in KINDS.items():
-            steps[kind] += steps_of(arguments, settings)
+            steps[kind] += launch.steps_of(
+                [arguments.onebit, "train", str(INPUT)],
+                {"train.steps": arguments.steps + NOT_COUNTED, "run.progress_interval_s": 0, **settings},
+                {"OMP_NUM_THREADS": "1", **os.environ})[NOT_COUNTED:]
     rows, plain = [], None
     for kind, found in steps.items():
         times = {phase: [float(row[phase]) for row in found] for phase in PHASES}
@@ -59,7 +50,7 @@ def main():
                      "steps": len(found), **{phase: f"{value:.4g}" for phase, value in median.items()},
                      "least_step_s": f"{min(times['step_s']):.4g}", "greatest_step_s": f"{max(times['step_s']):.4g}",
                      "times_as_fast_as_fp32": f"{plain / median['step_s']:.3g}", **origin, "runs": arguments.rounds})
-    tables.write_csv_of_machine(arguments.output, rows)
+    tables.replace_rows(arguments.output, list(rows[0]), rows)
     print(tables.aligned(["layers", "step / s", "forward / s", "backward / s", "update / s", "times as fast as fp32"],
                          [[row["layers"], *(row[phase] for phase in PHASES), row["times_as_fast_as_fp32"]]
                           for row in rows]))

@@ -18,7 +18,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance
-from lib.tables import by_machine, markdown, number, percent, read_csv, write_csv_of_machine
+from lib.tables import markdown, number, percent, read_csv, replace_rows, rows_by_machine
 
 OUTPUT = ROOT / "docs/results/quantized_training"
 INPUT = ROOT / "inputs/bench_layers.yaml"
@@ -108,9 +108,9 @@ def main():
     arguments = parser.parse_args()
     if not arguments.report:
         for name, rows in zip(("layers.csv", "layer_passes.csv"), measure(arguments)):
-            write_csv_of_machine(arguments.output / name, rows)
+            replace_rows(arguments.output / name, list(rows[0]), rows)
     for name, make in (("layers.csv", report), ("layer_passes.csv", report_passes)):
-        for machine, rows in by_machine(read_csv(arguments.output / name)).items():
+        for machine, rows in rows_by_machine(arguments.output / name).items():
             print(f"{machine}:\n\n{make(rows)}\n")
 
 

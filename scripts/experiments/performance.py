@@ -27,7 +27,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, program_name, provenance, tables
-from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, replace_rows, row_of, threads
+from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, row_of, threads
 from performance_peers import STEPS_NOT_COUNTED, last_median, onebit, output_of, peers_of, timed_lines
 
 DIRECTORY = ROOT / "docs/results/performance"
@@ -49,7 +49,7 @@ def measure_kernels(arguments):
             output_of([arguments.onebit, "bench", "kernels", "inputs/bench_kernels.yaml", *launch.overrides(settings)])
             kernels += [{**row, **origin} for row in tables.read_csv(f"{directory}/kernels.csv")
                         if precision == "fp32" or row["precision"] == precision]
-    replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
+    tables.replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
     return 1e-9 * max(float(row["peak_FLOP_per_s"]) for row in kernels if row["precision"] == "fp32")
 
 
@@ -78,7 +78,7 @@ def measure(arguments):
                 name, command = text.split("=", 1)
                 text = output_of(shlex.split(command))
                 add("gpt2", name, "", "fp32", run, ("", text.count("step "), last_median(text)))
-            replace_rows(arguments.output / "steps.csv", COLUMNS, rows)
+            tables.replace_rows(arguments.output / "steps.csv", COLUMNS, rows)
 
 
 def measure_threads(arguments):
@@ -90,7 +90,7 @@ def measure_threads(arguments):
             os.environ["OMP_NUM_THREADS"] = count
             measured = onebit(arguments.onebit, "bert_base", "fp32")
             rows.append(row_of("bert_base", "onebit", "", "fp32", run, measured, None, origin))
-        replace_rows(arguments.output / "threads.csv", COLUMNS, rows)
+        tables.replace_rows(arguments.output / "threads.csv", COLUMNS, rows)
 
 
 def checkpointed_run(program, sequence, batch):
@@ -126,7 +126,7 @@ def measure_checkpoints(arguments):
                              "checkpoint": checkpoint, "bytes": size,
                              **{name: f"{value:.4f}" for name, value in measured.items()}, **origin})
                 print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-        replace_rows(arguments.output / "checkpoints.csv", list(rows[0]), rows)
+        tables.replace_rows(arguments.output / "checkpoints.csv", list(rows[0]), rows)
 
 
 def check_cores():

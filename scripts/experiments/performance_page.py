@@ -24,14 +24,6 @@ def threads():
     return os.environ.get("OMP_NUM_THREADS", "2")
 
 
-def replace_rows(path, columns, rows):
-    """Replaces the rows of this machine and puts them first, because README quotes the first machine. Rows of others
-    stay if their commit can be built."""
-    kept = [row for row in (tables.read_csv(path) if path.exists() else [])
-            if row.get("machine") and row["machine"] != rows[0]["machine"] and not row["git"].endswith("-dirty")]
-    tables.write_csv(path, [{column: row.get(column, "") for column in columns} for row in rows + kept], columns)
-
-
 def gflop(model):
     """10⁹ operations of a step's matrix products, the same for all programs; None for the optimiser, which has none."""
     return models.step_flop(models.MODELS[model]) / 1e9 if model in models.MODELS else None
@@ -46,19 +38,10 @@ def row_of(model, program, mode, precision, run, measured, peak, origin):
             "peak_share": f"{rate / peak:.3f}" if rate and peak else ""}
 
 
-def rows_by_machine(path):
-    """{machine: rows}, without rows that name no machine or no commit."""
-    machines = collections.defaultdict(list)
-    for row in tables.read_csv(path) if path.exists() else []:
-        if row.get("machine") and not row["git"].endswith("-dirty"):
-            machines[row["machine"]].append(row)
-    return machines
-
-
 def sections(path, text_of):
     """For each machine of a CSV file a heading with commits, and the text of its rows."""
     parts = []
-    for machine, rows in rows_by_machine(path).items():
+    for machine, rows in tables.rows_by_machine(path).items():
         commits = ", ".join(f"`{git}`" for git in dict.fromkeys(row["git"] for row in rows))
         notes = dict.fromkeys(row["note"] for row in rows if row.get("note"))
         parts += [f"### {machine[0].upper() + machine[1:]}, commit {commits}", *(f"Note: {note}." for note in notes),
@@ -171,7 +154,7 @@ def draw_rooflines(path, machines):
 
 def kernels_sections(directory):
     """The figure, and the tables of each machine."""
-    machines = rows_by_machine(directory / "kernels.csv")
+    machines = tables.rows_by_machine(directory / "kernels.csv")
     if machines:
         draw_rooflines(directory / "roofline.png", machines)
     return [*([f"![rooflines]({directory.name}/roofline.png)"] if machines else []),

@@ -16,7 +16,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance
-from lib.tables import by_machine, markdown, read_csv, write_csv_of_machine
+from lib.tables import markdown, read_csv, replace_rows, rows_by_machine
 
 OUTPUT = ROOT / "docs/results/quantized_training/products.csv"
 KERNELS = ("binary_product", "average_1_bit_product", "binary_product_with_packing", "fp32_product")
@@ -67,8 +67,9 @@ def main():
     parser.add_argument("--report", action="store_true", help="measure nothing")
     arguments = parser.parse_args()
     if not arguments.report:
-        write_csv_of_machine(arguments.output, measure(arguments))
-    for machine, rows in by_machine(read_csv(arguments.output)).items():
+        measured = measure(arguments)
+        replace_rows(arguments.output, list(measured[0]), measured)
+    for machine, rows in rows_by_machine(arguments.output).items():
         print(f"{machine}:\n\n{report(rows)}\n")
 
 

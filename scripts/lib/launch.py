@@ -4,8 +4,9 @@ import ctypes
 import os
 import signal
 import subprocess
+import tempfile
 
-from lib import ROOT
+from lib import ROOT, tables
 
 ONEBIT = str(ROOT / "build/openmp/onebit")
 
@@ -38,3 +39,11 @@ def run_while_here(command, **options):
     set_option, parent_death_signal = ctypes.CDLL(None).prctl, 1  # PR_SET_PDEATHSIG of linux/prctl.h
     return subprocess.run(command, preexec_fn=lambda: set_option(parent_death_signal, signal.SIGTERM),
                           **options).returncode
+
+
+def steps_of(command, settings, env):
+    """The rows of steps.csv of a run of `onebit train`, whose files are not kept."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = {**settings, "run.output": directory, "data.cache": directory}
+        subprocess.run([*command, *overrides(settings)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, env=env)
+        return tables.read_csv(f"{directory}/steps.csv")

@@ -1,5 +1,6 @@
 """CSV files, tables for people, and numbers as text."""
 
+import collections
 import csv
 import math
 import pathlib
@@ -110,16 +111,18 @@ def write_csv(path, rows, columns=None):
     partial.replace(path)
 
 
-def write_csv_of_machine(path, rows):
-    """Writes the rows of one machine before those of other machines that the file has."""
-    path = pathlib.Path(path)
-    others = [row for row in read_csv(path) if row["machine"] != rows[0]["machine"]] if path.exists() else []
-    write_csv(path, rows + others)
+def replace_rows(path, columns, rows):
+    """Replaces the rows of this machine and puts them first, because README quotes the first machine. Rows of others
+    stay if their commit can be built."""
+    kept = [row for row in (read_csv(path) if path.exists() else [])
+            if row.get("machine") and row["machine"] != rows[0]["machine"] and not row["git"].endswith("-dirty")]
+    write_csv(path, [{column: row.get(column, "") for column in columns} for row in rows + kept], columns)
 
 
-def by_machine(rows):
-    """{machine: its rows}, in the rows' order."""
-    groups = {}
-    for row in rows:
-        groups.setdefault(row["machine"], []).append(row)
-    return groups
+def rows_by_machine(path):
+    """{machine: rows}, without rows that name no machine or no commit."""
+    machines = collections.defaultdict(list)
+    for row in read_csv(path) if path.exists() else []:
+        if row.get("machine") and not row["git"].endswith("-dirty"):
+            machines[row["machine"]].append(row)
+    return machines
