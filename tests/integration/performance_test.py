@@ -17,7 +17,7 @@ import performance_page
 import performance_peers
 import skips
 from lib import models, plots
-from lib.tables import read_csv, write_csv
+from lib.tables import read_csv, replace_rows, write_csv
 
 
 def row(program, milliseconds, mode="", machine="this", git="0123abc", run=1, model="bert_base"):
@@ -40,7 +40,7 @@ class Rows(unittest.TestCase):
         earlier = [row("onebit", 1, machine="other"), row("onebit", 2),
                    row("onebit", 3, machine="other", git="0123abc-dirty"), row("onebit", 4, machine="")]
         write_csv(self.steps, earlier)
-        performance_page.replace_rows(self.steps, performance_page.COLUMNS, [row("onebit", 5)])
+        replace_rows(self.steps, performance_page.COLUMNS, [row("onebit", 5)])
         found = [(line["machine"], line["median_ms"]) for line in read_csv(self.steps)]
         self.assertEqual(found, [("this", "5.00"), ("other", "1.00")])
 
