@@ -63,17 +63,18 @@ def page(rows):
     parts = [
         "# Where compression begins to pay",
         "<!-- Made by scripts/experiments/crossover.py. -->",
-        "Below the line rates of these tables a step of the method is shorter than a step with 16-bit gradients. The "
+        "Below the line rates of these tables a step of the method is at least 5 % shorter than one with 16-bit "
+        "gradients. The "
         "16-bit average is the fastest of a ring, halving and doubling, a hierarchical and two direct averages, in "
         "the number of buckets that suits it best, and it overlaps with the backward pass. Rates are of a host's "
         "link, in Gbit/s; hosts have 4 GPUs. In brackets: every average of the method takes 10 % longer and every "
         "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
-        "are from measurements: 10 % is their median error in the laboratory. \"never\" means at no rate, because the "
-        "16-bit average is hidden as well or the compression costs more than it saves.",
+        "are from measurements: 10 % is their median error in the laboratory. \"never\" means at no rate.",
         "Predicted by `onebit predict` from closed forms ([the model](../reference/prediction.md)); nothing here was "
         "measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the 16-bit "
-        "average. The step's own times are of a V100. A faster GPU moves every limit up in proportion, as long as "
-        "latencies do not count."]
+        "average. The step's own times are those of a V100 with 16 sequences of 128 tokens. While bytes decide, a step "
+        "that computes for half as long doubles the limits, and one that accumulates four batches divides them by "
+        "four."]
     for model, path in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})
@@ -85,7 +86,7 @@ def page(rows):
                 f"{rate(float(cells[n]['greatest_bit_per_s']))})" for n in ranks])
         parts += [f"## {model}, {float(own[0]['parameters']) / 1e6:.4g} million parameters",
                   f"`onebit predict {path}`; Gbit/s over ranks.",
-                  tables.markdown(["method", *ranks], lines)]
+                  tables.markdown(["method", *map(str, ranks)], lines)]
     parts += ["`onebit predict` prints such a table for any input and writes it to `pays_below.csv`: set the times of "
               "your step, your hosts and your ranks, and measure with `onebit bench collective` "
               "([how](../reference/prediction.md#for-your-network))."]

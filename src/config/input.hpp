@@ -197,6 +197,7 @@ struct Input {
     int compressed_buckets = 0;
     int compressed_bits = 1;
     int steps_per_exchange = 1;
+    double least_gain = 0;
     double error = 0;
     std::vector<std::string> collectives{
         "ring",         "tree",       "rabenseifner",        "pairwise",

@@ -510,6 +510,8 @@ std::vector<Section> keys(Input& in) {
       "Most equal buckets K in which the dense average goes on during the backward pass: the best of K, K/2, K/4, … "
       "and 1, which averages after it, as 0 does.");
   key("compressed_buckets", in.predict.compressed_buckets, integer(0, 100000), "The same for compressed averages.");
+  key("least_gain", in.predict.least_gain, real(0, 0.99),
+      "A compressed average pays, in `pays_below.csv`, if it makes the step shorter by this share of the dense step.");
   key("error", in.predict.error, real(0, 0.99),
       "Relative error that predicted averages may have, for the limits in `pays_below.csv`.");
   key("collectives", in.predict.collectives,

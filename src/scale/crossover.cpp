@@ -1,5 +1,6 @@
 #include "scale/crossover.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -53,10 +54,12 @@ RateLimit crossover_link(const Model& model, const Candidate& compressed, const 
   const auto limit = [&](double compressed_error, double dense_error) {
     return last_rate([&](double link) {
       const double step = model.step(compressed, cluster, parameters, link, 1 + compressed_error).step;
-      for (const Candidate& dense : model.candidates())
-        if (!is_compressed(dense.form) && model.step(dense, cluster, parameters, link, 1 + dense_error).step <= step)
-          return false;
-      return true;
+      const auto is_shorter_than = [&](const Candidate& dense) {
+        return step < (1 - model.least_gain()) * model.step(dense, cluster, parameters, link, 1 + dense_error).step;
+      };
+      return std::all_of(model.candidates().begin(), model.candidates().end(), [&](const Candidate& candidate) {
+        return is_compressed(candidate.form) || is_shorter_than(candidate);
+      });
     });
   };
   const double error = model.error();

@@ -18,7 +18,8 @@ struct RateLimit {
   double expected;  ///< as predicted
   double greatest;  ///< the other way round
 };
-/// The same for one compressed average. \param compressed with a compressed form
+/// The same for one compressed average, which pays if it makes the step shorter by `predict.least_gain`.
+/// \param compressed with a compressed form
 RateLimit crossover_link(const Model& model, const Candidate& compressed, const Cluster& cluster, double parameters);
 
 }  // namespace onebit::scale

@@ -57,6 +57,8 @@ public:
   const Candidate* best(bool compressed, const Cluster& cluster, double parameters, double link) const;
   /// The relative error that predicted averages may have.
   double error() const { return m_input.predict.error; }
+  /// The share of the dense step by which a compressed average that pays makes the step shorter.
+  double least_gain() const { return m_input.predict.least_gain; }
 
 private:
   Width width() const { return {double(m_input.predict.bytes_per_element), m_input.predict.compressed_bits}; }
