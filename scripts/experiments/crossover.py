@@ -72,9 +72,9 @@ def page(rows):
         "are from measurements: 10 % is their median error in the laboratory. \"never\" means at no rate.",
         "Predicted by `onebit predict` from closed forms ([the model](../reference/prediction.md)); nothing here was "
         "measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the 16-bit "
-        "average. The step's own times are those of a V100 with 16 sequences of 128 tokens. While bytes decide, a step "
-        "that computes for half as long doubles the limits, and one that accumulates four batches divides them by "
-        "four."]
+        "average. The tables compare steps, and say nothing about how many steps a method needs. The step's own times "
+        "are those of a V100 with 16 sequences of 128 tokens. While bytes decide, a step that computes for half as "
+        "long doubles the limits, and one that accumulates four batches divides them by four."]
     for model, path in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})
