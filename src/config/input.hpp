@@ -194,6 +194,11 @@ struct Input {
     double update_ms = 10;
     int samples_per_rank = 16;
     int overlap_buckets = 0;
+    int compressed_buckets = 0;
+    int compressed_bits = 1;
+    int steps_per_exchange = 1;
+    double least_gain = 0;
+    double error = 0;
     std::vector<std::string> collectives{
         "ring",         "tree",       "rabenseifner",        "pairwise",
         "hierarchical", "compressed", "pairwise_compressed", "hierarchical_compressed"};

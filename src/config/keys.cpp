@@ -478,7 +478,11 @@ std::vector<Section> keys(Input& in) {
   key.section("predict", "`onebit predict`: the time of a step on other networks (docs/reference/prediction.md).");
   key("parameters", in.predict.parameters, real(1, 1e13), "Parameters d of the model.");
   key("bytes_per_element", in.predict.bytes_per_element, integer(1, 8),
-      "Bytes of an element in the dense average: 4, or 2 for half precision. The compressed one sends a bit.");
+      "Bytes of an element in the dense average: 4, or 2 for half precision.");
+  key("compressed_bits", in.predict.compressed_bits, integer(1, 16),
+      "Bits of an element in the compressed averages: 1 for signs, more for `nbit`.");
+  key("steps_per_exchange", in.predict.steps_per_exchange, integer(1, 1 << 20),
+      "Steps between two compressed averages: 1, or more for local steps (`zero_one_adam`). The step is then a mean.");
   key("ranks", in.predict.ranks, integer(2, 65536),
       "Rank counts; those above `ranks_per_host` are multiples of it, smaller ones are on one host.");
   key("ranks_per_host", in.predict.ranks_per_host, integer(1, 1024), "Ranks that share a host's link.");
@@ -503,8 +507,13 @@ std::vector<Section> keys(Input& in) {
   key("update_ms", in.predict.update_ms, real(0, 1e9), "The optimiser's own work in a step.");
   key("samples_per_rank", in.predict.samples_per_rank, integer(1), "Samples of a rank in a step, for the throughput.");
   key("overlap_buckets", in.predict.overlap_buckets, integer(0, 100000),
-      "Equal buckets in which the dense average goes on during the backward pass; 0 averages after it. The compressed "
-      "average needs the whole momentum and is never overlapped.");
+      "Most equal buckets K in which the dense average goes on during the backward pass: the best of K, K/2, K/4, … "
+      "and 1, which averages after it, as 0 does.");
+  key("compressed_buckets", in.predict.compressed_buckets, integer(0, 100000), "The same for compressed averages.");
+  key("least_gain", in.predict.least_gain, real(0, 0.99),
+      "A compressed average pays, in `pays_below.csv`, if it makes the step shorter by this share of the dense step.");
+  key("error", in.predict.error, real(0, 0.99),
+      "Relative error that predicted averages may have, for the limits in `pays_below.csv`.");
   key("collectives", in.predict.collectives,
       word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "pairwise_bf16", "hierarchical_bf16",
             "compressed", "pairwise_compressed", "hierarchical_compressed"}),

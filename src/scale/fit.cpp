@@ -122,7 +122,7 @@ struct Terms {
 Terms terms(const Measurement& row, Form form, const Machine& machine, bool inside, double line) {
   Terms sum;
   double before = 0;
-  for (const Stage& stage : stages(form, row.cluster(), row.parameters, 4, machine)) {
+  for (const Stage& stage : stages(form, row.cluster(), row.parameters, {}, machine)) {
     const Bound* const bound = stage.longest(machine);
     if (bound == nullptr) {
       before = stage.cost != nullptr ? stage.elements * machine.*stage.cost : 0;
@@ -198,7 +198,7 @@ Fit fit_one(const std::string& collective, const std::vector<Measurement>& rows,
   std::vector<double> errors;
   for (const Measurement& row : rows) {
     const Machine fitted = fit.applied_to(machine, row.link, slowdown(row.ranks, shared_cores));
-    const double predicted = total_seconds(stages(fit.form, row.cluster(), row.parameters, 4, fitted), fitted);
+    const double predicted = total_seconds(stages(fit.form, row.cluster(), row.parameters, {}, fitted), fitted);
     errors.push_back(std::abs(predicted / row.seconds - 1));
   }
   fit.median_error = median(errors);

@@ -108,10 +108,10 @@ Stage work(Part part, double elements, Cost cost) {
   return stage;
 }
 
-std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
+std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameters, const Width& width,
                              const Machine& machine) {
   const int n = cluster.ranks(), hosts = cluster.hosts, per_host = cluster.ranks_per_host;
-  const double d = parameters, bytes = d * bytes_per_element;
+  const double d = parameters, bytes = d * width.dense_bytes;
   if (n == 1 && !is_compressed(form)) return {};
   const Cluster host{1, per_host}, between{hosts, 1};
   const auto reduced = [&](Part part, double elements) { return work(part, elements, &Machine::reduce); };
@@ -154,7 +154,7 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
     }
     case Form::compressed:
     case Form::pairwise_compressed: {
-      const double message = message_bytes(d / n);
+      const double message = message_bytes(d / n, width.compressed_bits);
       std::vector<Stage> spread = {direct(Part::all_to_all, cluster, message)};
       std::vector<Stage> gather = {direct(Part::all_gather, cluster, message)};
       if (form == Form::compressed) {
@@ -167,7 +167,7 @@ std::vector<Stage> stages_of(Form form, const Cluster& cluster, double parameter
       return joined(joined(all, gather), {work(Part::decompress, d, &Machine::decompress)});
     }
     case Form::hierarchical_compressed: {
-      const double shard = d / per_host, message = message_bytes(shard / hosts);
+      const double shard = d / per_host, message = message_bytes(shard / hosts, width.compressed_bits);
       Stage spread = direct(Part::all_to_all, between, message, per_host);
       Stage gather = direct(Part::all_gather, between, message, per_host);
       spread.overlaps = gather.overlaps = true;
@@ -217,11 +217,11 @@ double Stage::seconds(const Machine& machine) const {
   return (bound != nullptr ? bound->seconds(machine) : 0) + (cost != nullptr ? elements * machine.*cost : 0);
 }
 
-double message_bytes(double elements) { return 4 * std::ceil(elements / 32) + 4; }
+double message_bytes(double elements, int bits) { return 4 * bits * std::ceil(elements / 32) + 4; }
 
-std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
+std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, const Width& width,
                           const Machine& machine) {
-  std::vector<Stage> all = stages_of(form, cluster, parameters, bytes_per_element, machine);
+  std::vector<Stage> all = stages_of(form, cluster, parameters, width, machine);
   double left = machine.burst;
   for (Stage& stage : all) {
     if (stage.link_bytes == 0) continue;

@@ -29,6 +29,12 @@ struct Machine {
   double decompress = 0;               ///< γ of decompressing an element
 };
 
+/// What an element takes in messages.
+struct Width {
+  double dense_bytes = 4;   ///< of the dense forms but those in 16 bits, and of the reduce-scatter inside hosts
+  int compressed_bits = 1;  ///< of the compressed forms
+};
+
 /// One of the costs γ.
 using Cost = double Machine::*;
 
@@ -40,15 +46,15 @@ struct Cluster {
 
 /// Ways to average a vector over all ranks.
 enum class Form {
-  ring,                    ///< reduce-scatter and all-gather around a ring, the ranks in order
-  tree,                    ///< recursive doubling with the whole vector
-  rabenseifner,            ///< recursive halving, then recursive doubling
-  pairwise,                ///< each rank sends every other rank its chunk, and the sums of its own chunk back
-  hierarchical,            ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
-  pairwise_bf16,           ///< dense in 16 bits: all-to-all and all-gather, all messages direct
-  hierarchical_bf16,       ///< reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
-  compressed,              ///< one bit an element: all-to-all and all-gather, as an MPI library would choose them
-  pairwise_compressed,     ///< one bit an element, all messages direct, overlapped with compression and average
+  ring,                 ///< reduce-scatter and all-gather around a ring, the ranks in order
+  tree,                 ///< recursive doubling with the whole vector
+  rabenseifner,         ///< recursive halving, then recursive doubling
+  pairwise,             ///< each rank sends every other rank its chunk, and the sums of its own chunk back
+  hierarchical,         ///< reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+  pairwise_bf16,        ///< dense in 16 bits: all-to-all and all-gather, all messages direct
+  hierarchical_bf16,    ///< reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
+  compressed,           ///< a bit or a few an element: all-to-all and all-gather, as an MPI library would choose them
+  pairwise_compressed,  ///< a bit or a few an element, all messages direct, overlapped with compression and average
   hierarchical_compressed  ///< dense reduce-scatter inside hosts, pairwise_compressed between, all-gather inside
 };
 inline constexpr int form_count = 10;
@@ -56,7 +62,7 @@ inline constexpr int form_count = 10;
 /// The name of a form in `predict.collectives`.
 const char* name(Form form);
 Form form_of(const std::string& name);
-/// Whether a form sends one bit an element.
+/// Whether a form sends compressed vectors.
 inline bool is_compressed(Form form) { return form >= Form::compressed; }
 
 /// Parts of a call, in order.
@@ -91,8 +97,7 @@ struct Stage {
 };
 
 /// The stages of one call. \param machine decides between algorithms as an MPI library would
-/// \param bytes_per_element of the dense forms but those in 16 bits, and of the reduce-scatter inside hosts
-std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
+std::vector<Stage> stages(Form form, const Cluster& cluster, double parameters, const Width& width,
                           const Machine& machine);
 
 /// Seconds of each part, indexed by Part. For overlapped messages, what is left to wait for.
@@ -103,7 +108,7 @@ double total_seconds(const std::vector<Stage>& stages, const Machine& machine);
 /// Blocks in a message of Bruck's all-gather or all-to-all, in the round with `distance`.
 int bruck_blocks(Part part, int ranks, int distance);
 
-/// Bytes of a compressed message: sign words and a scale.
-double message_bytes(double elements);
+/// Bytes of a compressed message: words of codes and a scale.
+double message_bytes(double elements, int bits);
 
 }  // namespace onebit::scale

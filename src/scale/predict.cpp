@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <memory>
 
 #include "base/error.hpp"
 #include "io/csv.hpp"
+#include "scale/crossover.hpp"
 #include "scale/simulate.hpp"
 
 namespace onebit::scale {
@@ -41,22 +41,6 @@ Machine machine_of(const config::Input& input) {
 }
 
 bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
-
-/// The largest x in [low, high] at which `positive` changes from false to true, searched on a logarithmic scale: `low`
-/// if it is true everywhere, infinite if it is false at `high`.
-double last_change(double low, double high, const std::function<bool(double)>& positive) {
-  if (!positive(high)) return infinity;
-  constexpr double step = 1.1;
-  double above = high;
-  while (above > low && positive(above / step)) above /= step;
-  if (above <= low) return low;
-  double below = above / step;
-  for (int bisection = 0; bisection < 60; ++bisection) {
-    const double middle = std::sqrt(below * above);
-    (positive(middle) ? above : below) = middle;
-  }
-  return above;
-}
 
 std::string text(const char* format, double value) {
   char buffer[64];
@@ -135,36 +119,42 @@ Machine Model::machine(const Candidate& candidate, const Cluster& cluster, doubl
   return machine;
 }
 
-Step Model::step(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const {
+Step Model::step(const Candidate& candidate, const Cluster& cluster, double parameters, double link,
+                 double factor) const {
+  const auto& in = m_input.predict;
+  Step best = step_in(1, candidate, cluster, parameters, link, factor);
+  for (int buckets = is_compressed(candidate.form) ? in.compressed_buckets : in.overlap_buckets; buckets > 1;
+       buckets /= 2) {
+    const Step step = step_in(buckets, candidate, cluster, parameters, link, factor);
+    if (step.step < best.step) best = step;
+  }
+  return best;
+}
+
+/// Bucket k is final after k / `buckets` of the backward pass; buckets are averaged one after the other.
+Step Model::step_in(int buckets, const Candidate& candidate, const Cluster& cluster, double parameters, double link,
+                    double factor) const {
   const auto& in = m_input.predict;
   const Machine machine = this->machine(candidate, cluster, link);
-  const double backward = in.backward_ms * 1e-3;
-  const int buckets = this->buckets(candidate);
-  const std::vector<Stage> bucket =
-      stages(candidate.form, cluster, parameters / buckets, in.bytes_per_element, machine);
+  const std::vector<Stage> bucket = stages(candidate.form, cluster, parameters / buckets, width(), machine);
   Step step;
+  step.buckets = buckets;
   step.parts = part_seconds(bucket, machine);
   for (double& seconds : step.parts) {
-    seconds *= buckets;
+    seconds *= buckets * factor;
     step.call += seconds;
   }
   for (const Stage& stage : bucket) {
     step.link_bytes += buckets * stage.link_bytes;
     const Bound* const bound = stage.longest(machine);
-    if (bound != nullptr) step.messages += buckets * bound->seconds(machine);
+    if (bound != nullptr) step.messages += buckets * factor * bound->seconds(machine);
   }
-  // Bucket k is final after k / buckets of the backward pass; buckets are averaged one after the other.
-  if (!is_compressed(candidate.form) && in.overlap_buckets > 0) {
-    const double one = step.call / buckets;
-    const double end = std::max(backward + one, backward / buckets + step.call);
-    step.hidden = backward + step.call - end;
-  }
-  step.step = (in.forward_ms + in.update_ms) * 1e-3 + backward + step.call - step.hidden;
+  const double backward = in.backward_ms * 1e-3;
+  const double end = std::max(backward + step.call / buckets, backward / buckets + step.call);
+  step.hidden = backward + step.call - end;
+  const double exchanges = is_compressed(candidate.form) ? 1.0 / in.steps_per_exchange : 1.0;
+  step.step = (in.forward_ms + in.update_ms) * 1e-3 + backward + exchanges * (step.call - step.hidden);
   return step;
-}
-
-int Model::buckets(const Candidate& candidate) const {
-  return is_compressed(candidate.form) ? 1 : std::max(1, m_input.predict.overlap_buckets);
 }
 
 double Model::simulated(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const {
@@ -172,10 +162,14 @@ double Model::simulated(const Candidate& candidate, const Cluster& cluster, doub
   if (cluster.ranks() > m_input.predict.simulate_up_to) return nothing;
   if (needs_powers && !(is_power_of_two(cluster.ranks()) && is_power_of_two(cluster.ranks_per_host))) return nothing;
   const Machine machine = this->machine(candidate, cluster, link);
-  const int buckets = this->buckets(candidate);
-  const Schedule bucket =
-      schedule(candidate.form, cluster, parameters / buckets, m_input.predict.bytes_per_element, machine);
+  const int buckets = step(candidate, cluster, parameters, link).buckets;
+  const Schedule bucket = schedule(candidate.form, cluster, parameters / buckets, width(), machine);
   return buckets * simulate(bucket, cluster, machine);
+}
+
+bool Model::has(bool compressed) const {
+  return std::any_of(m_candidates.begin(), m_candidates.end(),
+                     [&](const Candidate& candidate) { return is_compressed(candidate.form) == compressed; });
 }
 
 const Candidate* Model::best(bool compressed, const Cluster& cluster, double parameters, double link) const {
@@ -189,25 +183,6 @@ const Candidate* Model::best(bool compressed, const Cluster& cluster, double par
     found = &candidate;
   }
   return found;
-}
-
-double Model::gain(const Cluster& cluster, double parameters, double link) const {
-  const Candidate* const dense = best(false, cluster, parameters, link);
-  const Candidate* const compressed = best(true, cluster, parameters, link);
-  return step(*dense, cluster, parameters, link).step - step(*compressed, cluster, parameters, link).step;
-}
-
-double Model::crossover_parameters(const Cluster& cluster, double link) const {
-  constexpr double least = 100, most = 1e13;
-  const double found = last_change(least, most, [&](double d) { return gain(cluster, d, link) > 0; });
-  return found <= least ? 0 : found;
-}
-
-double Model::crossover_link(const Cluster& cluster, double parameters) const {
-  constexpr double least = 1e2, most = 1e14;  // bytes/s
-  const double slowness =
-      last_change(1 / most, 1 / least, [&](double x) { return gain(cluster, parameters, 1 / x) > 0; });
-  return slowness <= 1 / most ? infinity : 1 / slowness;
 }
 
 namespace {
@@ -226,7 +201,7 @@ std::string advice_text(const Model& model, const Cluster& cluster, double param
       "): " +
       (fast < slow ? "compress, the step is " + text("%.2f", slow / fast) + " times as fast. "
                    : "do not compress, the step would take " + text("%.2f", fast / slow) + " times as long. ");
-  const double above = model.crossover_parameters(cluster, link), below = model.crossover_link(cluster, parameters);
+  const double above = crossover_parameters(model, cluster, link), below = crossover_link(model, cluster, parameters);
   words += "On this network compression pays " +
            (above == 0          ? "with any number of parameters"
             : std::isinf(above) ? "with no number of parameters"
@@ -307,7 +282,7 @@ public:
     const double compressed_step = m_model.step(*compressed, cluster, d, link).step;
     m_crossovers->row({network, 8 * link, ranks, cluster.hosts, d, dense->collective, dense_step,
                        compressed->collective, compressed_step, dense_step / compressed_step,
-                       m_model.crossover_parameters(cluster, link), 8 * m_model.crossover_link(cluster, d)});
+                       crossover_parameters(m_model, cluster, link), 8 * crossover_link(m_model, cluster, d)});
     if (ranks == m_input.predict.ranks.back()) m_advice += advice_text(m_model, cluster, d, link, network);
   }
 
@@ -347,6 +322,37 @@ private:
   std::string m_advice;
 };
 
+/// A limit in words.
+std::string rate_text(double bytes_per_s) {
+  if (bytes_per_s == 0) return "never";
+  return std::isinf(bytes_per_s) ? "always" : network_text(bytes_per_s / gbit);
+}
+
+/// Writes pays_below.csv and prints it as a table.
+void report_limits(const config::Input& input, const Model& model) {
+  const auto& in = input.predict;
+  CsvFile file(input.run.output + "/pays_below.csv",
+               {"ranks", "hosts", "parameters", "collective", "form", "numbers", "bits", "steps_per_exchange",
+                "pays_below_bit_per_s", "least_bit_per_s", "greatest_bit_per_s"});
+  std::printf("\n# Line rate below which a compressed average gives a shorter step than every dense one\n");
+  std::printf("#%6s %5s  %-24s %-8s %14s   with averages %g %% faster or slower\n", "ranks", "hosts", "collective",
+              "numbers", "below", 100 * in.error);
+  for (const std::int64_t ranks : in.ranks) {
+    const Cluster cluster = model.cluster(static_cast<int>(ranks));
+    for (const Candidate& candidate : model.candidates()) {
+      if (!is_compressed(candidate.form)) continue;
+      const RateLimit limit = crossover_link(model, candidate, cluster, in.parameters);
+      const char* const numbers = candidate.fit != nullptr ? "measured" : "input";
+      file.row({cluster.ranks(), cluster.hosts, in.parameters, candidate.collective, name(candidate.form), numbers,
+                in.compressed_bits, in.steps_per_exchange, 8 * limit.expected, 8 * limit.least, 8 * limit.greatest});
+      std::printf("%7d %5d  %-24s %-8s %14s   %s to %s\n", cluster.ranks(), cluster.hosts, candidate.collective.c_str(),
+                  numbers, rate_text(limit.expected).c_str(), rate_text(limit.least).c_str(),
+                  rate_text(limit.greatest).c_str());
+    }
+  }
+  file.finish();
+}
+
 }  // namespace
 
 void predict(const config::Input& input) {
@@ -356,6 +362,7 @@ void predict(const config::Input& input) {
   results.print_header();
   for (const double gbit_per_s : input.predict.bandwidths_gbit_per_s)
     for (const std::int64_t ranks : input.predict.ranks) results.add(gbit_per_s, static_cast<int>(ranks));
+  if (model.has(true) && model.has(false)) report_limits(input, model);
   results.finish();
 }
 

@@ -21,12 +21,14 @@ struct Candidate {
 
 /// A predicted step. Times in seconds.
 struct Step {
+  int buckets = 1;            ///< in which the average goes on during the backward pass; 1: after it
   std::vector<double> parts;  ///< of the average, by Part
   double call = 0;            ///< the average: the sum of its parts
   double messages = 0;        ///< of the average, without the rank's own work
   double hidden = 0;          ///< of the average, during the backward pass
   double link_bytes = 0;      ///< that leave a host
-  double step = 0;            ///< forward and backward pass, average without `hidden`, update
+  double step = 0;            ///< forward and backward pass, average without `hidden`, update; a mean over the steps
+                              ///< between two exchanges
 };
 
 /// Predictions for the section `predict` of the input.
@@ -43,23 +45,25 @@ public:
   /// \param link line rate of a host's link, bytes/s
   Machine machine(const Candidate& candidate, const Cluster& cluster, double link) const;
 
-  Step step(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
+  /// The step in the number of buckets that makes it shortest. \param factor multiplies the time of the average
+  Step step(const Candidate& candidate, const Cluster& cluster, double parameters, double link,
+            double factor = 1) const;
   /// Seconds of the messages of `step`, simulated; NaN beyond `predict.simulate_up_to` ranks, and for a form that has
   /// no schedule on this cluster.
   double simulated(const Candidate& candidate, const Cluster& cluster, double parameters, double link) const;
+  /// Whether there are compressed or dense candidates.
+  bool has(bool compressed) const;
   /// The candidate with the shortest step, of the dense or of the compressed ones; nullptr if there are none.
   const Candidate* best(bool compressed, const Cluster& cluster, double parameters, double link) const;
-
-  /// Number of parameters above which compression pays: 0 if it always does, infinite if never.
-  double crossover_parameters(const Cluster& cluster, double link) const;
-  /// Line rate in bytes/s below which compression pays: infinite if it always does, 0 if never.
-  double crossover_link(const Cluster& cluster, double parameters) const;
+  /// The relative error that predicted averages may have.
+  double error() const { return m_input.predict.error; }
+  /// The share of the dense step by which a compressed average that pays makes the step shorter.
+  double least_gain() const { return m_input.predict.least_gain; }
 
 private:
-  /// Buckets of a candidate's average.
-  int buckets(const Candidate& candidate) const;
-  /// Seconds by which the best compressed step is shorter than the best dense one.
-  double gain(const Cluster& cluster, double parameters, double link) const;
+  Width width() const { return {double(m_input.predict.bytes_per_element), m_input.predict.compressed_bits}; }
+  Step step_in(int buckets, const Candidate& candidate, const Cluster& cluster, double parameters, double link,
+               double factor) const;
 
   const config::Input& m_input;
   Machine m_machine;  ///< the input's parameters without the bandwidth
@@ -67,8 +71,8 @@ private:
   std::vector<Candidate> m_candidates;
 };
 
-/// Prints the fits, a table and advice; writes predict.csv, crossover.csv and, with measurements, fit.csv into
-/// `run.output`. \throws InputError
+/// Prints the fits, a table, the line rates below which each compressed average pays, and advice; writes predict.csv,
+/// crossover.csv, pays_below.csv and, with measurements, fit.csv into `run.output`. \throws InputError
 void predict(const config::Input& input);
 
 }  // namespace onebit::scale

@@ -58,10 +58,9 @@ struct Event {
 
 }  // namespace
 
-Schedule schedule(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
-                  const Machine& machine) {
+Schedule schedule(Form form, const Cluster& cluster, double parameters, const Width& width, const Machine& machine) {
   const int n = cluster.ranks(), hosts = cluster.hosts, per_host = cluster.ranks_per_host;
-  const double bytes = parameters * bytes_per_element;
+  const double bytes = parameters * width.dense_bytes;
   std::vector<std::vector<int>> all(1), inside(hosts), between(per_host);
   for (int rank = 0; rank < n; ++rank) {
     all[0].push_back(rank);
@@ -106,8 +105,8 @@ Schedule schedule(Form form, const Cluster& cluster, double parameters, double b
       break;
     case Form::compressed: {
       // The same algorithms as in the closed form.
-      const double message = message_bytes(parameters / n);
-      const std::vector<Stage> chosen = stages(form, cluster, parameters, bytes_per_element, machine);
+      const double message = message_bytes(parameters / n, width.compressed_bits);
+      const std::vector<Stage> chosen = stages(form, cluster, parameters, width, machine);
       const auto logarithmic = [&](Part part) {
         return std::any_of(chosen.begin(), chosen.end(),
                            [=](const Stage& stage) { return stage.part == part && stage.logarithmic; });
@@ -117,11 +116,11 @@ Schedule schedule(Form form, const Cluster& cluster, double parameters, double b
       break;
     }
     case Form::pairwise_compressed:
-      rounds.direct(all, message_bytes(parameters / n));
-      rounds.direct(all, message_bytes(parameters / n));
+      rounds.direct(all, message_bytes(parameters / n, width.compressed_bits));
+      rounds.direct(all, message_bytes(parameters / n, width.compressed_bits));
       break;
     case Form::hierarchical_compressed: {
-      const double message = message_bytes(parameters / n);
+      const double message = message_bytes(parameters / n, width.compressed_bits);
       rounds.ring(inside, per_host - 1, bytes / per_host);
       rounds.direct(between, message);
       rounds.direct(between, message);

@@ -20,8 +20,7 @@ struct Message {
 using Schedule = std::vector<std::vector<Message>>;
 
 /// The messages of a form. For `tree` and `rabenseifner`, n and the ranks of a host must be powers of two.
-Schedule schedule(Form form, const Cluster& cluster, double parameters, double bytes_per_element,
-                  const Machine& machine);
+Schedule schedule(Form form, const Cluster& cluster, double parameters, const Width& width, const Machine& machine);
 
 /// Seconds until the last rank has received its last message; work takes no time.
 double simulate(const Schedule& schedule, const Cluster& cluster, const Machine& machine);

@@ -59,6 +59,17 @@ class Predict(unittest.TestCase):
         crossovers = self.rows("crossover.csv")
         self.assertEqual(len(crossovers), 3 * 5)
         self.assertEqual(words.count("On this network compression pays"), 3)
+        limits = self.rows("pays_below.csv")
+        self.assertEqual(len(limits), 5 * 3)
+        for row in limits:
+            least, expected, greatest = (float(row[key]) for key in (
+                "least_bit_per_s", "pays_below_bit_per_s", "greatest_bit_per_s"))
+            self.assertEqual(least, expected)  # the input has no error
+            self.assertEqual(expected, greatest)
+            # The table and the rows of predict.csv agree: at each rate it pays or not.
+            for step in rows:
+                if (step["ranks"], step["collective"]) == (row["ranks"], row["collective"]):
+                    self.assertEqual(float(step["speedup"]) > 1, float(step["link_bit_per_s"]) < expected, (row, step))
 
     def test_crossovers_hold_in_predictions(self):
         source = ROOT / "inputs/predict/large_scale.yaml"

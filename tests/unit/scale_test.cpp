@@ -13,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "config/input.hpp"
+#include "scale/crossover.hpp"
 #include "scale/fit.hpp"
 #include "scale/model.hpp"
 #include "scale/predict.hpp"
@@ -46,17 +47,17 @@ Machine simple() {
 
 double messages_seconds(Form form, const Cluster& cluster, double parameters, const Machine& machine) {
   double sum = 0;
-  for (const Stage& stage : stages(form, cluster, parameters, 4, machine)) {
+  for (const Stage& stage : stages(form, cluster, parameters, {}, machine)) {
     const Bound* const bound = stage.longest(machine);
     if (bound != nullptr) sum += bound->seconds(machine);
   }
   return sum;
 }
 double total(Form form, const Cluster& cluster, double parameters, const Machine& machine) {
-  return total_seconds(stages(form, cluster, parameters, 4, machine), machine);
+  return total_seconds(stages(form, cluster, parameters, {}, machine), machine);
 }
 double simulated(Form form, const Cluster& cluster, double parameters, const Machine& machine) {
-  return simulate(schedule(form, cluster, parameters, 4, machine), cluster, machine);
+  return simulate(schedule(form, cluster, parameters, {}, machine), cluster, machine);
 }
 
 TEST(ClosedForms, two_ranks_by_hand) {
@@ -79,7 +80,7 @@ TEST(ClosedForms, two_ranks_by_hand) {
     EXPECT_DOUBLE_EQ(total(form, two, 100, m), 2 * (10 + 1 + 12) + 1.0) << name(form);
     Machine slow = m;
     slow.compress = 0.5;
-    const auto parts = part_seconds(stages(form, two, 100, 4, slow), slow);
+    const auto parts = part_seconds(stages(form, two, 100, {}, slow), slow);
     EXPECT_DOUBLE_EQ(parts[static_cast<int>(Part::compress)], 50);
     EXPECT_DOUBLE_EQ(parts[static_cast<int>(Part::all_to_all)], 0);
     EXPECT_DOUBLE_EQ(parts[static_cast<int>(Part::all_gather)], 10 + 1 + 12 - 1);
@@ -143,8 +144,8 @@ TEST(ClosedForms, link_bytes_are_those_of_the_schedule) {
   for (const Form form : all_forms)
     for (const Cluster cluster : {Cluster{4, 1}, Cluster{2, 2}, Cluster{4, 4}, Cluster{8, 2}}) {
       double declared = 0, sent = 0;
-      for (const Stage& stage : stages(form, cluster, 1000, 4, m)) declared += stage.link_bytes;
-      for (const auto& round : schedule(form, cluster, 1000, 4, m))
+      for (const Stage& stage : stages(form, cluster, 1000, {}, m)) declared += stage.link_bytes;
+      for (const auto& round : schedule(form, cluster, 1000, {}, m))
         for (const Message& message : round)
           if (message.from / cluster.ranks_per_host != message.to / cluster.ranks_per_host) sent += message.bytes;
       EXPECT_NEAR(declared, sent / cluster.hosts, 1e-9 * declared)
@@ -279,7 +280,7 @@ std::vector<Measurement> planted(const std::string& collective, const Machine& m
         row.link = link;
         Machine m = machine;
         m.bandwidth = share * link;
-        const auto all = stages(form_of_collective(collective), row.cluster(), parameters, 4, m);
+        const auto all = stages(form_of_collective(collective), row.cluster(), parameters, {}, m);
         const auto parts = part_seconds(all, m);
         row.compress = parts[static_cast<int>(Part::compress)];
         row.average = parts[static_cast<int>(Part::average)];
@@ -376,7 +377,7 @@ TEST(Model, crossovers_agree_with_direct_evaluation) {
                  model.step(*model.best(true, cluster, parameters, link), cluster, parameters, link).step;
         };
         const double link = gbit * 1.25e8, d = input.predict.parameters;
-        const double above = model.crossover_parameters(cluster, link);
+        const double above = crossover_parameters(model, cluster, link);
         if (std::isfinite(above) && above > 0) {
           ++crossings;
           for (const double factor : {1 + 1e-9, 2.0, 10.0, 100.0})
@@ -385,7 +386,7 @@ TEST(Model, crossovers_agree_with_direct_evaluation) {
         } else {
           EXPECT_EQ(gain(1e13, link) > 0, above == 0) << ranks << " ranks at " << gbit;
         }
-        const double below = model.crossover_link(cluster, d);
+        const double below = crossover_link(model, cluster, d);
         if (std::isfinite(below) && below > 0) {
           ++crossings;
           for (const double factor : {1 + 1e-9, 2.0, 10.0, 100.0})
@@ -397,6 +398,60 @@ TEST(Model, crossovers_agree_with_direct_evaluation) {
       }
     EXPECT_GT(crossings, 0);
   }
+}
+
+TEST(Model, limits_of_one_average_agree_with_direct_evaluation) {
+  const config::Input input = parsed(
+      "predict: {ranks_per_host: 4, overlap_buckets: 16, bytes_per_element: 2, error: 0.2, compressed_buckets: 4, "
+      "least_gain: 0.05, "
+      "collectives: [ring, pairwise_bf16, compressed, hierarchical_compressed]}");
+  const Model model(input);
+  int crossings = 0;
+  for (const int ranks : {8, 64, 1024})
+    for (const Candidate& candidate : model.candidates()) {
+      if (!is_compressed(candidate.form)) continue;
+      const Cluster cluster = model.cluster(ranks);
+      const double d = input.predict.parameters;
+      const RateLimit limit = crossover_link(model, candidate, cluster, d);
+      EXPECT_LE(limit.least, limit.expected);
+      EXPECT_LE(limit.expected, limit.greatest);
+      const auto gain = [&](double link, double compressed, double dense) {
+        double shortest = infinity;
+        for (const Candidate& other : model.candidates())
+          if (!is_compressed(other.form))
+            shortest = std::min(shortest, model.step(other, cluster, d, link, dense).step);
+        return 0.95 * shortest - model.step(candidate, cluster, d, link, compressed).step;
+      };
+      const auto check = [&](double rate, double compressed, double dense) {
+        if (rate == 0 || std::isinf(rate)) return;
+        ++crossings;
+        EXPECT_GT(gain(rate * (1 - 1e-9), compressed, dense), 0);
+        EXPECT_LE(gain(rate * (1 + 1e-9), compressed, dense), 1e-12);
+      };
+      check(limit.least, 1.2, 0.8);
+      check(limit.expected, 1, 1);
+      check(limit.greatest, 0.8, 1.2);
+    }
+  EXPECT_GT(crossings, 6);
+}
+
+TEST(Model, buckets_bits_and_local_steps_of_compressed_averages) {
+  const auto step = [](const std::string& keys) {
+    const config::Input input =
+        parsed("predict: {ranks_per_host: 1, backward_ms: 100, collectives: [pairwise_compressed]" + keys + "}");
+    const Model model(input);
+    return model.step(model.candidates()[0], {16, 1}, 1e8, 1.25e8);
+  };
+  const Step plain = step("");
+  EXPECT_EQ(plain.hidden, 0);
+  const Step overlapped = step(", compressed_buckets: 16");
+  EXPECT_GT(overlapped.hidden, 0);
+  EXPECT_LE(overlapped.hidden, 0.1);
+  EXPECT_LT(overlapped.step, plain.step);
+  EXPECT_GE(step(", compressed_bits: 4").link_bytes, 3.99 * plain.link_bytes);
+  const Step local = step(", steps_per_exchange: 4");
+  EXPECT_NEAR(local.step, 0.15 + plain.call / 4, 1e-12);
+  EXPECT_EQ(local.call, plain.call);
 }
 
 TEST(Model, overlap_hides_no_more_than_the_backward_pass) {
