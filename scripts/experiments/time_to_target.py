@@ -68,6 +68,41 @@ def row_of(run, method, prediction, seed):
             else ""}, steps, dense
 
 
+def cell(row, first):
+    """Seconds to the target, and how much faster that is than the first method at the same rate."""
+    if not row["steps_to_target"]:
+        return "never"
+    kind = "time_to_target_s" if row["time_to_target_s"] else "predicted_s"
+    seconds, of_first = tables.number(row[kind]), tables.number(first[kind])
+    text = f"{seconds:.0f} s" if row["time_to_target_s"] else f"*{seconds:.0f} s*"
+    return text if row is first else f"{text} ({of_first / seconds:.2g} ×)"
+
+
+def page(rows):
+    rates = sorted({row["rate"] for row in rows}, key=bits_per_second)
+    by_method = {method: {row["rate"]: row for row in rows if row["method"] == method} for method in METHODS}
+    first = next(iter(by_method.values()))
+    measured = [row for row in rows if row["time_to_target_s"]]
+    errors = [tables.number(row["predicted_s"]) / tables.number(row["time_to_target_s"]) - 1 for row in measured]
+    lines = []
+    for method, own in by_method.items():
+        some = next(iter(own.values()))
+        sent = tables.with_unit(tables.number(some["bytes_to_target"]))
+        lines.append([method, some["steps_to_target"] or "never", sent,
+                      *(cell(own[rate], first[rate]) for rate in rates)])
+    return tables.page([
+        "# Time to a loss on slow networks",
+        "<!-- Made by scripts/experiments/time_to_target.py. -->",
+        "How long each method trains [inputs/figure4b.yaml](../../inputs/figure4b.yaml) until a validation loss of "
+        f"{rows[0]['target_loss']}, on {rows[0]['hosts']} hosts. A gradient takes {rows[0]['compute_time_ms']} ms. "
+        "Dense averages are in bf16 except where a row says fp32, and overlap with the backward pass. Bytes are those "
+        "that a rank sent. In brackets: how much faster than Adam in bf16. Seconds in italics are predicted: the steps "
+        "of the measured run, each as long as `onebit predict` says. All others were measured in the laboratory "
+        f"([how](../guide/network.md)), where predictions are {tables.percent(min(errors))} to "
+        f"{tables.percent(max(errors))} off. One seed; machine: {rows[0]['machine']}; commit {rows[0]['git']}.",
+        tables.markdown(["method", "steps", "bytes", *rates], lines)])
+
+
 def main():
     parser = laboratory.parser_of(__doc__, "results/time_to_target.csv")
     parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
@@ -77,7 +112,12 @@ def main():
     parser.add_argument("--target", type=float, default=2.0, metavar="LOSS", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("input", nargs="?", default="inputs/figure4b.yaml", metavar="INPUT.yaml")
+    parser.add_argument("--page", type=pathlib.Path, metavar="PAGE.md", help="write the table as a page, too")
+    parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
     arguments = parser.parse_args()
+    if arguments.draw_only:
+        arguments.page.write_text(page(tables.read_csv(arguments.output)))
+        return
 
     origin, rows = laboratory.origin(arguments), []
     for method, settings in METHODS.items():
@@ -98,6 +138,9 @@ def main():
     print(tables.aligned(["method", "rate", "steps", "measured s", "predicted s", "MB"], [
         [row["method"], row["rate"], row["steps_to_target"] or "never", row["time_to_target_s"], row["predicted_s"],
          f"{tables.number(row['bytes_to_target']) / 1e6:.4g}"] for row in rows], left=2))
+
+    if arguments.page:
+        arguments.page.write_text(page(rows))
 
 
 if __name__ == "__main__":
