@@ -111,6 +111,29 @@ struct SimulatedRanks {
     return local;
   }
 
+  /// β m + (1−β) g of each rank, with its own momentum.
+  std::vector<Values> own_averages(const std::vector<Values>& g, double beta) const {
+    std::vector<Values> all(ranks, Values(size()));
+    for (int rank = 0; rank < ranks; ++rank)
+      for (std::size_t i = 0; i < size(); ++i) all[rank][i] = beta * own_m[rank][i] + (1 - beta) * g[rank][i];
+    return all;
+  }
+
+  /// The sum of the signs of n vectors, in which 0 counts as +1, divided by n; or the sign of it, +1 for a tie.
+  Values vote(const std::vector<Values>& vectors, Vote kind) {
+    Values mean(size());
+    for (const Values& c : vectors) {
+      const double scale = std::sqrt(square(c) / static_cast<double>(size()));
+      for (std::size_t i = 0; i < size(); ++i) {
+        decide_sign(c[i], scale);
+        mean[i] += (c[i] >= 0 ? 1.0 : -1.0) / ranks;
+      }
+    }
+    if (kind == Vote::majority)
+      for (double& one : mean) one = one > -0.5 / ranks ? 1 : -1;  // a tie is 0 up to a rounding error
+    return mean;
+  }
+
   /// Whether ranks that drift apart are averaged after step t.
   bool averages(int t) const { return t % input.optimizer.local_steps == 0 || t == input.train.steps; }
   void average_on_all_ranks(std::vector<Values>& vectors) const { vectors.assign(ranks, average(vectors)); }
@@ -356,6 +379,19 @@ inline void local_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g
   all.m = all.own_m[0];
 }
 
+inline void signum(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  all.own_m = all.own_averages(all.clipped(g), all.beta1());
+  const Values majority = all.vote(all.own_m, Vote::majority);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, majority, lr);
+}
+
+inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  const Values delta = all.vote(all.own_averages(local, all.beta1()), all.input.optimizer.vote);
+  all.own_m = all.own_averages(local, all.beta2());
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, delta, lr);
+}
+
 /// The references by the algorithms' names.
 inline const std::map<std::string, ReferenceStep>& references() {
   static const std::map<std::string, ReferenceStep> all = {
@@ -372,6 +408,8 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"onebit_sgd", onebit_sgd},
       {"local_sgd", local_sgd},
       {"local_momentum_sgd", local_momentum_sgd},
+      {"signum", signum},
+      {"distributed_lion", distributed_lion},
   };
   return all;
 }

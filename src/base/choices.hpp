@@ -61,6 +61,10 @@ constexpr auto names(Scale) { return std::array{"l1", "l2"}; }
 enum class Reconstruction { mean, range };
 constexpr auto names(Reconstruction) { return std::array{"mean", "range"}; }
 
+/// What becomes of the signs of all ranks: the sign of their sum, or their mean.
+enum class Vote { majority, average };
+constexpr auto names(Vote) { return std::array{"majority", "average"}; }
+
 enum class TransportKind { automatic, host, device, nccl };
 constexpr auto names(TransportKind) { return std::array{"auto", "host", "device", "nccl"}; }
 

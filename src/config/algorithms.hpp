@@ -21,7 +21,7 @@ enum class Variance {
 
 struct AlgorithmTraits {
   std::string_view name;
-  bool compresses;  ///< some of its steps send compressed vectors
+  bool compresses;  ///< some of its steps average with the compressor of section `compression`
   Variance variance;
   bool starts_from_variance;   ///< it takes `freeze.from`, and T_w may be 0
   bool scales_residual_by_lr;  ///< x is linear in what is compressed, step t with the weight γ_t
@@ -48,6 +48,8 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"zero_one_adam",      true,       Variance::frozen_at_F,   false,                false},
     {"onebit_lamb",        true,       Variance::frozen_at_T_w, false,                false},
     {"onebit_lion",        true,       Variance::none,          false,                false},
+    {"signum",             false,      Variance::none,          false,                false},
+    {"distributed_lion",   false,      Variance::none,          false,                false},
 };
 // clang-format on
 

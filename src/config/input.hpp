@@ -61,6 +61,7 @@ struct Input {
     bool bias_correction = false;
     int local_steps = 4;
     int variance_bits = 8;
+    Vote vote = Vote::majority;
     double clip = 0.0;
     OnNonfinite on_nonfinite = OnNonfinite::abort;
   } optimizer;

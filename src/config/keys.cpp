@@ -233,6 +233,9 @@ std::vector<Section> keys(Input& in) {
       "(which averages its variance then too).");
   key("variance_bits", in.optimizer.variance_bits, integer(1, 16),
       "Bits of an element of the variance that `adam_nbit_variance` sends.");
+  key("vote", in.optimizer.vote,
+      "What `distributed_lion` makes of the ranks' signs: the sign of the majority, one bit of an element, or the "
+      "average of the signs, ⌈log₂(n+1)⌉ bits from a server.");
   key("clip", in.optimizer.clip, real(0),
       "Greatest global gradient norm: of the averaged gradient where that is averaged densely, else of the root mean "
       "square over ranks; 0 does not clip.");

@@ -7,9 +7,11 @@
 
 #include "optim/adam.hpp"
 #include "optim/compressed_adam.hpp"
+#include "optim/distributed_lion.hpp"
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
+#include "optim/signum.hpp"
 #include "optim/zero_one_adam.hpp"
 
 namespace onebit::optim {
@@ -44,6 +46,8 @@ constexpr Factory<Exec> factories[] = {
     {"zero_one_adam", make<Exec, ZeroOneAdam>},
     {"onebit_lamb", make<Exec, OnebitLamb>},
     {"onebit_lion", make<Exec, OnebitLion>},
+    {"signum", make<Exec, Signum>},
+    {"distributed_lion", make<Exec, DistributedLion>},
 };
 
 template <class Exec>

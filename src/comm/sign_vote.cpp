@@ -1,0 +1,136 @@
+#include "comm/sign_vote.hpp"
+
+#include "base/parallel.hpp"
+#include "base/warps.hpp"
+
+namespace onebit::comm {
+namespace {
+
+constexpr std::size_t bits_per_word = 32;
+
+/// Bits of a count from 0 to n.
+int bits_of_count(int n) {
+  int bits = 0;
+  while (n >> bits != 0) ++bits;
+  return bits;
+}
+
+/// Bit j of word w ← v(32 w + j) ≥ 0; 0 for padding. On a device the lanes of a warp make the bits of a word.
+template <class Exec>
+struct PackSigns {
+  static constexpr std::size_t lanes = lanes_of_block<Exec>;
+  Vector<Exec, const float> v;
+  Vector<Exec, std::uint32_t> words;
+
+  static std::size_t blocks(std::size_t words) {
+    return lanes == 1 ? words : (words * bits_per_word + lanes - 1) / lanes;
+  }
+  KOKKOS_FUNCTION void operator()(std::size_t block, std::size_t lane) const {
+    if constexpr (lanes == 1) {
+      const std::size_t begin = block * bits_per_word;
+      std::uint32_t bits = 0;
+      for (std::size_t j = 0; j < bits_per_word && begin + j < v.extent(0); ++j)
+        bits |= static_cast<std::uint32_t>(v(begin + j) >= 0) << j;
+      words(block) = bits;
+    } else {
+      const std::size_t i = block * lanes + lane, word = i / bits_per_word;
+      if (word < words.extent(0)) store_ballot(i % bits_per_word, i < v.extent(0) && v(i) >= 0, &words(word));
+    }
+  }
+};
+
+/// Counts the votes of a word's 32 elements at once. The counts are in binary, bit k of all of them in `count[k]`, and
+/// a ripple-carry adder adds the bits of one sender.
+template <class Exec>
+struct CountVotes {
+  static constexpr int most_planes = 31;
+  Vector<Exec, const std::uint32_t> received;  ///< (senders * words)
+  Vector<Exec, std::uint32_t> elected;         ///< (words * (majority ? 1 : planes))
+  std::size_t words;
+  int senders, planes;
+  bool majority;
+
+  KOKKOS_FUNCTION void operator()(std::size_t word) const {
+    std::uint32_t count[most_planes] = {};
+    for (int sender = 0; sender < senders; ++sender) {
+      std::uint32_t carry = received(sender * words + word);
+      for (int k = 0; k < planes; ++k) {
+        const std::uint32_t sum = count[k] ^ carry;
+        carry &= count[k];
+        count[k] = sum;
+      }
+    }
+    if (majority)
+      elected(word) = at_least_half(count);
+    else
+      for (int k = 0; k < planes; ++k) elected(word * planes + k) = count[k];
+  }
+
+  /// The bits of the elements with count ≥ ⌈n/2⌉, compared from the lowest bit to the highest.
+  KOKKOS_FUNCTION std::uint32_t at_least_half(const std::uint32_t* count) const {
+    const std::uint32_t half = static_cast<std::uint32_t>(senders + 1) / 2;
+    std::uint32_t at_least = ~0u;
+    for (int k = 0; k < planes; ++k) at_least = (half >> k & 1u) != 0 ? count[k] & at_least : count[k] | at_least;
+    return at_least;
+  }
+};
+
+/// v(i) ← the value of its code, which has `planes` bits: ±1, or (2c − n) / n.
+template <class Exec>
+struct DecodeVotes {
+  Vector<Exec, const std::uint32_t> votes;
+  Vector<Exec, float> v;
+  int senders, planes;
+  bool majority;
+
+  KOKKOS_FUNCTION void operator()(std::size_t i) const {
+    const std::size_t word = i / bits_per_word, bit = i % bits_per_word;
+    int code = 0;
+    for (int k = 0; k < planes; ++k) code |= static_cast<int>(votes(word * planes + k) >> bit & 1u) << k;
+    v(i) = majority ? static_cast<float>(2 * code - 1)
+                    : static_cast<float>(2 * code - senders) / static_cast<float>(senders);
+  }
+};
+
+}  // namespace
+
+template <class Exec>
+SignVote<Exec>::SignVote(Transport<Exec>& transport, std::size_t length, Vote vote)
+    : m_transport(transport),
+      m_vote(vote),
+      m_words(((length + bits_per_word - 1) / bits_per_word + transport.ranks() - 1) / transport.ranks()),
+      m_planes(vote == Vote::majority ? 1 : bits_of_count(transport.ranks())),
+      m_send("OneBit::comm::votes", transport.ranks() * m_words),
+      m_received("OneBit::comm::received_votes", transport.ranks() * m_words),
+      m_elected("OneBit::comm::elected", m_words * m_planes),
+      m_gathered("OneBit::comm::gathered_votes", transport.ranks() * m_words * m_planes) {}
+
+template <class Exec>
+void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, PhaseTimes& times) {
+  const Region region("OneBit::comm::sign_vote");
+  const int ranks = m_transport.ranks();
+  const bool alone = ranks == 1, majority = m_vote == Vote::majority;
+  Stopwatch watch;
+  const auto end_of = [&](Phase phase) {
+    fence(exec, "OneBit::comm::end_of_phase");
+    times.add(phase, watch.restart());
+  };
+  for_each_block(exec, "OneBit::comm::pack_signs", PackSigns<Exec>::blocks(m_send.extent(0)),
+                 PackSigns<Exec>{v, m_send});
+  end_of(Phase::compress);
+  if (!alone) m_transport.all_to_all(exec, m_send, m_received);
+  end_of(Phase::all_to_all);
+  for_each(exec, "OneBit::comm::count_votes", m_words,
+           CountVotes<Exec>{alone ? m_send : m_received, m_elected, m_words, ranks, bits_of_count(ranks), majority});
+  end_of(Phase::average);
+  if (!alone) m_transport.all_gather(exec, m_elected, m_gathered);
+  end_of(Phase::all_gather);
+  for_each(exec, "OneBit::comm::decode_votes", v.extent(0),
+           DecodeVotes<Exec>{alone ? m_elected : m_gathered, v, ranks, m_planes, majority});
+  end_of(Phase::update);
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class SignVote<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm

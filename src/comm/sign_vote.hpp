@@ -1,0 +1,46 @@
+#pragma once
+/// \file sign_vote.hpp
+/// The vote of the ranks on the sign of each element: the majority (Bernstein et al., *signSGD with Majority Vote*,
+/// ICLR 2019), or the average of the signs (Liu et al., *Distributed Lion*, NeurIPS 2024). It sends neither scales nor
+/// residuals.
+
+#include "base/timer.hpp"
+#include "comm/transport.hpp"
+
+namespace onebit::comm {
+
+/// v ← the vote on the signs s_i = +1 where v_i ≥ 0, else −1.
+///
+/// 1. Chunk k of the bits of s_i goes to rank k (all-to-all).
+/// 2. Rank k counts the c ranks with s_i = +1, element by element.
+/// 3. The votes go to all ranks (all-gather), which decode the same bits.
+///
+/// | vote | value | bits that a server sends for an element |
+/// |---|---|---|
+/// | `majority` | +1 where 2c ≥ n, else −1 | 1 |
+/// | `average` | (2c − n) / n | p = ⌈log₂(n+1)⌉, those of c |
+///
+/// One bit has no 0: a vector's 0 votes for +1, and a tie of an even number of ranks elects +1.
+///
+/// A rank sends (n−1) · 4 W and (n−1) · 4 p W bytes, W = ⌈⌈length/32⌉ / n⌉, p = 1 for `majority`. One rank alone sends
+/// nothing. The vote is flat where averages are hierarchical, because it counts ranks and not hosts.
+template <class Exec>
+class SignVote {
+public:
+  SignVote(Transport<Exec>& transport, std::size_t length, Vote vote);
+
+  /// \param v (length) this rank's vector, then the vote
+  void operator()(const Exec& exec, const Vector<Exec, float>& v, PhaseTimes& times);
+
+private:
+  using Words = Vector<Exec, std::uint32_t>;
+
+  Transport<Exec>& m_transport;
+  Vote m_vote;
+  std::size_t m_words;          ///< W
+  int m_planes;                 ///< p
+  Words m_send, m_received;     ///< (ranks * W) bit j of word w is the sign of element 32 w + j
+  Words m_elected, m_gathered;  ///< (W * p), (ranks * W * p) bit j of word w p + k is bit k of element 32 w + j
+};
+
+}  // namespace onebit::comm
