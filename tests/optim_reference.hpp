@@ -10,8 +10,10 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
@@ -31,10 +33,12 @@ struct SimulatedRanks {
   std::vector<Values> x;             ///< (ranks) of (d)
   Values m, v;                       ///< (d) where all ranks hold the same
   std::vector<Values> own_m, own_v;  ///< (ranks) where each has its own
+  Values anchor, outer_momentum;     ///< (d) x̄ and b of DiLoCo
   double earlier_steps = 0;          ///< of which v is the average at the start, for its bias correction
   /// Least distance of a decision (a sign, a stochastic rounding) from its border, in units of what single precision
   /// may err: below 1 it may decide otherwise.
   double margin = std::numeric_limits<double>::infinity();
+  double sign_error = 1e-6;  ///< that much of the numbers that a sign depends on
 
   SimulatedRanks(const config::Input& input, const TensorTable& tensors, int ranks, const Values& initial)
       : input(input),
@@ -45,6 +49,8 @@ struct SimulatedRanks {
         v(tensors.size()),
         own_m(ranks, m),
         own_v(ranks, m),
+        anchor(initial),
+        outer_momentum(tensors.size()),
         m_worker(ranks, m),
         m_server(tensors.size()) {}
 
@@ -150,6 +156,28 @@ struct SimulatedRanks {
     return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
   }
 
+  /// The same of elements [begin, begin + length) of the ranks' vectors, which have residuals and chunks of their own.
+  /// The dense average with the compressor `none`.
+  Values average_of_range(const std::vector<Values>& range, std::size_t begin) {
+    const std::size_t length = range.front().size();
+    if (input.compression.compressor == CompressorKind::none) {
+      Values mean(length);
+      for (const Values& one : range)
+        for (std::size_t i = 0; i < length; ++i) mean[i] += one[i] / ranks;
+      return mean;
+    }
+    if (length == size()) return compressed_average(range);
+    auto& [table, part] = m_ranges[begin];
+    if (!part) {
+      table.add("range", {length}, true);
+      part = std::make_unique<SimulatedRanks>(input, table, ranks, Values(length));
+    }
+    part->sign_error = sign_error;
+    const Values mean = part->compressed_average(range);
+    margin = std::min(margin, part->margin);
+    return mean;
+  }
+
   /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column
   /// does not matter.
   Values column_average(std::vector<Values> vectors, double lr) {
@@ -213,7 +241,7 @@ private:
   }
 
   /// \param scale of the numbers that c was made from
-  void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (1e-6 * scale)); }
+  void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (sign_error * scale)); }
 
   /// The group of each element, as a server's chunk has them.
   std::vector<std::size_t> groups() const {
@@ -281,6 +309,7 @@ private:
   std::vector<Values> m_worker;  ///< residuals δ_i
   Values m_server;               ///< residuals δ̄_k of all chunks
   double m_last_lr = 0;          ///< γ_{t−1} of the last compression
+  std::map<std::size_t, std::pair<TensorTable, std::unique_ptr<SimulatedRanks>>> m_ranges;  ///< by their begins
 };
 
 /// One step of an algorithm on all ranks. \param g (ranks) of (d)
@@ -392,6 +421,38 @@ inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, 
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, delta, lr);
 }
 
+/// Δ = the average of x̄ − x_i; b ← μ b + Δ; x̄ ← x̄ − γ_o (Δ + μ b); x_i ← x̄, for elements [begin, end).
+inline void outer_step(SimulatedRanks& all, std::size_t begin, std::size_t end) {
+  std::vector<Values> differences(all.ranks);
+  for (int rank = 0; rank < all.ranks; ++rank)
+    for (std::size_t i = begin; i < end; ++i) differences[rank].push_back(all.anchor[i] - all.x[rank][i]);
+  const Values delta = all.average_of_range(differences, begin);
+  const double mu = all.input.diloco.momentum;
+  for (std::size_t i = begin; i < end; ++i) {
+    all.outer_momentum[i] = mu * all.outer_momentum[i] + delta[i - begin];
+    all.anchor[i] -= all.input.diloco.lr * (delta[i - begin] + mu * all.outer_momentum[i]);
+    for (Values& x : all.x) x[i] = all.anchor[i];
+  }
+}
+
+inline void diloco(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  all.sign_error = 1e-5;  // x̄ − x_i is small beside x_i
+  const std::vector<Values> local = all.clipped(g);
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    all.own_m[rank] = all.next_momentum(all.own_m[rank], local[rank]);
+    all.own_v[rank] = all.next_variance(all.own_v[rank], local[rank]);
+    all.adam_move(rank, all.own_m[rank], all.own_v[rank], t, lr);
+  }
+  const int fragments = all.input.diloco.fragments, interval = all.input.optimizer.local_steps;
+  const std::size_t words = (all.size() + 31) / 32;
+  for (int p = 0; p < fragments; ++p) {
+    const std::size_t begin = std::min(all.size(), 32 * (p * words / fragments));
+    const std::size_t end = std::min(all.size(), 32 * ((p + 1) * words / fragments));
+    const bool due = t % interval == p * interval / fragments || t == all.input.train.steps;
+    if (begin < end && due) outer_step(all, begin, end);
+  }
+}
+
 /// The references by the algorithms' names.
 inline const std::map<std::string, ReferenceStep>& references() {
   static const std::map<std::string, ReferenceStep> all = {
@@ -410,6 +471,7 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"local_momentum_sgd", local_momentum_sgd},
       {"signum", signum},
       {"distributed_lion", distributed_lion},
+      {"diloco", diloco},
   };
   return all;
 }

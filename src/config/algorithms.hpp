@@ -50,6 +50,7 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"onebit_lion",        true,       Variance::none,          false,                false},
     {"signum",             false,      Variance::none,          false,                false},
     {"distributed_lion",   false,      Variance::none,          false,                false},
+    {"diloco",             true,       Variance::never_frozen,  false,                false},
 };
 // clang-format on
 

@@ -103,6 +103,11 @@ struct Input {
     double factor_threshold = 0.1;
   } lamb;
   struct {
+    double lr = 0.7;
+    double momentum = 0.9;
+    int fragments = 1;
+  } diloco;
+  struct {
     int every = 0;
     std::string directory = "checkpoints";
     int keep = 2;

@@ -230,7 +230,7 @@ std::vector<Section> keys(Input& in) {
       "both corrections stay at T_w's value in the compression phase.");
   key("local_steps", in.optimizer.local_steps, integer(1),
       "τ: steps between two averages of the parameters for `local_sgd`, `local_momentum_sgd` and `adam_lazy_variance` "
-      "(which averages its variance then too).");
+      "(which averages its variance then too); H: steps between two outer steps of `diloco`, whose paper takes 500.");
   key("variance_bits", in.optimizer.variance_bits, integer(1, 16),
       "Bits of an element of the variance that `adam_nbit_variance` sends.");
   key("vote", in.optimizer.vote,
@@ -315,6 +315,15 @@ std::vector<Section> keys(Input& in) {
   key("factor_max", in.lamb.factor_max, real(1), "Greatest factor on that average while compressing.");
   key("factor_threshold", in.lamb.factor_threshold, real(0, 1),
       "Greatest relative change of the factor from one step to the next.");
+
+  key.section("diloco",
+              "Algorithm `diloco`: what an outer step makes of `optimizer.local_steps` local ones "
+              "(docs/reference/algorithms.md).");
+  key("lr", in.diloco.lr, real_above(0), "Outer learning rate γ_o, which is constant; 0.7 is the paper's.");
+  key("momentum", in.diloco.momentum, real(0, 0.999999), "Outer momentum μ of Nesterov; 0.9 is the paper's.");
+  key("fragments", in.diloco.fragments, integer(1),
+      "P: ranges of the parameters that take their outer steps one after the other (Streaming DiLoCo), each every "
+      "`optimizer.local_steps` steps, so that fewer bytes travel at once; 1 sends all at once.");
 
   key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
   key("every", in.checkpoint.every, integer(0),

@@ -7,6 +7,7 @@
 
 #include "optim/adam.hpp"
 #include "optim/compressed_adam.hpp"
+#include "optim/diloco.hpp"
 #include "optim/distributed_lion.hpp"
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
@@ -48,6 +49,7 @@ constexpr Factory<Exec> factories[] = {
     {"onebit_lion", make<Exec, OnebitLion>},
     {"signum", make<Exec, Signum>},
     {"distributed_lion", make<Exec, DistributedLion>},
+    {"diloco", make<Exec, Diloco>},
 };
 
 template <class Exec>

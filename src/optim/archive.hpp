@@ -66,7 +66,8 @@ public:
   /// A vector of all parameters' length d.
   /// \param differs as for `numbers`; else every rank has the same bits
   virtual void vector(const std::string& name, const Vector<Exec, float>& values, bool differs = false) = 0;
-  /// A range of a vector of length d, or of a row of a matrix (rows, d). The ranks together have all of it. Where
+  /// A range of a vector of length d, or of a row of a matrix (rows, d). The ranks together have all of it, and a rank
+  /// may have several ranges, each by a call of its own; all ranks make the same number of calls. Where
   /// another number of rows was saved, each row is restored as the mean of all.
   /// \param values (at least end − begin) the range is its first elements
   virtual void part(const std::string& name, const Vector<Exec, float>& values, Part part) = 0;

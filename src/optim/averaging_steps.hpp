@@ -2,6 +2,8 @@
 /// \file averaging_steps.hpp
 /// When replicas that drift apart are averaged.
 
+#include <string>
+
 #include "config/input.hpp"
 #include "optim/archive.hpp"
 
@@ -11,19 +13,22 @@ namespace onebit::optim {
 /// skipped, the next one averages instead.
 class AveragingSteps {
 public:
-  explicit AveragingSteps(const config::Input& input)
-      : m_interval(input.optimizer.local_steps), m_last_step(input.train.steps) {}
+  /// \param offset less than τ; the steps t ≥ 1 with t mod τ = offset average
+  explicit AveragingSteps(const config::Input& input, long offset = 0)
+      : m_interval(input.optimizer.local_steps),
+        m_last_step(input.train.steps),
+        m_next(offset > 0 ? offset : m_interval) {}
 
   /// True when step `step` averages. Every step that is not skipped calls it once.
   bool due(long step) {
     if (step < m_next && step != m_last_step) return false;
-    m_next = (step / m_interval + 1) * m_interval;
+    while (m_next <= step) m_next += m_interval;
     return true;
   }
-  void state(NumberArchive& archive) { archive.number("state/next_average", m_next); }
+  void state(NumberArchive& archive, const std::string& name = "state/next_average") { archive.number(name, m_next); }
 
 private:
-  long m_interval, m_last_step, m_next = m_interval;
+  long m_interval, m_last_step, m_next;
 };
 
 }  // namespace onebit::optim

@@ -46,28 +46,34 @@ comm::DenseOptions dense_options(const config::Input& input) {
 
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
+  return make_compressed_allreduce(setup, 0, setup.tensors.size());
+}
+
+template <class Exec>
+comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup, std::size_t begin,
+                                                          std::size_t end) {
   if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAllreduce<Exec>(setup.average);
-  const std::size_t length = setup.tensors.size();
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
   if (hosts == nullptr)
-    return {setup.transport, make_layout(setup.input, setup.tensors, 0, length, setup.transport.ranks()),
+    return {setup.transport, make_layout(setup.input, setup.tensors, begin, end, setup.transport.ranks()),
             make_options(setup.input), error_feedback};
-  const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
+  const std::vector<std::size_t> begins = comm::shard_begins(end - begin, hosts->local.ranks());
   std::vector<compress::Layout> shards;
   for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
-    shards.push_back(make_layout(setup.input, setup.tensors, begins[shard], begins[shard + 1], hosts->across.ranks()));
+    shards.push_back(make_layout(setup.input, setup.tensors, begin + begins[shard], begin + begins[shard + 1],
+                                 hosts->across.ranks()));
   return {*hosts, shards, make_options(setup.input), error_feedback};
 }
 
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce) {
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce, std::size_t first) {
   if (!allreduce.compresses()) return;
   const auto places = allreduce.places();
   const Vector<Exec, float> worker = allreduce.worker_residual(archive.exec());
   const Vector<Exec, float> server = allreduce.server_residual(archive.exec());
-  archive.part("worker_residual", worker, {places.begin, places.end, places.row, places.rows});
-  archive.part("server_residual", server, {places.server_begin, places.server_end});
+  archive.part("worker_residual", worker, {first + places.begin, first + places.end, places.row, places.rows});
+  archive.part("server_residual", server, {first + places.server_begin, first + places.server_end});
   if (archive.restores()) allreduce.set_residuals(archive.exec(), worker, server);
 }
 
@@ -88,11 +94,12 @@ void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& a
   state.server_residual_l2 = allreduce.server_residual_l2(exec);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                          \
-  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&); \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);      \
-  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                     \
-                                  std::optional<comm::CompressedAllreduce<Exec>>&);       \
+#define ONEBIT_INSTANTIATE(Exec)                                                                                    \
+  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                           \
+  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&, std::size_t, std::size_t); \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&, std::size_t);                   \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                                               \
+                                  std::optional<comm::CompressedAllreduce<Exec>>&);                                 \
   template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

@@ -15,12 +15,16 @@ comm::DenseOptions dense_options(const config::Input& input);
 /// CA of vectors with these tensors; residuals are 0.
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
+/// CA of elements [begin, end) of such vectors.
+template <class Exec>
+comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup, std::size_t begin, std::size_t end);
 
 /// Saves or restores the residuals. δ_i belongs to a rank, or to a host where averages are hierarchical; for another
 /// number of them each gets the mean, so that (1/n) Σ δ_i stays. The δ̄_k together are one vector of length d, of which
 /// each rank has its chunk.
+/// \param first the first element of the vectors, where they are a range of all d
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce);
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce, std::size_t first = 0);
 /// The same for an allreduce that does not exist before compression begins. Restoring makes it where one was saved.
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,

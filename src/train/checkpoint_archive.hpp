@@ -3,6 +3,7 @@
 /// The two archives of a checkpoint: one saves the state of a run, the other restores it on any number of ranks.
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,10 +81,14 @@ public:
 
   void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
     const bool is_matrix = part.rows > 1;
-    m_file.dataset(name, ArrayWriter::Type::real32,
-                   is_matrix ? std::vector<std::size_t>{part.rows, m_length} : std::vector<std::size_t>{m_length});
+    const auto [place, is_first] = m_places.emplace(name, 0);
+    if (is_first) {
+      m_file.dataset(name, ArrayWriter::Type::real32,
+                     is_matrix ? std::vector<std::size_t>{part.rows, m_length} : std::vector<std::size_t>{m_length});
+      place->second = m_file.place();
+    }
     const std::size_t first = (is_matrix ? part.row * m_length : 0) + part.begin;
-    m_vectors.push_back({m_file.place() + first * sizeof(float), range(values, 0, part.end - part.begin)});
+    m_vectors.push_back({place->second + first * sizeof(float), range(values, 0, part.end - part.begin)});
   }
 
   /// What this rank has to write, once all state is saved.
@@ -114,6 +119,7 @@ private:
   std::size_t m_rank, m_ranks, m_length;
   std::string m_path;
   ArrayWriter& m_file;
+  std::map<std::string, std::uint64_t> m_places;                         ///< of the datasets of vectors in the file
   std::vector<std::pair<std::uint64_t, Vector<Exec, float>>> m_vectors;  ///< with their places in the file
 };
 

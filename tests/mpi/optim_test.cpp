@@ -131,7 +131,8 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
       const Values& expected = state.differs(vector) ? own : momentum ? reference.m : reference.v;
       EXPECT_LE(test::relative_difference(values, expected), 1e-6) << name << " " << vector;
     }
-  const bool drifts = name == "local_sgd" || name == "local_momentum_sgd" || name == "adam_lazy_variance";
+  const bool drifts =
+      name == "local_sgd" || name == "local_momentum_sgd" || name == "adam_lazy_variance" || name == "diloco";
   EXPECT_EQ(apart > 0, drifts && input.optimizer.local_steps > 1 && world.size() > 1) << name;
 }
 
@@ -181,7 +182,8 @@ std::vector<float> trained(const config::Input& input, const TensorTable& tensor
   return test::to_host(x);
 }
 
-// What travels does not change either: all other elements have the bits that they have without the group.
+// What travels does not change either: all other elements have the bits that they have without the group. Only the
+// compressed pseudo-gradient of `diloco` shares scales with the tensor that rests, so its average is dense here.
 TYPED_TEST(Optim, lr_factor_0_freezes_a_tensor_and_changes_no_other) {
   const TensorTable tensors = make_tensors();
   const Tensor& frozen = tensors.tensors()[1];
@@ -191,11 +193,25 @@ TYPED_TEST(Optim, lr_factor_0_freezes_a_tensor_and_changes_no_other) {
     config::Input input = make_input(name);
     input.optimizer.weight_decay = 0.1;
     input.zero_one = {20, 4, 8, 4};
+    if (name == "diloco") input.compression.compressor = CompressorKind::none;
     std::vector<float> expected = trained<TypeParam>(input, tensors, initial);
     std::copy_n(initial.begin() + frozen.offset, frozen.size(), expected.begin() + frozen.offset);
     input.optimizer.groups = {{frozen.name, 0, 0.1, ""}};
     EXPECT_TRUE(test::same_bits(trained<TypeParam>(input, tensors, initial), expected)) << name;
   }
+}
+
+TYPED_TEST(Optim, a_frozen_tensor_of_diloco_keeps_its_bits_whatever_the_compressor_sends) {
+  const TensorTable tensors = make_tensors();
+  const Tensor& frozen = tensors.tensors()[1];
+  const Values start = test::initial_parameters(tensors.size());
+  const std::vector<float> initial(start.begin(), start.end());
+  config::Input input = make_input("diloco");
+  input.optimizer.groups = {{frozen.name, 0, 0.1, ""}};
+  const std::vector<float> x = trained<TypeParam>(input, tensors, initial);
+  EXPECT_TRUE(std::equal(x.begin() + frozen.offset, x.begin() + frozen.offset + frozen.size(),
+                         initial.begin() + frozen.offset));
+  EXPECT_NE(x.front(), initial.front());
 }
 
 TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_reference) {
@@ -236,7 +252,7 @@ TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_an
 }
 
 TYPED_TEST(Optim, drifting_algorithms_are_their_references_with_any_interval) {
-  for (const char* name : {"local_sgd", "local_momentum_sgd", "adam_lazy_variance"})
+  for (const char* name : {"local_sgd", "local_momentum_sgd", "adam_lazy_variance", "diloco"})
     for (const int interval : {1, 3, 50, 100}) {
       config::Input input = make_input(name);
       input.optimizer.local_steps = interval;
@@ -253,6 +269,36 @@ TYPED_TEST(Optim, votes_are_their_references) {
       input.schedule.decay = Decay::cosine;
       compare<TypeParam>(input);
       input.optimizer.beta1 = 0;  // signSGD: many elements change their signs from step to step
+      compare<TypeParam>(input);
+    }
+}
+
+// 7 words: more fragments than words leave some empty, and with 3 fragments none has the length of another.
+TYPED_TEST(Optim, diloco_is_its_reference_with_fragments_and_compressors) {
+  for (const int fragments : {1, 2, 3, 7, 10})
+    for (const CompressorKind compressor : {CompressorKind::none, CompressorKind::sign})
+      for (const char* group : {"vector", "chunk"}) {
+        config::Input input = make_input("diloco");
+        input.diloco.fragments = fragments;
+        input.compression.compressor = compressor;
+        input.compression.group = {group, 0};
+        input.optimizer.local_steps = 6;
+        input.optimizer.weight_decay = 0.1;
+        input.optimizer.bias_correction = fragments == 3;
+        input.schedule.decay = Decay::cosine;
+        compare<TypeParam>(input);
+      }
+}
+
+// With H = 1, γ_o = 1 and μ = 0 the outer step is an average of the parameters.
+TYPED_TEST(Optim, diloco_has_the_outer_rates_of_its_reference) {
+  for (const double momentum : {0.0, 0.5})
+    for (const int interval : {1, 5}) {
+      config::Input input = make_input("diloco");
+      input.compression.compressor = CompressorKind::none;
+      input.diloco.lr = 1;
+      input.diloco.momentum = momentum;
+      input.optimizer.local_steps = interval;
       compare<TypeParam>(input);
     }
 }
