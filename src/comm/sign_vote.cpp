@@ -75,7 +75,7 @@ struct CountVotes {
   }
 };
 
-/// v(i) ← the value of its code, which has `planes` bits: ±1, or (2c − n) / n.
+/// v(i) ← the value of its code, which has `planes` bits: ±1, or (2q − n) / n.
 template <class Exec>
 struct DecodeVotes {
   Vector<Exec, const std::uint32_t> votes;

@@ -12,13 +12,13 @@ namespace onebit::comm {
 /// v ← the vote on the signs s_i = +1 where v_i ≥ 0, else −1.
 ///
 /// 1. Chunk k of the bits of s_i goes to rank k (all-to-all).
-/// 2. Rank k counts the c ranks with s_i = +1, element by element.
+/// 2. Rank k counts the q ranks with s_i = +1, element by element.
 /// 3. The votes go to all ranks (all-gather), which decode the same bits.
 ///
 /// | vote | value | bits that a server sends for an element |
 /// |---|---|---|
-/// | `majority` | +1 where 2c ≥ n, else −1 | 1 |
-/// | `average` | (2c − n) / n | p = ⌈log₂(n+1)⌉, those of c |
+/// | `majority` | +1 where 2q ≥ n, else −1 | 1 |
+/// | `average` | (2q − n) / n | p = ⌈log₂(n+1)⌉, those of q |
 ///
 /// One bit has no 0: a vector's 0 votes for +1, and a tie of an even number of ranks elects +1.
 ///

@@ -93,8 +93,8 @@ public:
     fence(exec, "OneBit::optim::pseudo_gradient");
   }
 
-  /// b ← μ b + Δ; x̄ ← x̄ − γ_o (Δ + μ b); x ← x̄. A tensor with lr_factor 0 stays, whatever the compressor makes of its
-  /// Δ = 0.
+  /// b ← μ b + Δ; x̄ ← x̄ − γ_o (Δ + μ b); x ← x̄. A tensor with lr_factor 0 stays, whatever the compressor makes of
+  /// its Δ = 0.
   void nesterov(const Exec& exec, const Vector<Exec, float>& delta, std::size_t begin,
                 const Vector<Exec, float>& x) const {
     const float lr = static_cast<float>(m_setup.input.diloco.lr);
