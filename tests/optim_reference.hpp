@@ -427,10 +427,10 @@ inline void outer_step(SimulatedRanks& all, std::size_t begin, std::size_t end) 
   for (int rank = 0; rank < all.ranks; ++rank)
     for (std::size_t i = begin; i < end; ++i) differences[rank].push_back(all.anchor[i] - all.x[rank][i]);
   const Values delta = all.average_of_range(differences, begin);
-  const double mu = all.input.diloco.momentum;
+  const double mu = all.input.diloco.outer_momentum;
   for (std::size_t i = begin; i < end; ++i) {
     all.outer_momentum[i] = mu * all.outer_momentum[i] + delta[i - begin];
-    all.anchor[i] -= all.input.diloco.lr * (delta[i - begin] + mu * all.outer_momentum[i]);
+    all.anchor[i] -= all.input.diloco.outer_lr * (delta[i - begin] + mu * all.outer_momentum[i]);
     for (Values& x : all.x) x[i] = all.anchor[i];
   }
 }

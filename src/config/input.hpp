@@ -103,8 +103,8 @@ struct Input {
     double factor_threshold = 0.1;
   } lamb;
   struct {
-    double lr = 0.7;
-    double momentum = 0.9;
+    double outer_lr = 0.7;
+    double outer_momentum = 0.9;
     int fragments = 1;
   } diloco;
   struct {

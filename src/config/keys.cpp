@@ -319,8 +319,9 @@ std::vector<Section> keys(Input& in) {
   key.section("diloco",
               "Algorithm `diloco`: what an outer step makes of `optimizer.local_steps` local ones "
               "(docs/reference/algorithms.md).");
-  key("lr", in.diloco.lr, real_above(0), "Outer learning rate γ_o, which is constant; 0.7 is the paper's.");
-  key("momentum", in.diloco.momentum, real(0, 0.999999), "Outer momentum μ of Nesterov; 0.9 is the paper's.");
+  key("outer_lr", in.diloco.outer_lr, real_above(0), "Outer learning rate γ_o, which is constant; 0.7 is the paper's.");
+  key("outer_momentum", in.diloco.outer_momentum, real(0, 0.999999),
+      "Outer momentum μ of Nesterov; 0.9 is the paper's.");
   key("fragments", in.diloco.fragments, integer(1),
       "P: ranges of the parameters that take their outer steps one after the other (Streaming DiLoCo), each every "
       "`optimizer.local_steps` steps, so that fewer bytes travel at once; 1 sends all at once.");

@@ -97,8 +97,8 @@ public:
   /// its Δ = 0.
   void nesterov(const Exec& exec, const Vector<Exec, float>& delta, std::size_t begin,
                 const Vector<Exec, float>& x) const {
-    const float lr = static_cast<float>(m_setup.input.diloco.lr);
-    const float mu = static_cast<float>(m_setup.input.diloco.momentum);
+    const float lr = static_cast<float>(m_setup.input.diloco.outer_lr);
+    const float mu = static_cast<float>(m_setup.input.diloco.outer_momentum);
     const auto anchor = m_anchor;
     const auto momentum = m_outer_momentum;
     const Rates<Exec> rates = m_rates;

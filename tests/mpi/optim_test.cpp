@@ -296,8 +296,8 @@ TYPED_TEST(Optim, diloco_has_the_outer_rates_of_its_reference) {
     for (const int interval : {1, 5}) {
       config::Input input = make_input("diloco");
       input.compression.compressor = CompressorKind::none;
-      input.diloco.lr = 1;
-      input.diloco.momentum = momentum;
+      input.diloco.outer_lr = 1;
+      input.diloco.outer_momentum = momentum;
       input.optimizer.local_steps = interval;
       compare<TypeParam>(input);
     }
