@@ -147,10 +147,9 @@ struct SimulatedRanks {
   /// The compressed allreduce with the compressor `sign`, in a step with this γ.
   Values compressed_average(std::vector<Values> vectors, double lr = 0) {
     carry_residuals(lr);
-    const bool whole = input.compression.group.word == "vector";
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
-      vectors[rank] = take_signs(m_worker[rank], whole ? std::vector<std::size_t>(size()) : groups());
+      vectors[rank] = take_signs(m_worker[rank], input.compression.group.word == "vector" ? buckets() : groups());
     }
     add(m_server, average(vectors));
     return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
@@ -216,8 +215,14 @@ struct SimulatedRanks {
     return average(vectors);
   }
 
-  /// A server's chunk: whole words.
-  std::size_t chunk_length() const { return ((size() + 31) / 32 + ranks - 1) / ranks * 32; }
+  /// A server's chunk of a vector of this length: whole words.
+  std::size_t chunk_length(std::size_t length) const { return ((length + 31) / 32 + ranks - 1) / ranks * 32; }
+  std::size_t chunk_length() const { return chunk_length(size()); }
+  /// Elements of a bucket that is averaged by itself: whole blocks of 1024.
+  std::size_t bucket_length() const {
+    const std::size_t bytes = input.comm.compressed_bucket_bytes;
+    return bytes == 0 ? size() : (std::max<std::size_t>(bytes / 4, 1) + 1023) / 1024 * 1024;
+  }
 
 private:
   static double square(const Values& c) { return std::inner_product(c.begin(), c.end(), c.begin(), 0.0); }
@@ -243,16 +248,25 @@ private:
   /// \param scale of the numbers that c was made from
   void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (sign_error * scale)); }
 
+  /// The bucket of each element.
+  std::vector<std::size_t> buckets() const {
+    std::vector<std::size_t> of(size());
+    for (std::size_t i = 0; i < size(); ++i) of[i] = i / bucket_length();
+    return of;
+  }
+
   /// The group of each element, as a server's chunk has them.
   std::vector<std::size_t> groups() const {
     const auto& group = input.compression.group;
     std::vector<std::size_t> of(size());
     std::size_t last_part = 0;
     for (std::size_t i = 0; i < size(); ++i) {
+      const std::size_t place = i % bucket_length(), bucket_end = std::min(size(), i - place + bucket_length());
+      const std::size_t place_in_chunk = place % chunk_length(bucket_end - (i - place));
       const std::size_t part = group.word == "tensor" ? tensors.at_element(i).offset
-                               : group.word.empty()   ? i % chunk_length() / group.number
+                               : group.word.empty()   ? place_in_chunk / group.number
                                                       : 0;
-      const bool opens = i > 0 && (i % chunk_length() == 0 || part != last_part);
+      const bool opens = i > 0 && (place_in_chunk == 0 || part != last_part);
       of[i] = i == 0 ? 0 : of[i - 1] + (opens ? 1 : 0);
       last_part = part;
     }

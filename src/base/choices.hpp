@@ -84,6 +84,10 @@ constexpr auto names(Rounding) { return std::array{"nearest", "stochastic"}; }
 enum class OnNonfinite { abort, skip };
 constexpr auto names(OnNonfinite) { return std::array{"abort", "skip"}; }
 
+/// Which step's gradient norm clips the gradients of a step that compresses.
+enum class ClipNorm { this_step, last_step };
+constexpr auto names(ClipNorm) { return std::array{"this_step", "last_step"}; }
+
 enum class Fault { none, nan, desync, hang };
 constexpr auto names(Fault) { return std::array{"none", "nan", "desync", "hang"}; }
 

@@ -6,6 +6,15 @@
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
+namespace {
+
+template <class Exec>
+void copy(const Exec& exec, const compress::Feedback<Exec>& to, const compress::Feedback<Exec>& from) {
+  Kokkos::deep_copy(exec, to.c, from.c);
+  Kokkos::deep_copy(exec, to.scales, from.scales);
+}
+
+}  // namespace
 
 template <class Exec>
 CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout,
@@ -239,6 +248,24 @@ void CompressedAllreduce<Exec>::set_residuals(const Exec& exec, const Vector<Exe
   Kokkos::deep_copy(exec, m_worker.scales, 0u);
   Kokkos::deep_copy(exec, m_server.scales, 0u);
   fence(exec, "OneBit::comm::set_residuals");
+}
+
+template <class Exec>
+void CompressedAllreduce<Exec>::keep(const Exec& exec) {
+  if (m_kept_worker.c.extent(0) == 0) {
+    m_kept_worker = own().no_feedback(0, m_across.ranks());
+    m_kept_server = own().no_feedback(m_across.rank(), 1);
+  }
+  copy(exec, m_kept_worker, m_worker);
+  copy(exec, m_kept_server, m_server);
+}
+
+// A call swaps m_gathered and m_last, so the messages of the call before are still there.
+template <class Exec>
+void CompressedAllreduce<Exec>::take_back(const Exec& exec) {
+  copy(exec, m_worker, m_kept_worker);
+  copy(exec, m_server, m_kept_server);
+  std::swap(m_gathered, m_last);
 }
 
 template <class Exec>

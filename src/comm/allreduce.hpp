@@ -69,6 +69,10 @@ public:
   /// Sets the residuals of the next call, of the lengths above.
   void set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
                      const Vector<Exec, const float>& server);
+  /// Copies the residuals, so that `take_back` can undo the next call.
+  void keep(const Exec& exec);
+  /// Undoes the call since `keep`: the residuals, and `last()`. Flat only; does not fence.
+  void take_back(const Exec& exec);
   /// Where a rank's residuals stand among those of all ranks: δ_i is elements [begin, end) of row `row` of a matrix
   /// (rows, length), δ̄_k is elements [server_begin, server_end) of a vector (length).
   struct Places {
@@ -100,6 +104,7 @@ private:
   std::vector<std::unique_ptr<const compress::Compressor<Exec>>> m_compressors;  ///< one for each shard
   std::vector<std::size_t> m_shard_begins;                                       ///< (shards + 1)
   compress::Feedback<Exec> m_worker, m_server;
+  compress::Feedback<Exec> m_kept_worker, m_kept_server;  ///< made by the first `keep`
   Words m_send, m_received, m_gathered;  ///< (chunks * message) C(c_i) by destination, C(c_i)_k by sender, C(a)
   Words m_last;                          ///< (chunks * message) the last call's C(a); flat only
   Words m_recompressed;                  ///< (message) C(a) of this rank's chunk

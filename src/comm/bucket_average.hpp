@@ -2,13 +2,20 @@
 /// \file bucket_average.hpp
 /// The average of one bucket of a gradient, beside the backward pass: on an instance and on a communicator of its own.
 
+#include <algorithm>
 #include <memory>
 
 #include "base/kokkos.hpp"
+#include "base/parallel.hpp"
 #include "base/timer.hpp"
 #include "comm/dense_average.hpp"
 
 namespace onebit::comm {
+
+/// Elements of a bucket of `bytes`, rounded up to whole blocks of `block_length` elements.
+inline std::size_t bucket_length(std::size_t bytes) {
+  return block_length * std::max<std::size_t>(1, block_count(bytes / sizeof(float)));
+}
 
 /// Averages buckets, on the thread of OverlappedAverage.
 template <class Exec>

@@ -7,7 +7,7 @@
 namespace onebit::comm {
 
 template <class Exec>
-OverlappedAverage<Exec>::OverlappedAverage(std::unique_ptr<BucketAverage<Exec>> average, std::size_t length,
+OverlappedAverage<Exec>::OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> average, std::size_t length,
                                            std::size_t bucket_bytes)
     : m_average(std::move(average)),
       m_length(length),

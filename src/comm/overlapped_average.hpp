@@ -33,7 +33,7 @@ public:
 
   /// \param length       d, elements of the vectors
   /// \param bucket_bytes rounded up to whole blocks of `block_length` elements (base/parallel.hpp)
-  OverlappedAverage(std::unique_ptr<BucketAverage<Exec>> average, std::size_t length, std::size_t bucket_bytes);
+  OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> average, std::size_t length, std::size_t bucket_bytes);
   /// Waits for the bucket under way.
   ~OverlappedAverage();
   OverlappedAverage(const OverlappedAverage&) = delete;
@@ -57,15 +57,12 @@ public:
   Traffic traffic_within_host() const { return m_average->traffic_within_host(); }
 
 private:
-  static std::size_t bucket_length(std::size_t bytes) {
-    return block_length * std::max<std::size_t>(1, block_count(bytes / sizeof(float)));
-  }
   /// First element of the bucket whose end is `end`.
   std::size_t begin_of(std::size_t end) const { return (end - 1) / m_bucket_length * m_bucket_length; }
   void run();
   void average_bucket(std::size_t begin, std::size_t end);
 
-  std::unique_ptr<BucketAverage<Exec>> m_average;
+  std::shared_ptr<BucketAverage<Exec>> m_average;
   std::size_t m_length, m_bucket_length;
   std::vector<Event<Exec>> m_final;  ///< (buckets) when each bucket is final
 

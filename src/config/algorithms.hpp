@@ -25,6 +25,7 @@ struct AlgorithmTraits {
   Variance variance;
   bool starts_from_variance;   ///< it takes `freeze.from`, and T_w may be 0
   bool scales_residual_by_lr;  ///< x is linear in what is compressed, step t with the weight γ_t
+  bool has_buckets = false;    ///< it takes `comm.compressed_bucket_bytes`
 
   bool freezes() const { return variance == Variance::frozen_at_T_w; }
 };
@@ -33,7 +34,7 @@ struct AlgorithmTraits {
 inline constexpr AlgorithmTraits algorithms[] = {
     // name                compresses  variance                 starts_from_variance  scales_residual_by_lr
     {"adam",               false,      Variance::never_frozen,  true,                 false},
-    {"onebit_adam",        true,       Variance::frozen_at_T_w, true,                 true},
+    {"onebit_adam",        true,       Variance::frozen_at_T_w, true,                 true, true},
     {"onebit_adam_32bit",  false,      Variance::frozen_at_T_w, true,                 false},
     {"adam_1bit_naive",    true,       Variance::never_frozen,  false,                false},
     {"adam_nbit_variance", true,       Variance::never_frozen,  false,                false},

@@ -74,6 +74,20 @@ void check_averages(const Input& in) {
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");
   }
+  if (in.comm.compressed_bucket_bytes > 0) {
+    if (!traits(in.optimizer.algorithm).has_buckets)
+      refuse(in, "comm.compressed_bucket_bytes",
+             "algorithm " + in.optimizer.algorithm + " does not average its momentum in buckets",
+             "leave it out, or use one of the algorithms " + list_of(algorithm_names(&AlgorithmTraits::has_buckets)));
+    if (in.comm.collective != Collective::flat)
+      refuse(in, "comm.compressed_bucket_bytes",
+             "compressed buckets are averaged among all ranks, and comm.collective is " +
+                 onebit::to_string(in.comm.collective),
+             "leave it out, or set comm.collective to flat");
+    if (in.compression.compressor == CompressorKind::none)
+      refuse(in, "comm.compressed_bucket_bytes", "compression.compressor is none, so nothing is compressed",
+             "leave it out: comm.bucket_bytes are the buckets of dense averages");
+  }
   if (in.comm.transport == TransportKind::nccl && !is_gpu(in.run.backend))
     refuse(in, "comm.transport",
            "NCCL exchanges the memory of GPUs, and backend " + onebit::to_string(in.run.backend) + " has none",

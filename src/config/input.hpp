@@ -63,6 +63,7 @@ struct Input {
     int variance_bits = 8;
     Vote vote = Vote::majority;
     double clip = 0.0;
+    ClipNorm clip_norm = ClipNorm::this_step;
     OnNonfinite on_nonfinite = OnNonfinite::abort;
   } optimizer;
   struct {
@@ -120,6 +121,8 @@ struct Input {
     ExchangeKind exchange = ExchangeKind::collective;
     int message_bytes = 32768;
     int bucket_bytes = 25 << 20;
+    int compressed_bucket_bytes = 0;
+    bool overlap_compressed = true;
     DenseType dense_type = DenseType::fp32;
     Rounding dense_rounding = Rounding::nearest;
   } comm;

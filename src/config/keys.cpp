@@ -239,6 +239,9 @@ std::vector<Section> keys(Input& in) {
   key("clip", in.optimizer.clip, real(0),
       "Greatest global gradient norm: of the averaged gradient where that is averaged densely, else of the root mean "
       "square over ranks; 0 does not clip.");
+  key("clip_norm", in.optimizer.clip_norm,
+      "Norm that clips in steps that compress: this step's, which is known when the backward pass has ended, or the "
+      "last step's, so that momenta can travel during it (`comm.compressed_bucket_bytes`).");
   key("on_nonfinite", in.optimizer.on_nonfinite,
       "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
 
@@ -363,6 +366,12 @@ std::vector<Section> keys(Input& in) {
       "Where an algorithm averages the gradient densely, a thread of its own, which wants a core, averages buckets of "
       "this size during the backward pass. On a GPU it uses a stream of its own; transport `host` stages buckets "
       "through host memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
+  key("compressed_bucket_bytes", in.comm.compressed_bucket_bytes, integer(0, 1 << 30),
+      "`onebit_adam` compresses and averages its momentum in buckets of this size, counted as floats, each with chunks "
+      "and scales of its own. 0 averages the whole momentum at once, and after the backward pass.");
+  key("overlap_compressed", in.comm.overlap_compressed,
+      "Average these buckets during the backward pass, on a thread of their own. `false` averages the same buckets "
+      "after it, with the same bits.");
   key("dense_type", in.comm.dense_type,
       "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
       "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");

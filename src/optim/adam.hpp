@@ -27,6 +27,10 @@ public:
         m_rates(setup.input, setup.tensors) {}
 
   bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
+  bool begin_buckets(const StepContext& context) override {
+    return m_frozen && m_momentum.begin_buckets(frozen_update(context), context.lr);
+  }
+  void take_back() override { m_momentum.take_back(); }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -79,12 +83,10 @@ private:
   StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::frozen_step");
-    const double t_w = m_frozen_at;
-    const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
+    const AdamUpdate update = frozen_update(context);
 
-    const auto m_i = m_momentum.local(exec, update, g, times);                  // m_i = β1 m + (1−β1) g_i
-    m_momentum.average(exec, m_i, context.lr, times);                           // m ← CA(m_i)
+    // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
+    if (!context.buckets_averaged) m_momentum.average(exec, update, g, context.lr, times);
     m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
 
     StepState state;
@@ -93,6 +95,11 @@ private:
     state.frozen_at = m_frozen_at;
     m_momentum.report(exec, state);
     return state;
+  }
+
+  AdamUpdate frozen_update(const StepContext& context) const {
+    const double t_w = m_frozen_at;
+    return make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
   }
 
   /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.

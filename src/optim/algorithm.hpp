@@ -9,6 +9,7 @@
 
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
+#include "comm/compressed_buckets.hpp"
 #include "comm/dense_average.hpp"
 #include "config/input.hpp"
 #include "optim/archive.hpp"
@@ -21,15 +22,17 @@ struct Setup {
   const config::Input& input;
   const TensorTable& tensors;
   comm::Transport<Exec>& transport;
-  comm::DenseAverage<Exec>& average;  ///< of gradients and momenta
+  comm::DenseAverage<Exec>& average;                 ///< of gradients and momenta
+  comm::CompressedBuckets<Exec>* buckets = nullptr;  ///< of compressed momenta; nullptr for averages in one piece
 };
 
 /// What changes from step to step.
 struct StepContext {
   long step = 1;                ///< t, from 1
   double lr = 0;                ///< γ of this step
-  double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂², the same on every rank
+  double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂² to clip by (`optimizer.clip_norm`), the same on every rank
   bool averaged = false;        ///< g is already the average over ranks; only where `averages_gradient` is true
+  bool buckets_averaged = false;  ///< `Setup::buckets` have averaged this step; only where `begin_buckets` was true
 };
 
 /// An empty cell of steps.csv.
@@ -59,6 +62,16 @@ public:
     (void)step;
     return false;
   }
+
+  /// Begins the average of the next step's momentum in `Setup::buckets`, if this step has one. The caller then averages
+  /// each bucket of g there while the backward pass still computes, and calls `step` or, if the ranks leave out the
+  /// step, `take_back`. \param context that of `step`
+  virtual bool begin_buckets(const StepContext& context) {
+    (void)context;
+    return false;
+  }
+  /// Undoes what `begin_buckets` began.
+  virtual void take_back() {}
 
   /// One update. Collective.
   /// \param x (d) parameters; all ranks hold the same bits before the first step, and after each step whose StepState

@@ -1,5 +1,8 @@
 #include "optim/compression.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "comm/hierarchical.hpp"
 
 namespace onebit::optim {
@@ -67,6 +70,19 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
 }
 
 template <class Exec>
+std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(
+    const config::Input& input, const TensorTable& tensors,
+    std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>> transport) {
+  const std::size_t length = comm::bucket_length(input.comm.compressed_bucket_bytes);
+  std::vector<compress::Layout> layouts;
+  for (std::size_t begin = 0; begin < tensors.size(); begin += length)
+    layouts.push_back(make_layout(input, tensors, begin, std::min(tensors.size(), begin + length), transport->ranks()));
+  return std::make_shared<comm::CompressedBuckets<Exec>>(std::move(transport), std::move(layouts), make_options(input),
+                                                         input.compression.error_feedback,
+                                                         input.optimizer.on_nonfinite == OnNonfinite::skip);
+}
+
+template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce, std::size_t first) {
   if (!allreduce.compresses()) return;
   const auto places = allreduce.places();
@@ -87,6 +103,21 @@ void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
 }
 
 template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& buckets) {
+  bool compresses = buckets.allocated();
+  archive.number("state/compresses", compresses);
+  if (!compresses) return;
+  buckets.allocate();
+  for (std::size_t k = 0; k < buckets.size(); ++k) {
+    const auto places = buckets.places(k);
+    const Vector<Exec, float> worker = buckets.worker_residual(k), server = buckets.server_residual(k);
+    archive.part("worker_residual", worker, {places.begin, places.end, places.row, places.rows});
+    archive.part("server_residual", server, {places.server_begin, places.server_end});
+    if (archive.restores()) buckets.set_residuals(k, worker, server);
+  }
+}
+
+template <class Exec>
 void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state) {
   if (!allreduce.compresses()) return;
   state.compressed = true;
@@ -94,13 +125,25 @@ void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& a
   state.server_residual_l2 = allreduce.server_residual_l2(exec);
 }
 
+template <class Exec>
+void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& state) {
+  state.compressed = true;
+  state.worker_residual_l2 = buckets.worker_residual_l2();
+  state.server_residual_l2 = buckets.server_residual_l2();
+}
+
 #define ONEBIT_INSTANTIATE(Exec)                                                                                    \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                           \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&, std::size_t, std::size_t); \
+  template std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(                                  \
+      const config::Input&, const TensorTable&,                                                                     \
+      std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>>);                                \
   template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&, std::size_t);                   \
   template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                                               \
                                   std::optional<comm::CompressedAllreduce<Exec>>&);                                 \
-  template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);
+  template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                                  \
+  template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);                  \
+  template void report_residuals(const comm::CompressedBuckets<Exec>&, StepState&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::optim

@@ -2,6 +2,7 @@
 /// \file compression.hpp
 /// The averages that sections `compression` and `comm` of the input ask for; the compressed one's state and report.
 
+#include <memory>
 #include <optional>
 
 #include "comm/allreduce.hpp"
@@ -19,6 +20,13 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup, std::size_t begin, std::size_t end);
 
+/// CA of momenta with these tensors in buckets of `comm.compressed_bucket_bytes`; it has no memory yet.
+/// \param transport flat, on a communicator that nothing else uses
+template <class Exec>
+std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(
+    const config::Input& input, const TensorTable& tensors,
+    std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>> transport);
+
 /// Saves or restores the residuals. δ_i belongs to a rank, or to a host where averages are hierarchical; for another
 /// number of them each gets the mean, so that (1/n) Σ δ_i stays. The δ̄_k together are one vector of length d, of which
 /// each rank has its chunk.
@@ -29,9 +37,14 @@ void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& 
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
                        std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
+/// The same for buckets. A run with buckets restores what one without them has saved, and the other way round.
+template <class Exec>
+void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& buckets);
 
 /// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state` and marks the step as compressed, unless the allreduce is dense.
 template <class Exec>
 void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state);
+template <class Exec>
+void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& state);
 
 }  // namespace onebit::optim

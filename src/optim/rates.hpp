@@ -3,6 +3,7 @@
 /// The learning rate and the weight decay of an element depend on its tensor (`optimizer.groups`, and biases and
 /// LayerNorm parameters do not decay). The loops here hand them to a kernel.
 
+#include <utility>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -68,12 +69,20 @@ public:
     return scaled;
   }
 
+  /// Those of the elements from `begin` on, a multiple of 32, which then count from 0.
+  Rates from(std::size_t begin) const {
+    Rates rest = *this;
+    rest.m_words = Kokkos::subview(m_words, std::make_pair(begin / 32, m_words.extent(0)));
+    rest.m_first = m_first + begin;
+    return rest;
+  }
+
   /// The rate of element i.
   KOKKOS_FORCEINLINE_FUNCTION Rate operator()(std::size_t i) const {
     const std::uint32_t word = m_words(i / 32);
     if (m_ranges.extent(0) == 0) return of_bit(word >> (i % 32));
     std::size_t range = word;
-    while (i >= m_ranges(range).end) ++range;
+    while (m_first + i >= m_ranges(range).end) ++range;
     return of_range(range);
   }
 
@@ -92,8 +101,8 @@ public:
     }
     if (m_ranges.extent(0) > 0) {
       std::size_t range = m_words(begin / 32);
-      while (begin >= m_ranges(range).end) ++range;
-      if (begin + count <= m_ranges(range).end) {
+      while (m_first + begin >= m_ranges(range).end) ++range;
+      if (m_first + begin + count <= m_ranges(range).end) {
         const Rate rate = of_range(range);
 #ifndef ONEBIT_DEVICE_CODE
         ONEBIT_IVDEP
@@ -116,6 +125,7 @@ private:
 
   Vector<Exec, std::uint32_t> m_words;  ///< (⌈d/32⌉)
   Vector<Exec, RateRange> m_ranges;     ///< (0) without groups
+  std::size_t m_first = 0;              ///< place, in the whole vector, of the element that counts as 0
   double m_decay_factor = 1;            ///< of the bits, or of the ranges' weight decays
   bool m_decays = false;
 };

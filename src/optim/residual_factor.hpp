@@ -19,18 +19,21 @@ public:
   /// γ_{t−1} or γ_t is 0, and where the quotient exceeds single precision.
   float operator()(double lr) {
     if (!m_scales) return 1;
-    const float last = m_lr;
+    m_last_lr = m_lr;
     m_lr = static_cast<float>(lr);  // the update of the parameters rounds it too
-    const float factor = last > 0 && m_lr > 0 ? last / m_lr : 1.0f;
+    const float factor = m_last_lr > 0 && m_lr > 0 ? m_last_lr / m_lr : 1.0f;
     return std::isfinite(factor) ? factor : 1.0f;
   }
+  /// Undoes the last call: its step is skipped.
+  void take_back() { m_lr = m_last_lr; }
   void state(NumberArchive& archive) {
     if (m_scales) archive.number("state/compressed_lr", m_lr);
   }
 
 private:
   bool m_scales;
-  float m_lr = 0;  ///< γ_{t−1}; 0 before the first compression
+  float m_lr = 0;       ///< of the last step that compressed; 0 before the first
+  float m_last_lr = 0;  ///< of the one before it
 };
 
 }  // namespace onebit::optim

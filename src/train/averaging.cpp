@@ -137,11 +137,47 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
   return over(make_transport<OnHost>(input, communicator, input.comm.collective, TransportKind::host));
 }
 
+namespace {
+
+/// Why buckets of momenta cannot be averaged during the backward pass; empty if they can.
+template <class Exec>
+std::string obstacle(const config::Input& input, const comm::CompressedBuckets<Exec>& buckets, TransportKind kind) {
+  if (!input.comm.overlap_compressed) return "comm.overlap_compressed is false";
+  if (input.optimizer.clip > 0 && input.optimizer.clip_norm == ClipNorm::this_step)
+    return "optimizer.clip needs the norm of the whole gradient (optimizer.clip_norm: last_step does not)";
+  if (buckets.ranks() == 1) return "one rank sends nothing";
+  if (kind != TransportKind::nccl && !any_thread_may_call()) return "in this MPI library only one thread may call";
+  return "";
+}
+
+}  // namespace
+
+template <class Exec>
+MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Communicator& communicator,
+                                            TransportKind kind, const TensorTable& tensors) {
+  using On = typename comm::CompressedBuckets<Exec>::On;
+  if (input.comm.compressed_bucket_bytes == 0) return {};
+  auto transport =
+      make_transport<On>(input, communicator, input.comm.collective, is_host<Exec> ? TransportKind::host : kind);
+  MomentumBuckets<Exec> made;
+  communicator.collectively([&] {
+    made.buckets = optim::make_compressed_buckets<Exec>(input, tensors, std::move(transport));
+    made.reason = obstacle(input, *made.buckets, kind);
+    if (!made.reason.empty()) return;
+    made.overlapped = std::make_unique<comm::OverlappedAverage<Exec>>(made.buckets, tensors.size(),
+                                                                      input.comm.compressed_bucket_bytes);
+    made.reason = "each needs its own part of the gradient alone";
+  });
+  return made;
+}
+
 #define ONEBIT_INSTANTIATE(Exec)                                                                                       \
   template struct Averaging<Exec>;                                                                                     \
   template Averaging<Exec> make_averaging(const Exec&, const config::Input&, const Communicator&, const TensorTable&); \
   template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(                                     \
-      const config::Input&, const Communicator&, TransportKind, std::size_t);
+      const config::Input&, const Communicator&, TransportKind, std::size_t);                                          \
+  template MomentumBuckets<Exec> make_momentum_buckets(const config::Input&, const Communicator&, TransportKind,       \
+                                                       const TensorTable&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

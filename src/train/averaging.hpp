@@ -7,6 +7,7 @@
 
 #include "base/mpi.hpp"
 #include "base/tensor_table.hpp"
+#include "comm/compressed_buckets.hpp"
 #include "comm/overlapped_average.hpp"
 #include "comm/transport.hpp"
 #include "config/input.hpp"
@@ -43,5 +44,19 @@ template <class Exec>
 std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const config::Input& input,
                                                                        const Communicator& communicator,
                                                                        TransportKind kind, std::size_t length);
+
+/// The compressed average of momenta in buckets (`comm.compressed_bucket_bytes`).
+template <class Exec>
+struct MomentumBuckets {
+  std::shared_ptr<comm::CompressedBuckets<Exec>> buckets;     ///< null if the input asks for none
+  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped;  ///< averages them during the backward pass; else null
+  std::string reason;                                         ///< a sentence that follows "because"
+};
+
+/// Makes the buckets, and what averages them during the backward pass, where that is asked for and possible. Arguments
+/// as of `make_overlapped_average`. Collective.
+template <class Exec>
+MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Communicator& communicator,
+                                            TransportKind kind, const TensorTable& tensors);
 
 }  // namespace onebit::train

@@ -30,6 +30,7 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.number("last/worker_residual_l2", run.last.worker_residual_l2);
   archive.number("last/server_residual_l2", run.last.server_residual_l2);
   archive.number("last/frozen_at", run.last.frozen_at);
+  archive.number("last/mean_square_norm", run.mean_square_norm);
   archive.vector("parameters", run.x, !run.last.synchronised);
   run.algorithm.state(archive);
   run.results.state(archive);

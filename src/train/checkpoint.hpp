@@ -23,8 +23,9 @@ struct Run {
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
-  long step = 0;               ///< the last complete one
-  optim::StepState last = {};  ///< of the last step that was not skipped
+  long step = 0;                ///< the last complete one
+  optim::StepState last = {};   ///< of the last step that was not skipped
+  double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂² of that step
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.

@@ -39,7 +39,9 @@ struct Session {
         dense_average(*averaging.transport, optim::dense_options(input)),
         bucket_communicator(communicator.get()),
         overlapped_average(
-            make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())) {
+            make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())),
+        momentum_communicator(communicator.get()),
+        momenta(make_momentum_buckets<Exec>(input, momentum_communicator, averaging.transport->kind(), tensors())) {
     if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance
     std::string initialized;
     communicator.collectively([&] {
@@ -51,7 +53,8 @@ struct Session {
       if (!from.empty() && !checkpoints.restarts())
         located(input.where("checkpoint.initialize_from"),
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
-      algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average});
+      algorithm =
+          optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average, momenta.buckets.get()});
       read_initial_variance(exec, input, *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0,
                                           input.train.target_loss);
@@ -74,6 +77,8 @@ struct Session {
   const Communicator bucket_communicator;  ///< for `overlapped_average` alone
   /// Averages gradients in buckets during the backward pass; null if that is off or impossible.
   std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
+  const Communicator momentum_communicator;  ///< for `momenta` alone
+  MomentumBuckets<Exec> momenta;
   Vector<Exec, float> x, g;  ///< (d) parameters, gradient
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
@@ -127,6 +132,9 @@ private:
     const std::string type =
         input.comm.dense_type == DenseType::fp32 ? "" : ", dense ones in " + to_string(input.comm.dense_type);
     std::printf("averages: %s%s, because %s\n", averaging.name().c_str(), type.c_str(), averaging.reason.c_str());
+    if (momenta.buckets)
+      std::printf("momenta: averaged in %zu bucket(s) %s, because %s\n", momenta.buckets->size(),
+                  momenta.overlapped ? "during the backward pass" : "after the backward pass", momenta.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());

@@ -42,15 +42,17 @@ public:
       record.step = step;
       record.lr = optim::learning_rate(m_input, step);
 
-      optim::StepContext context{step, record.lr};
+      optim::StepContext context{step, record.lr, m_run.mean_square_norm};
       m_session.dense_average.begin_step(step);
       const double loss = gradient(context, record);
       const Agreement agreement = agree(loss);
-      context.mean_square_norm = agreement.mean_square_norm;
-      if (agreement.finite)
+      if (m_input.optimizer.clip_norm == ClipNorm::this_step) context.mean_square_norm = agreement.mean_square_norm;
+      if (agreement.finite) {
         update(context, record);
-      else
-        skip(loss, record);
+        m_run.mean_square_norm = agreement.mean_square_norm;
+      } else {
+        skip(loss, context, record);
+      }
 
       record.seconds = watch.seconds();
       record.loss = agreement.mean_loss;
@@ -77,7 +79,7 @@ public:
 
 private:
   /// g ← this rank's gradient; or the average of all ranks' gradients, where buckets are averaged during the backward
-  /// pass: `context.averaged` says so. \returns this rank's loss
+  /// pass. Or buckets of momenta are: `context` says what is averaged. \returns this rank's loss
   double gradient(optim::StepContext& context, StepRecord& record) {
     Session<Exec>& s = m_session;
     double loss = 0;
@@ -86,14 +88,18 @@ private:
     };
     const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
     context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
-    if (context.averaged) {
-      const GradientProgress final_from = [&](std::size_t b) { s.overlapped_average->final_from(b); };
-      s.overlapped_average->start(s.exec, s.g, context.step, check);
+    context.buckets_averaged = s.momenta.overlapped && s.algorithm->begin_buckets(context);
+    comm::OverlappedAverage<Exec>* const overlapped = context.averaged           ? s.overlapped_average.get()
+                                                      : context.buckets_averaged ? s.momenta.overlapped.get()
+                                                                                 : nullptr;
+    if (overlapped != nullptr) {
+      const GradientProgress final_from = [&](std::size_t b) { overlapped->final_from(b); };
+      overlapped->start(s.exec, s.g, context.step, check);
       m_deferred([&] {
         compute(final_from);
         final_from(0);
       });
-      record.hidden_allreduce = s.overlapped_average->wait(record.times);
+      record.hidden_allreduce = overlapped->wait(record.times);
     } else {
       m_deferred([&] { compute({}); });
       check(0, s.tensors().size());
@@ -120,9 +126,10 @@ private:
   }
 
   /// Leaves x unchanged, because a loss or a gradient is not finite; ends the run if the input asks for that.
-  void skip(double loss, StepRecord& record) {
+  void skip(double loss, const optim::StepContext& context, StepRecord& record) {
     if (m_input.optimizer.on_nonfinite == OnNonfinite::abort)
       abort_nonfinite(m_communicator, loss, m_gradient_check.nonfinite_tensor(), record.step);
+    if (context.buckets_averaged) m_session.algorithm->take_back();
     record.skipped = true;
     // All ranks end with the same parameters, even if the last step is skipped.
     if (record.step == m_input.train.steps && !m_run.last.synchronised) {
@@ -163,6 +170,7 @@ private:
       record.traffic += m_session.overlapped_average->traffic();
       record.traffic_within_host += m_session.overlapped_average->traffic_within_host().total();
     }
+    if (m_session.momenta.buckets) record.traffic += m_session.momenta.buckets->traffic();
     m_deferred([&] { m_run.results.add(record); });
     m_progress(record, m_run.results.tokens_per_second());
   }

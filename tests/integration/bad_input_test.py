@@ -213,6 +213,12 @@ case("rise_to_last_step", "train:\n  steps: 5\nschedule:\n  warmup_steps: 5\n", 
      "freeze.step is auto", "lower schedule.warmup_steps to less than train.steps (5)")
 case("sgd_with_bias_correction", "optimizer:\n  algorithm: double_squeeze\n  bias_correction: true\n", "input.yaml:3:3",
      "double_squeeze has no bias correction", ranks=2)
+case("buckets_of_another_algorithm", "optimizer:\n  algorithm: adam\ncomm:\n  compressed_bucket_bytes: 4096\n",
+     "input.yaml:4:3", "algorithm adam does not average its momentum in buckets", "onebit_adam")
+case("buckets_of_hosts", "comm:\n  collective: hierarchical\n  compressed_bucket_bytes: 4096\n", "input.yaml:3:3",
+     "comm.collective is hierarchical", "set comm.collective to flat", ranks=2)
+case("buckets_without_a_compressor", "compression:\n  compressor: none\ncomm:\n  compressed_bucket_bytes: 4096\n",
+     "input.yaml:4:3", "compression.compressor is none", "comm.bucket_bytes")
 case("nccl_on_the_host", "comm:\n  transport: nccl\n", "input.yaml:2:3", "has none", "run.backend to cuda or hip",
      ranks=2)
 case("no_replay_file", "workload:\n  kind: replay\n", "replay.file has its default", "needs a file of gradients")

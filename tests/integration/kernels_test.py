@@ -131,7 +131,8 @@ class Kernels(unittest.TestCase):
         # A build with oneDNN has this row on every processor, but oneDNN multiplies floats only where it is faster.
         in_bytes = "int8_layer" in {row["kernel"] for row in rows}
         self.assertTrue(in_bytes or not rows[0]["blas"].startswith("oneDNN"))
-        kernels = ["fqt_layer", "scq_layer", "fp32_layer"] + ["bf16_layer"] * self.has_bf16() + ["int8_layer"] * in_bytes
+        kernels = ["fqt_layer", "scq_layer", "fp32_layer"]
+        kernels += ["bf16_layer"] * self.has_bf16() + ["int8_layer"] * in_bytes
         counts = {"vgg16": 13, "resnet18": 20}  # convolutions of the networks
         for network, count in counts.items():
             of_network = [row for row in rows if row["network"] == network]

@@ -248,6 +248,42 @@ class Training(unittest.TestCase):
                 self.assertEqual(int(row["bytes_sent"]), 2 * (ranks - 1) * 4 * sent // ranks)
             self.assertEqual(int(run["bytes_sent"]), sum(int(row["bytes_sent"]) for row in steps))
 
+    def test_momenta_in_buckets_have_the_same_bits_beside_the_backward_pass(self):
+        buckets = {"model.hidden": 64, "optimizer.algorithm": "onebit_adam", "comm.compressed_bucket_bytes": 16384}
+        skipped = {"faults.kind": "nan", "faults.rank": 0, "faults.step": 20, "optimizer.on_nonfinite": "skip"}
+        clipped = {"optimizer.clip": 0.5, "optimizer.clip_norm": "last_step"}
+        for model, keys, ranks in ((TINY_GPT, {}, 2), (TINY_BERT, skipped, 3), (TINY_GPT, clipped, 4)):
+            keys = {**model, **buckets, **keys}
+            hidden, steps, _ = self.train(keys, ranks)
+            self.assertIn("during the backward pass", self.stdout)
+            after, later, _ = self.train({**keys, "comm.overlap_compressed": "false"}, ranks)
+            self.assertIn("after the backward pass, because comm.overlap_compressed is false", self.stdout)
+            self.assertEqual((hidden["compressed_overlap"], after["compressed_overlap"]), ("1", "0"))
+            self.assertEqual(hidden["compressed_bucket_bytes"], "16384")
+            for name in ("parameters_hash", "skipped_steps"):
+                self.assertEqual(hidden[name], after[name])
+            # Buckets that are taken back have travelled.
+            self.assertEqual(int(hidden["bytes_sent"]) > int(after["bytes_sent"]), "faults.kind" in keys)
+            for rows, is_hidden in ((steps, True), (later, False)):
+                times = [float(row["allreduce_hidden_s"]) for row in rows if row["phase"] == "compressed"]
+                self.assertEqual(sum(times) > 0, is_hidden)
+            whole, _, _ = self.train({**keys, "comm.compressed_bucket_bytes": 0}, ranks)
+            self.assertNotEqual(whole["parameters_hash"], hidden["parameters_hash"])  # other chunks and scales
+            self.assertLess(float(hidden["final_validation_loss"]), float(steps[0]["loss"]) - 0.3)
+        # The norm of a whole gradient is known when no bucket is left to hide.
+        run, _, _ = self.train({**TINY_GPT, **buckets, "optimizer.clip": 0.5}, 2)
+        self.assertIn("after the backward pass, because optimizer.clip needs", self.stdout)
+        self.assertEqual(run["compressed_overlap"], "0")
+
+    def test_last_norm_clips_where_momenta_are_compressed(self):
+        keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "optimizer.clip": 0.5}
+        this, steps, _ = self.train(keys, 2)
+        last, others, _ = self.train({**keys, "optimizer.clip_norm": "last_step"}, 2)
+        self.assertNotEqual(this["parameters_hash"], last["parameters_hash"])
+        # Adam's phase and the first compressed step's gradient do not depend on the rule.
+        self.assertEqual([row["loss"] for row in steps[:11]], [row["loss"] for row in others[:11]])
+        self.assertNotEqual([row["loss"] for row in steps[11:]], [row["loss"] for row in others[11:]])
+
     def test_volume_of_further_algorithms(self):
         # A large η: with few bits some elements of the variance round to 0, and the update would be m / η.
         ranks, bits, interval = 3, 5, 4

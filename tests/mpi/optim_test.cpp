@@ -22,6 +22,7 @@
 #include "../support.hpp"
 #include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
+#include "optim/compression.hpp"
 #include "train/initial_variance.hpp"
 
 namespace {
@@ -77,6 +78,29 @@ private:
   std::map<std::string, std::vector<float>> m_vectors;
 };
 
+/// The buckets that `input` asks for, or none.
+template <class Exec>
+std::shared_ptr<comm::CompressedBuckets<Exec>> make_buckets(const config::Input& input, const TensorTable& tensors,
+                                                            const Communicator& communicator) {
+  using On = typename comm::CompressedBuckets<Exec>::On;
+  if (input.comm.compressed_bucket_bytes == 0) return nullptr;
+  return optim::make_compressed_buckets<Exec>(input, tensors,
+                                              comm::make_transport<On>(TransportKind::automatic, communicator));
+}
+
+/// Averages the momentum in buckets before the step, as during a backward pass. \returns whether the step has buckets
+template <class Exec>
+bool average_before(optim::Algorithm<Exec>& algorithm, comm::CompressedBuckets<Exec>& buckets,
+                    const Vector<Exec, float>& g, const optim::StepContext& context) {
+  if (!algorithm.begin_buckets(context)) return false;
+  PhaseTimes times;
+  for (std::size_t k = buckets.size(); k-- > 0;) {
+    const Range bucket = buckets.elements(k);
+    buckets(Kokkos::subview(g, std::make_pair(bucket.begin, bucket.end)), context.step, bucket.begin, times);
+  }
+  return true;
+}
+
 /// Runs the algorithm and its reference side by side. \param variance that both start with; empty for 0
 /// \param earlier_steps of which that variance is the average; infinite where that is unknown
 template <class Exec>
@@ -89,7 +113,8 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const std::size_t d = tensors.size();
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   comm::DenseAverage<Exec> average(*transport);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
+  const auto buckets = make_buckets<Exec>(input, tensors, world);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average, buckets.get()});
   train::read_initial_variance(exec, input, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
@@ -97,16 +122,19 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   reference.earlier_steps = earlier_steps;
   const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(initial.begin(), initial.end()));
   PhaseTimes times;
-  int apart = 0;
-  for (int t = 1; t <= steps; ++t) {
+  int apart = 0, bucket_steps = 0;
+  for (int t = 1; t <= input.train.steps; ++t) {
     const std::vector<Values> g = test::random_gradients(d, world.size(), t, input.run.seed);
     double mean_square = 0;
     for (const Values& one : g)
       mean_square += std::inner_product(one.begin(), one.end(), one.begin(), 0.0) / world.size();
     const Values& mine = g[world.rank()];
     const double lr = optim::learning_rate(input, t);
-    const optim::StepState state = algorithm->step(
-        exec, x, test::to_device<Exec>(std::vector<float>(mine.begin(), mine.end())), {t, lr, mean_square}, times);
+    const auto own_g = test::to_device<Exec>(std::vector<float>(mine.begin(), mine.end()));
+    optim::StepContext context{t, lr, mean_square};
+    if (buckets && t % 3 != 0) context.buckets_averaged = average_before(*algorithm, *buckets, own_g, context);
+    bucket_steps += context.buckets_averaged;
+    const optim::StepState state = algorithm->step(exec, x, own_g, context, times);
     test::references().at(name)(reference, g, t, lr);
 
     const std::vector<float> updated = test::to_host(x);
@@ -121,7 +149,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
       ASSERT_EQ(same, state.synchronised) << name << " step " << t << " rank " << rank;
       apart += !same;
     }
-    ASSERT_TRUE(state.synchronised || t < steps) << name;
+    ASSERT_TRUE(state.synchronised || t < input.train.steps) << name;
   }
   Vectors<Exec> state;
   for (const auto& [vector, values] : state.of(*algorithm))
@@ -131,6 +159,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
       const Values& expected = state.differs(vector) ? own : momentum ? reference.m : reference.v;
       EXPECT_LE(test::relative_difference(values, expected), 1e-6) << name << " " << vector;
     }
+  EXPECT_EQ(bucket_steps > 0, buckets != nullptr) << name;
   const bool drifts =
       name == "local_sgd" || name == "local_momentum_sgd" || name == "adam_lazy_variance" || name == "diloco";
   EXPECT_EQ(apart > 0, drifts && input.optimizer.local_steps > 1 && world.size() > 1) << name;
@@ -249,6 +278,69 @@ TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_an
         input.optimizer.weight_decay = 0.01;
         compare<TypeParam>(input);
       }
+}
+
+/// Tensors of three buckets of 1024 elements, the last one shorter.
+TensorTable make_long_tensors() {
+  TensorTable tensors;
+  tensors.add("weight", {37, 40}, true);
+  tensors.add("bias", {37}, false);
+  tensors.add("output.weight", {21, 37}, true);
+  return tensors;
+}
+
+TYPED_TEST(Optim, momentum_in_buckets_is_its_reference) {
+  for (const char* group : {"vector", "chunk", "tensor", "64"})
+    for (const int bytes : {1, 8192, 1 << 20}) {
+      config::Input input = make_input("onebit_adam");
+      input.freeze.step = {"", 4};
+      input.train.steps = 12;
+      input.comm.compressed_bucket_bytes = bytes;
+      input.compression.group =
+          std::isdigit(group[0]) != 0 ? config::NumberOrWord{"", std::atoi(group)} : config::NumberOrWord{group, 0};
+      input.optimizer.weight_decay = 0.1;
+      input.optimizer.clip = 1.0;
+      if (bytes == 1) input.optimizer.groups = {{"b?as", 3, 0.2, ""}, {"*.weight", 0.25, {}, ""}};
+      if (bytes == 8192) {
+        input.compression.scale_residual_by_lr = true;
+        input.schedule.decay = Decay::linear;
+      }
+      compare<TypeParam>(input, make_long_tensors());
+    }
+}
+
+// Buckets that have gone are undone on every rank, so the next step finds what it would have found without them.
+TYPED_TEST(Optim, buckets_that_are_taken_back_change_nothing) {
+  const TensorTable tensors = make_long_tensors();
+  const Communicator world;
+  config::Input input = make_input("onebit_adam");
+  input.freeze.step = {"", 3};
+  input.comm.compressed_bucket_bytes = 4096;
+  input.optimizer.on_nonfinite = OnNonfinite::skip;
+  input.compression.scale_residual_by_lr = true;
+  const auto train = [&](bool takes_back) {
+    const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
+    comm::DenseAverage<TypeParam> average(*transport);
+    const auto buckets = make_buckets<TypeParam>(input, tensors, world);
+    const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport, average, buckets.get()});
+    const Vector<TypeParam, float> x = test::to_device<TypeParam>(test::random_values(tensors.size(), 5));
+    PhaseTimes times;
+    for (int t = 1; t <= 12; ++t) {
+      const Values g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed)[world.rank()];
+      const auto own_g = test::to_device<TypeParam>(std::vector<float>(g.begin(), g.end()));
+      optim::StepContext context{t, 0.01 / t, 1.0};
+      if (takes_back && t % 2 == 0) {
+        std::vector<float> bad(g.begin(), g.end());
+        if (world.rank() == 0) bad[1500] = std::numeric_limits<float>::quiet_NaN();
+        optim::StepContext gone{t, 7.0, 1.0};
+        if (average_before(*algorithm, *buckets, test::to_device<TypeParam>(bad), gone)) algorithm->take_back();
+      }
+      context.buckets_averaged = average_before(*algorithm, *buckets, own_g, context);
+      algorithm->step(TypeParam(), x, own_g, context, times);
+    }
+    return test::to_host(x);
+  };
+  EXPECT_TRUE(test::same_bits(train(true), train(false)));
 }
 
 TYPED_TEST(Optim, drifting_algorithms_are_their_references_with_any_interval) {
