@@ -2,9 +2,11 @@
 """Measures the gain of compression in a whole step on shaped networks, as Figure 9 of the paper
 (docs/guide/network.md).
 
-One rank a host. Adam averages floats in one run and bf16 in another (`comm.dense_type`). The paper's speed-ups beside
-the measured ones are those of 256 GPUs, 4 on a host, and half precision: 16 times fewer bytes. figure9.py
-measures the exchange alone. Needs root.
+One rank a host. Adam averages floats in one run and bf16 in another (`comm.dense_type`), both in buckets during the
+backward pass. 1-bit Adam averages after the backward pass in one run, and in buckets during it in another
+(`comm.compressed_bucket_bytes`). A step cannot be faster than its gradient, nor than the line takes for the signs: the
+last columns compare the step with the longer one of the two. The paper's speed-ups beside the measured ones are those of
+256 GPUs, 4 on a host, and half precision: 16 times fewer bytes. figure9.py measures the exchange alone. Needs root.
 """
 
 import pathlib
@@ -16,38 +18,59 @@ from lib import laboratory, tables
 PAPER = {"50mbit": 10.83, "1gbit": 6.59, "2gbit": 5.93}
 
 
+def measure(arguments, rate, compute_ms):
+    """The row of one network and one time of a gradient."""
+    run = laboratory.synthetic(arguments, arguments.hosts, rate, compute_ms=compute_ms)
+    halved = laboratory.synthetic(arguments, arguments.hosts, rate, bf16=True, compute_ms=compute_ms)
+    overlapped = laboratory.synthetic_overlapped(arguments, arguments.hosts, rate, arguments.compressed_bucket_bytes,
+                                                 compute_ms)
+    seconds = {"adam_s": run.mean_s("dense", "step_s"), "adam_allreduce_s": run.mean_s("dense", "allreduce_s"),
+               "adam_allreduce_hidden_s": run.mean_s("dense", "allreduce_hidden_s"),
+               "adam_bf16_s": halved.mean_s("dense", "step_s"),
+               "adam_bf16_allreduce_s": halved.mean_s("dense", "allreduce_s"),
+               "onebit_adam_s": run.mean_s("compressed", "step_s"),
+               "onebit_adam_communication_s": run.mean_s("compressed", "all_to_all_s", "all_gather_s"),
+               "overlapped_s": overlapped.mean_s("compressed", "step_s"),
+               "overlapped_wait_s": overlapped.mean_s("compressed", "allreduce_s"),
+               "overlapped_hidden_s": overlapped.mean_s("compressed", "allreduce_hidden_s"),
+               "overlapped_update_s": overlapped.mean_s("compressed", "update_s"),
+               "sign_line_s": overlapped.line_s("compressed")}
+    limit = max(seconds["sign_line_s"], 1e-3 * float(overlapped.row["compute_time_ms"]))
+    ratios = {"speedup": seconds["adam_s"] / seconds["onebit_adam_s"],
+              "speedup_vs_bf16": seconds["adam_bf16_s"] / seconds["onebit_adam_s"],
+              "overlapped_speedup_vs_bf16": seconds["adam_bf16_s"] / seconds["overlapped_s"],
+              "overlapped_over_limit": seconds["overlapped_s"] / limit}
+    return {**run.columns(), "compressed_bucket_bytes": overlapped.row["compressed_bucket_bytes"],
+            "overlapped_overruns": overlapped.row["compute_overruns"],
+            **{name: f"{value:.6g}" for name, value in seconds.items()},
+            **{name: f"{value:.4g}" for name, value in ratios.items()}, "paper_speedup": PAPER.get(rate, "")}
+
+
 def main():
     parser = laboratory.parser_of(__doc__, "results/whole_step.csv", parameters=25000000)
     parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--rates", type=laboratory.words, default="50mbit,200mbit,1gbit,2gbit,3gbit",
                         help="default: %(default)s")
+    parser.add_argument("--compute-ms", type=laboratory.numbers, default=[None], metavar="MS,MS",
+                        help="times of a gradient; default: BERT-Large's in proportion to the parameters")
+    parser.add_argument("--compressed-bucket-bytes", type=int, default=4 << 20, help="default: %(default)s")
     arguments = parser.parse_args()
 
     origin, rows = laboratory.origin(arguments), []
-    for rate in arguments.rates:
-        run = laboratory.synthetic(arguments, arguments.hosts, rate)
-        halved = laboratory.synthetic(arguments, arguments.hosts, rate, bf16=True)
-        adam, onebit = run.mean_s("dense", "step_s"), run.mean_s("compressed", "step_s")
-        bf16 = halved.mean_s("dense", "step_s")
-        seconds = {"adam_s": adam, "adam_allreduce_s": run.mean_s("dense", "allreduce_s"),
-                   "adam_allreduce_hidden_s": run.mean_s("dense", "allreduce_hidden_s"), "adam_bf16_s": bf16,
-                   "adam_bf16_allreduce_s": halved.mean_s("dense", "allreduce_s"), "onebit_adam_s": onebit,
-                   "onebit_adam_communication_s": run.mean_s("compressed", "all_to_all_s", "all_gather_s")}
-        rows.append({**run.columns(), **{name: f"{value:.6g}" for name, value in seconds.items()},
-                     "speedup": f"{adam / onebit:.4g}",
-                     "speedup_vs_bf16": f"{bf16 / onebit:.4g}", "paper_speedup": PAPER.get(rate, ""), **origin})
-        tables.write_csv(arguments.output, rows)
+    for compute_ms in arguments.compute_ms:
+        for rate in arguments.rates:
+            rows.append({**measure(arguments, rate, compute_ms), **origin})
+            tables.write_csv(arguments.output, rows)
 
-    print(f"\n{rows[0]['parameters']} parameters, {arguments.hosts} hosts, {float(rows[0]['compute_time_ms']):.3g} ms "
-          "of compute; seconds of a step")
-    times = ("adam_s", "adam_allreduce_s", "adam_bf16_s", "adam_bf16_allreduce_s", "onebit_adam_s",
-             "onebit_adam_communication_s")
+    print(f"\n{rows[0]['parameters']} parameters, {arguments.hosts} hosts; seconds of a step")
+    times = ("adam_s", "adam_bf16_s", "onebit_adam_s", "overlapped_s", "overlapped_wait_s", "sign_line_s")
     print(tables.aligned(
-        ["rate", "link Mbit/s", "Adam", "allreduce", "in bf16", "allreduce", "1-bit Adam", "exchange", "faster",
-         "than bf16", "paper"],
-        [[row["rate"], laboratory.mbit(row["link_bit_per_s"]), *(f"{float(row[name]):.4f}" for name in times),
-          *(f"{float(row[name]):.2f}x" for name in ("speedup", "speedup_vs_bf16")),
-          f"{row['paper_speedup']}x" if row["paper_speedup"] else ""]
+        ["rate", "link Mbit/s", "compute ms", "Adam", "in bf16", "1-bit Adam", "overlapped", "wait", "line", "faster",
+         "than bf16", "overlapped", "over limit", "paper"],
+        [[row["rate"], laboratory.mbit(row["link_bit_per_s"]), f"{float(row['compute_time_ms']):.3g}",
+          *(f"{float(row[name]):.4f}" for name in times),
+          *(f"{float(row[name]):.2f}x" for name in ("speedup", "speedup_vs_bf16", "overlapped_speedup_vs_bf16")),
+          f"{float(row['overlapped_over_limit']):.2f}", f"{row['paper_speedup']}x" if row["paper_speedup"] else ""]
          for row in rows]))
 
 

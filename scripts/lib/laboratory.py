@@ -143,6 +143,11 @@ class TrainingRun(Measurement):
         counted = self.counted(phase)
         return sum(float(row[column]) for row in counted for column in columns) / len(counted)
 
+    def line_s(self, phase):
+        """Seconds that the bytes of a step take at the measured rate of a link."""
+        counted = self.counted(phase)
+        return 8 * sum(int(row["bytes_sent"]) for row in counted) / len(counted) / float(self.links["link_bit_per_s"])
+
     def columns(self):
         """The columns that every row of a synthetic experiment begins with."""
         return {"rate": self.rate if self.hosts > 1 else "", **self.links, "hosts": self.hosts, "runs": 1,
@@ -151,14 +156,28 @@ class TrainingRun(Measurement):
                                                      "bucket_bytes")}}
 
 
-def synthetic(arguments, hosts, rate, bf16=False):
+def synthetic(arguments, hosts, rate, bf16=False, compute_ms=None):
     """Adam's steps and then those of 1-bit Adam; with `bf16` Adam's alone, whose dense averages are in 16 bits."""
-    compute = arguments.compute_scale * BERT_LARGE_COMPUTE_MS * arguments.parameters / BERT_LARGE_PARAMETERS
     return TrainingRun(arguments, "inputs/synthetic_step.yaml", {
-        "workload.parameters": arguments.parameters, "workload.compute_time_ms": f"{compute:.6g}",
+        **synthetic_gradient(arguments, compute_ms),
         "train.steps": arguments.dense_steps + (0 if bf16 else arguments.compressed_steps),
         **({"optimizer.algorithm": "adam", "comm.dense_type": "bf16"} if bf16 else {}),
         "freeze.step": arguments.dense_steps}, hosts, rate)
+
+
+def synthetic_overlapped(arguments, hosts, rate, bucket_bytes, compute_ms=None):
+    """1-bit Adam's steps with the momentum averaged in buckets during the backward pass. The first compressed step,
+    which nothing hides, is not counted."""
+    return TrainingRun(arguments, "inputs/synthetic_step.yaml", {
+        **synthetic_gradient(arguments, compute_ms), "train.steps": arguments.compressed_steps + 1,
+        "comm.dense_type": "bf16", "comm.compressed_bucket_bytes": bucket_bytes, "freeze.step": 1}, hosts, rate)
+
+
+def synthetic_gradient(arguments, compute_ms):
+    """Its settings. `compute_ms` takes the place of BERT-Large's time in proportion to the parameters."""
+    if compute_ms is None:
+        compute_ms = arguments.compute_scale * BERT_LARGE_COMPUTE_MS * arguments.parameters / BERT_LARGE_PARAMETERS
+    return {"workload.parameters": arguments.parameters, "workload.compute_time_ms": f"{compute_ms:.6g}"}
 
 
 def parser_of(description, output, parameters=None):
@@ -190,6 +209,11 @@ def mbit(bit_per_s):
 def integers(text):
     """1,2,4 → [1, 2, 4]: the type of an option."""
     return [int(number) for number in text.split(",")]
+
+
+def numbers(text):
+    """200,1000 → [200.0, 1000.0]: the type of an option."""
+    return [float(number) for number in text.split(",")]
 
 
 def words(text):

@@ -207,7 +207,18 @@ class Bench(unittest.TestCase):
         self.assertEqual(float(rows[2]["backward_allreduce_s"]), 0)
         self.assertIn("onebit_adam", table)
 
-        rows, _ = run_script("whole_step", "--rates", "50mbit", "--hosts", "2", *small)
+        rows, _ = run_script("whole_step", "--rates", "50mbit", "--hosts", "2", "--compute-ms", "5,50",
+                             "--compressed-bucket-bytes", "16384", *small)
+        self.assertEqual([row["compute_time_ms"] for row in rows], ["5", "50"])
+        for row in rows:
+            self.assertEqual(row["compressed_bucket_bytes"], "16384")
+            limit = max(float(row["compute_time_ms"]) / 1e3, float(row["sign_line_s"]))
+            self.assertAlmostEqual(float(row["overlapped_over_limit"]), float(row["overlapped_s"]) / limit, delta=1e-2)
+            # 20000 parameters are 5 buckets, and a rank sends half of each one's signs twice, with a scale a message.
+            words = sum(-(-elements // 64) for elements in (4096, 4096, 4096, 4096, 3616))
+            self.assertAlmostEqual(float(row["sign_line_s"]) * float(row["link_bit_per_s"]) / 8,
+                                   2 * 4 * (words + 5), delta=1)
+            self.assertGreater(float(row["overlapped_hidden_s"]), 0)
         self.assertEqual(rows[0]["paper_speedup"], "10.83")
         self.assertAlmostEqual(float(rows[0]["speedup"]), float(rows[0]["adam_s"]) / float(rows[0]["onebit_adam_s"]),
                                delta=1e-3 * float(rows[0]["speedup"]))
