@@ -5,8 +5,8 @@
 One rank a host. Adam averages floats in one run and bf16 in another (`comm.dense_type`), both in buckets during the
 backward pass. 1-bit Adam averages after the backward pass in one run, and in buckets during it in another
 (`comm.compressed_bucket_bytes`). A step cannot be faster than its gradient, nor than the line takes for the signs: the
-last columns compare the step with the longer one of the two. The paper's speed-ups beside the measured ones are those of
-256 GPUs, 4 on a host, and half precision: 16 times fewer bytes. figure9.py measures the exchange alone. Needs root.
+last columns compare the step with the longer one of the two. The paper's speed-ups beside the measured ones are those
+of 256 GPUs, 4 on a host, and half precision: 16 times fewer bytes. figure9.py measures the exchange alone. Needs root.
 """
 
 import pathlib
