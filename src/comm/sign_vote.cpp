@@ -15,6 +15,13 @@ int bits_of_count(int n) {
   return bits;
 }
 
+/// Blocks of `length` elements: a word of them on the host, one for each lane of a warp on a device.
+template <class Exec>
+std::size_t blocks_of(std::size_t length) {
+  constexpr std::size_t elements = lanes_of_block<Exec> == 1 ? bits_per_word : lanes_of_block<Exec>;
+  return (length + elements - 1) / elements;
+}
+
 /// Bit j of word w ← v(32 w + j) ≥ 0; 0 for padding. On a device the lanes of a warp make the bits of a word.
 template <class Exec>
 struct PackSigns {
@@ -22,15 +29,16 @@ struct PackSigns {
   Vector<Exec, const float> v;
   Vector<Exec, std::uint32_t> words;
 
-  static std::size_t blocks(std::size_t words) {
-    return lanes == 1 ? words : (words * bits_per_word + lanes - 1) / lanes;
-  }
   KOKKOS_FUNCTION void operator()(std::size_t block, std::size_t lane) const {
     if constexpr (lanes == 1) {
-      const std::size_t begin = block * bits_per_word;
+      const std::size_t begin = block * bits_per_word, length = v.extent(0);
+      const float* const values = v.data() + begin;
       std::uint32_t bits = 0;
-      for (std::size_t j = 0; j < bits_per_word && begin + j < v.extent(0); ++j)
-        bits |= static_cast<std::uint32_t>(v(begin + j) >= 0) << j;
+      if (begin + bits_per_word <= length) {  // a loop of fixed length is vectorised
+        for (std::size_t j = 0; j < bits_per_word; ++j) bits |= static_cast<std::uint32_t>(values[j] >= 0) << j;
+      } else {
+        for (std::size_t j = 0; begin + j < length; ++j) bits |= static_cast<std::uint32_t>(values[j] >= 0) << j;
+      }
       words(block) = bits;
     } else {
       const std::size_t i = block * lanes + lane, word = i / bits_per_word;
@@ -78,17 +86,34 @@ struct CountVotes {
 /// v(i) ← the value of its code, which has `planes` bits: ±1, or (2q − n) / n.
 template <class Exec>
 struct DecodeVotes {
+  static constexpr std::size_t lanes = lanes_of_block<Exec>;
   Vector<Exec, const std::uint32_t> votes;
   Vector<Exec, float> v;
   int senders, planes;
   bool majority;
 
-  KOKKOS_FUNCTION void operator()(std::size_t i) const {
-    const std::size_t word = i / bits_per_word, bit = i % bits_per_word;
-    int code = 0;
-    for (int k = 0; k < planes; ++k) code |= static_cast<int>(votes(word * planes + k) >> bit & 1u) << k;
-    v(i) = majority ? static_cast<float>(2 * code - 1)
-                    : static_cast<float>(2 * code - senders) / static_cast<float>(senders);
+  KOKKOS_FUNCTION float value(std::uint32_t code) const {
+    const int twice = 2 * static_cast<int>(code);
+    return majority ? static_cast<float>(twice - 1) : static_cast<float>(twice - senders) / static_cast<float>(senders);
+  }
+  KOKKOS_FUNCTION void operator()(std::size_t block, std::size_t lane) const {
+    if constexpr (lanes == 1) {
+      std::uint32_t codes[bits_per_word] = {};
+      for (int k = 0; k < planes; ++k) {
+        const std::uint32_t word = votes(block * planes + k);
+        for (std::size_t j = 0; j < bits_per_word; ++j) codes[j] |= (word >> j & 1u) << k;
+      }
+      float values[bits_per_word];
+      for (std::size_t j = 0; j < bits_per_word; ++j) values[j] = value(codes[j]);
+      const std::size_t begin = block * bits_per_word;
+      for (std::size_t j = 0; j < bits_per_word && begin + j < v.extent(0); ++j) v(begin + j) = values[j];
+    } else {
+      const std::size_t i = block * lanes + lane, word = i / bits_per_word;
+      if (i >= v.extent(0)) return;
+      std::uint32_t code = 0;
+      for (int k = 0; k < planes; ++k) code |= (votes(word * planes + k) >> i % bits_per_word & 1u) << k;
+      v(i) = value(code);
+    }
   }
 };
 
@@ -115,7 +140,7 @@ void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, 
     fence(exec, "OneBit::comm::end_of_phase");
     times.add(phase, watch.restart());
   };
-  for_each_block(exec, "OneBit::comm::pack_signs", PackSigns<Exec>::blocks(m_send.extent(0)),
+  for_each_block(exec, "OneBit::comm::pack_signs", blocks_of<Exec>(m_send.extent(0) * bits_per_word),
                  PackSigns<Exec>{v, m_send});
   end_of(Phase::compress);
   if (!alone) m_transport.all_to_all(exec, m_send, m_received);
@@ -125,8 +150,8 @@ void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, 
   end_of(Phase::average);
   if (!alone) m_transport.all_gather(exec, m_elected, m_gathered);
   end_of(Phase::all_gather);
-  for_each(exec, "OneBit::comm::decode_votes", v.extent(0),
-           DecodeVotes<Exec>{alone ? m_elected : m_gathered, v, ranks, m_planes, majority});
+  for_each_block(exec, "OneBit::comm::decode_votes", blocks_of<Exec>(v.extent(0)),
+                 DecodeVotes<Exec>{alone ? m_elected : m_gathered, v, ranks, m_planes, majority});
   end_of(Phase::update);
 }
 
