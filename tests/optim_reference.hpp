@@ -313,6 +313,29 @@ inline void adam_lazy_variance(SimulatedRanks& all, const std::vector<Values>& g
   all.v = all.own_v[0];
 }
 
+/// u_i = γ m_i / (√v_i + η) is what is compressed; the factor f and the decay γ λ x act on its average.
+inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const auto corrected = [&](double beta) {
+    return all.input.optimizer.bias_correction ? 1 / (1 - std::pow(beta, t)) : 1;
+  };
+  const double c1 = corrected(all.beta1()), c2 = corrected(all.beta2());
+  const std::vector<Values> local = all.clipped(g);
+  std::vector<Values> updates(all.ranks, Values(all.size()));
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    Values &m = all.own_m[rank], &v = all.own_v[rank];
+    m = all.next_momentum(m, local[rank]);
+    v = all.next_variance(v, local[rank]);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      updates[rank][i] = lr * c1 * m[i] / (std::sqrt(c2 * v[i]) + all.input.optimizer.epsilon);
+  }
+  const Values u = all.compressed_average(updates);
+  for (Values& x : all.x)
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const RateOf rate(all.input, all.tensors, i);
+      x[i] -= rate.lr_factor * (u[i] + lr * rate.weight_decay * x[i]);
+    }
+}
+
 inline void sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
   const Values mean = all.clipped_average(g);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
@@ -372,6 +395,7 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"onebit_sgd", onebit_sgd},
       {"local_sgd", local_sgd},
       {"local_momentum_sgd", local_momentum_sgd},
+      {"efficient_adam", efficient_adam},
   };
   return all;
 }

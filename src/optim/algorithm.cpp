@@ -7,6 +7,7 @@
 
 #include "optim/adam.hpp"
 #include "optim/compressed_adam.hpp"
+#include "optim/efficient_adam.hpp"
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
@@ -44,6 +45,7 @@ constexpr Factory<Exec> factories[] = {
     {"zero_one_adam", make<Exec, ZeroOneAdam>},
     {"onebit_lamb", make<Exec, OnebitLamb>},
     {"onebit_lion", make<Exec, OnebitLion>},
+    {"efficient_adam", make<Exec, EfficientAdam>},
 };
 
 template <class Exec>
