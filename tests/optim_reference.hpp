@@ -313,7 +313,7 @@ inline void adam_lazy_variance(SimulatedRanks& all, const std::vector<Values>& g
   all.v = all.own_v[0];
 }
 
-/// u_i = γ m_i / (√v_i + η) is what is compressed; the factor f and the decay γ λ x act on its average.
+/// u_i = m_i / (√v_i + η) is what is compressed.
 inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   const auto corrected = [&](double beta) {
     return all.input.optimizer.bias_correction ? 1 / (1 - std::pow(beta, t)) : 1;
@@ -326,14 +326,10 @@ inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, in
     m = all.next_momentum(m, local[rank]);
     v = all.next_variance(v, local[rank]);
     for (std::size_t i = 0; i < all.size(); ++i)
-      updates[rank][i] = lr * c1 * m[i] / (std::sqrt(c2 * v[i]) + all.input.optimizer.epsilon);
+      updates[rank][i] = c1 * m[i] / (std::sqrt(c2 * v[i]) + all.input.optimizer.epsilon);
   }
-  const Values u = all.compressed_average(updates);
-  for (Values& x : all.x)
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const RateOf rate(all.input, all.tensors, i);
-      x[i] -= rate.lr_factor * (u[i] + lr * rate.weight_decay * x[i]);
-    }
+  const Values u = all.compressed_average(updates, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
 }
 
 inline void sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {

@@ -48,7 +48,7 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"zero_one_adam",      true,       Variance::frozen_at_F,   false,                false},
     {"onebit_lamb",        true,       Variance::frozen_at_T_w, false,                false},
     {"onebit_lion",        true,       Variance::none,          false,                false},
-    {"efficient_adam",     true,       Variance::never_frozen,  false,                false},
+    {"efficient_adam",     true,       Variance::never_frozen,  false,                true},
 };
 // clang-format on
 
