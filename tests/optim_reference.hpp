@@ -379,6 +379,25 @@ inline void adam_lazy_variance(SimulatedRanks& all, const std::vector<Values>& g
   all.v = all.own_v[0];
 }
 
+/// u_i = m_i / (√v_i + η) is what is compressed.
+inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const auto corrected = [&](double beta) {
+    return all.input.optimizer.bias_correction ? 1 / (1 - std::pow(beta, t)) : 1;
+  };
+  const double c1 = corrected(all.beta1()), c2 = corrected(all.beta2());
+  const std::vector<Values> local = all.clipped(g);
+  std::vector<Values> updates(all.ranks, Values(all.size()));
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    Values &m = all.own_m[rank], &v = all.own_v[rank];
+    m = all.next_momentum(m, local[rank]);
+    v = all.next_variance(v, local[rank]);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      updates[rank][i] = c1 * m[i] / (std::sqrt(c2 * v[i]) + all.input.optimizer.epsilon);
+  }
+  const Values u = all.compressed_average(updates, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
+}
+
 inline void sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
   const Values mean = all.clipped_average(g);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
@@ -486,6 +505,7 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"signum", signum},
       {"distributed_lion", distributed_lion},
       {"diloco", diloco},
+      {"efficient_adam", efficient_adam},
   };
   return all;
 }

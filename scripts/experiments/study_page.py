@@ -12,6 +12,7 @@ from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
 
 DEFAULT_RANKS = 4
+WANTED_REDUCTION, WANTED_LOSS = 30, 0.03  # of draw_reduction: times fewer bytes, nats above the least loss of Adam
 
 
 def nats(loss):
@@ -160,6 +161,31 @@ def draw_learning_rate(study, names):
     axes.set(xscale="log", xlabel="peak learning rate γ", ylabel="final validation loss / nats")
     ticks = sorted({rate for points in groups.values() for rate in points})
     axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks], fontsize=8, rotation=90 if len(ticks) > 10 else 0)
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    return figure
+
+
+def draw_reduction(study, names):
+    """Final validation loss over the reduction of bytes, a mark for each algorithm; runs that diverged are left out."""
+    groups, adam = collections.defaultdict(list), []
+    for name in names:
+        loss = mean(study.values(name, "final_validation_loss").values())
+        reduction = mean(study.values(name, "reduction").values())
+        if loss < study.untrained() and math.isfinite(reduction):
+            groups[study.first(name, "algorithm")].append((reduction, loss))
+            adam += [loss] if study.first(name, "algorithm") == "adam" else []
+    figure, axes = pyplot.subplots(figsize=(8, 4.4))
+    for place, (algorithm, points) in enumerate(groups.items()):
+        axes.plot(*zip(*points), linestyle="", marker="osD^vP"[place % 6], markersize=6, alpha=0.8, label=algorithm,
+                  color=style(place)["color"])
+    if adam:
+        axes.axhline(min(adam) + WANTED_LOSS, color="0.5", linewidth=0.8, linestyle="--")
+    axes.axvline(WANTED_REDUCTION, color="0.5", linewidth=0.8, linestyle="--")
+    axes.set(xscale="log", xlabel="reduction of bytes against dense fp32", ylabel="final validation loss / nats")
+    ticks = (1, 2, 4, 8, 16, 32)
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)

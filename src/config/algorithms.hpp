@@ -52,6 +52,7 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"signum",             false,      Variance::none,          false,                false},
     {"distributed_lion",   false,      Variance::none,          false,                false},
     {"diloco",             true,       Variance::never_frozen,  false,                false},
+    {"efficient_adam",     true,       Variance::never_frozen,  false,                true},
 };
 // clang-format on
 

@@ -293,8 +293,8 @@ std::vector<Section> keys(Input& in) {
       "they are for.");
   key("scale_residual_by_lr", in.compression.scale_residual_by_lr,
       "Multiply the residuals by γ_{t−1}/γ_t on both sides, so that what one update lost enters the next one at the "
-      "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze` and `onebit_sgd`, "
-      "whose parameters are linear in what is compressed.");
+      "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze`, `onebit_sgd` and "
+      "`efficient_adam`, whose parameters are linear in what is compressed.");
 
   key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms.md).");
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),

@@ -9,6 +9,7 @@
 #include "optim/compressed_adam.hpp"
 #include "optim/diloco.hpp"
 #include "optim/distributed_lion.hpp"
+#include "optim/efficient_adam.hpp"
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
@@ -50,6 +51,7 @@ constexpr Factory<Exec> factories[] = {
     {"signum", make<Exec, Signum>},
     {"distributed_lion", make<Exec, DistributedLion>},
     {"diloco", make<Exec, Diloco>},
+    {"efficient_adam", make<Exec, EfficientAdam>},
 };
 
 template <class Exec>

@@ -17,7 +17,7 @@ import support
 from support import MPIEXEC, PROGRAM, ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
-FIGURES = ("samples", "bytes", "variance", "learning_rate", "final")
+FIGURES = ("samples", "bytes", "variance", "learning_rate", "reduction", "final")
 
 
 def invented_text(words=40, length=60000):

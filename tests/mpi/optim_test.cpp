@@ -255,7 +255,7 @@ TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_refere
 
 // The learning rate is another in every step, and 0 in the last one.
 TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_the_reference) {
-  for (const char* name : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"})
+  for (const char* name : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd", "efficient_adam"})
     for (const Decay decay : {Decay::linear, Decay::exponential}) {
       config::Input input = make_input(name);
       input.compression.scale_residual_by_lr = true;
@@ -268,7 +268,7 @@ TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_t
 }
 
 TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_and_group) {
-  for (const char* name : {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd"})
+  for (const char* name : {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd", "efficient_adam"})
     for (const Scale scale : {Scale::l1, Scale::l2})
       for (const char* group : {"vector", "chunk", "tensor", "32"}) {
         config::Input input = make_input(name);

@@ -39,7 +39,7 @@ WORKLOADS = {
 ALGORITHMS = ["adam", "onebit_adam", "onebit_adam_32bit", "adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance",
               "sgd", "momentum_sgd", "double_squeeze", "ef_momentum_sgd", "local_sgd", "local_momentum_sgd",
               "onebit_sgd", "zero_one_adam", "onebit_lamb", "onebit_lion", "signum",
-              "distributed_lion", "diloco"]
+              "distributed_lion", "diloco", "efficient_adam"]
 COMPRESSORS = ["sign", "sign_ternary", "column", "nbit"]
 GROUPS = ["vector", "chunk", "tensor", 64]
 VARIANTS = [

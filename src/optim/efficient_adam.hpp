@@ -1,0 +1,97 @@
+#pragma once
+/// \file efficient_adam.hpp
+/// Efficient-Adam (Chen et al., *Efficient-Adam: Communication-Efficient Distributed Adam*, 2022) with the compressed
+/// allreduce. docs/reference/algorithms.md says what of it follows the paper.
+
+#include <cmath>
+
+#include "optim/adam_update.hpp"
+#include "optim/compression.hpp"
+#include "optim/residual_factor.hpp"
+#include "optim/variance_monitor.hpp"
+
+namespace onebit::optim {
+
+/// `efficient_adam`: every rank makes Adam's update of its own gradients, and the updates are averaged compressed, from
+/// step 1. m_i ← β1 m_i + (1−β1) g_i; v_i ← β2 v_i + (1−β2) g_i²; u ← CA(m_i / (√v_i + η)); x ← x − f γ (u + λ x).
+/// The ranks' m_i and v_i differ, and their x is the same bits after every step.
+template <class Exec>
+class EfficientAdam : public Algorithm<Exec> {
+public:
+  explicit EfficientAdam(const Setup<Exec>& setup)
+      : m_setup(setup),
+        m_monitor(setup.input),
+        m_sum(setup.tensors.size()),
+        m_momentum("OneBit::optim::momentum", setup.tensors.size()),
+        m_variance("OneBit::optim::variance", setup.tensors.size()),
+        m_rates(setup.input, setup.tensors),
+        m_compressed_allreduce(make_compressed_allreduce(setup)),
+        m_residual_factor(setup.input) {}
+
+  StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                 const StepContext& context, PhaseTimes& times) override {
+    const Region region("OneBit::optim::efficient_adam");
+    Stopwatch watch;
+    const AdamUpdate update =
+        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), context.step, context.step);
+    local_update(exec, update, g);
+    fence(exec, "OneBit::optim::local_update");
+    times.add(Phase::compress, watch.seconds());
+
+    const auto u = g;
+    m_compressed_allreduce(exec, u, times, m_residual_factor(context.lr));
+
+    watch.restart();
+    StepState state;
+    move(exec, update.lr, u, x);
+    state.variance_l1 = variance_l1(exec, m_sum, m_variance);
+    times.add(Phase::update, watch.seconds());
+
+    m_monitor.record(context.step, state.variance_l1);
+    state.variance_ratio = m_monitor.ratio();
+    report_residuals(exec, m_compressed_allreduce, state);
+    return state;
+  }
+
+  void state(Archive<Exec>& archive) override {
+    archive.vector("momentum", m_momentum, true);
+    archive.vector("variance", m_variance, true);
+    m_monitor.state(archive);
+    archive_residuals(archive, m_compressed_allreduce);
+    m_residual_factor.state(archive);
+  }
+
+  // Public only because a device lambda may not stand in a private member function:
+
+  /// Updates m_i and v_i, and leaves u_i = m_i / (√v_i + η) in the gradient's memory. Does not fence.
+  void local_update(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g) {
+    const auto m = m_momentum;
+    const auto v = m_variance;
+    for_each(
+        exec, "OneBit::optim::local_update", m.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+          const float gradient = update.gradient_factor * g(i);
+          m(i) = update.momentum(m(i), gradient);
+          v(i) = update.variance(v(i), gradient);
+          g(i) = update.preconditioned(m(i), v(i));
+        });
+  }
+
+  /// x ← x − f γ (u + λ x). Does not fence.
+  void move(const Exec& exec, float lr, const Vector<Exec, float>& u, const Vector<Exec, float>& x) {
+    for_each_with_rate(
+        exec, "OneBit::optim::move", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+          x(i) -= rate.lr_factor * lr * (u(i) + rate.weight_decay * x(i));
+        });
+  }
+
+private:
+  Setup<Exec> m_setup;
+  VarianceMonitor m_monitor;  ///< for r_t alone
+  OrderedSum<Exec> m_sum;
+  Vector<Exec, float> m_momentum, m_variance;  ///< (d) m_i and v_i of this rank
+  Rates<Exec> m_rates;
+  comm::CompressedAllreduce<Exec> m_compressed_allreduce;
+  ResidualFactor m_residual_factor;
+};
+
+}  // namespace onebit::optim
