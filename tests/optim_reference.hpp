@@ -372,6 +372,7 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"onebit_sgd", onebit_sgd},
       {"local_sgd", local_sgd},
       {"local_momentum_sgd", local_momentum_sgd},
+      {"sharded_adam", adam},
   };
   return all;
 }

@@ -25,13 +25,14 @@ struct AlgorithmTraits {
   Variance variance;
   bool starts_from_variance;   ///< it takes `freeze.from`, and T_w may be 0
   bool scales_residual_by_lr;  ///< x is linear in what is compressed, step t with the weight γ_t
+  bool shards_state = false;   ///< each rank has the state of a shard of the parameters
 
   bool freezes() const { return variance == Variance::frozen_at_T_w; }
 };
 
 // clang-format off
 inline constexpr AlgorithmTraits algorithms[] = {
-    // name                compresses  variance                 starts_from_variance  scales_residual_by_lr
+    // name                compresses  variance                 starts_from_variance  scales_residual_by_lr  shards
     {"adam",               false,      Variance::never_frozen,  true,                 false},
     {"onebit_adam",        true,       Variance::frozen_at_T_w, true,                 true},
     {"onebit_adam_32bit",  false,      Variance::frozen_at_T_w, true,                 false},
@@ -48,6 +49,7 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"zero_one_adam",      true,       Variance::frozen_at_F,   false,                false},
     {"onebit_lamb",        true,       Variance::frozen_at_T_w, false,                false},
     {"onebit_lion",        true,       Variance::none,          false,                false},
+    {"sharded_adam",       false,      Variance::never_frozen,  true,                 false,                 true},
 };
 // clang-format on
 

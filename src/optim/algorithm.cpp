@@ -10,6 +10,7 @@
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
+#include "optim/sharded_adam.hpp"
 #include "optim/zero_one_adam.hpp"
 
 namespace onebit::optim {
@@ -44,6 +45,7 @@ constexpr Factory<Exec> factories[] = {
     {"zero_one_adam", make<Exec, ZeroOneAdam>},
     {"onebit_lamb", make<Exec, OnebitLamb>},
     {"onebit_lion", make<Exec, OnebitLion>},
+    {"sharded_adam", make<Exec, ShardedAdam>},
 };
 
 template <class Exec>

@@ -45,6 +45,11 @@ comm::DenseOptions dense_options(const config::Input& input) {
 }
 
 template <class Exec>
+std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
+  return make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()).chunk_begins;
+}
+
+template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
   if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAllreduce<Exec>(setup.average);
   const std::size_t length = setup.tensors.size();
@@ -89,6 +94,7 @@ void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& a
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                          \
+  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                     \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&); \
   template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);      \
   template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                     \

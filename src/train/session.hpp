@@ -52,7 +52,7 @@ struct Session {
         located(input.where("checkpoint.initialize_from"),
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
       algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average});
-      read_initial_variance(exec, input, *algorithm);
+      read_initial_variance(exec, input, tensors().size(), *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0,
                                           input.train.target_loss);
     });
