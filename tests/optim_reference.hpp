@@ -46,7 +46,8 @@ struct SimulatedRanks {
         own_m(ranks, m),
         own_v(ranks, m),
         m_worker(ranks, m),
-        m_server(tensors.size()) {}
+        m_server(tensors.size()),
+        m_update(tensors.size()) {}
 
   std::size_t size() const { return m.size(); }
   double beta1() const { return input.optimizer.beta1; }
@@ -84,6 +85,10 @@ struct SimulatedRanks {
   }
   /// x ← x − γ (m / (√v + η) + λ x) on one rank. \param t of the bias corrections; 0 corrects nothing
   void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
+    move(rank, direction_of(momentum, variance, t), lr);
+  }
+  /// m / (√v + η) \param t as for adam_move
+  Values direction_of(const Values& momentum, const Values& variance, long t) const {
     const auto correction = [&](double beta, double count) {
       return input.optimizer.bias_correction && count > 0 ? 1 / (1 - std::pow(beta, count)) : 1;
     };
@@ -91,7 +96,7 @@ struct SimulatedRanks {
     Values direction(size());
     for (std::size_t i = 0; i < size(); ++i)
       direction[i] = c1 * momentum[i] / (std::sqrt(c2 * variance[i]) + input.optimizer.epsilon);
-    move(rank, direction, lr);
+    return direction;
   }
 
   /// β1 m + (1−β1) g and β2 v + (1−β2) g².
@@ -117,14 +122,34 @@ struct SimulatedRanks {
 
   /// The compressed allreduce with the compressor `sign`, in a step with this γ.
   Values compressed_average(std::vector<Values> vectors, double lr = 0) {
+    add(m_server, average_of_compressed(std::move(vectors), lr));
+    return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
+  }
+
+  /// The average of what workers send to servers in it; residuals of servers are carried over too.
+  Values average_of_compressed(std::vector<Values> vectors, double lr) {
     carry_residuals(lr);
     const bool whole = input.compression.group.word == "vector";
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
       vectors[rank] = take_signs(m_worker[rank], whole ? std::vector<std::size_t>(size()) : groups());
     }
-    add(m_server, average(vectors));
-    return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
+    return average(vectors);
+  }
+
+  /// u = γ m / (√v + η); x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each server for its chunk. \param t as for
+  /// adam_move
+  void move_by_sent_update(long t, double lr) {
+    if (!input.compression.error_feedback) scale(m_update, 0);
+    Values u = direction_of(m, v, t);
+    scale(u, lr);
+    add(m_update, u);
+    const Values sent = take_signs(m_update, groups());
+    for (int rank = 0; rank < ranks; ++rank)
+      for (std::size_t i = 0; i < size(); ++i) {
+        const RateOf rate(input, tensors, i);
+        x[rank][i] -= rate.lr_factor * (sent[i] + lr * rate.weight_decay * x[rank][i]);
+      }
   }
 
   /// The compressed allreduce with the compressor `column`. A stripe is whole columns, so which server has a column
@@ -257,6 +282,7 @@ private:
 
   std::vector<Values> m_worker;  ///< residuals δ_i
   Values m_server;               ///< residuals δ̄_k of all chunks
+  Values m_update;               ///< residuals ε_k of all chunks
   double m_last_lr = 0;          ///< γ_{t−1} of the last compression
 };
 
@@ -275,6 +301,20 @@ inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+}
+
+inline void sharded_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.freeze.step.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
+  all.move_by_sent_update(t_w, lr);
+}
+
+inline void server_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.freeze.step.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.next_momentum(all.m, all.average_of_compressed(all.clipped(g), lr));
+  all.move_by_sent_update(t_w, lr);
 }
 
 inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -373,6 +413,8 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"local_sgd", local_sgd},
       {"local_momentum_sgd", local_momentum_sgd},
       {"sharded_adam", adam},
+      {"sharded_onebit_adam", sharded_onebit_adam},
+      {"server_onebit_adam", server_onebit_adam},
   };
   return all;
 }

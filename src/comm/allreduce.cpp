@@ -92,10 +92,7 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
                                          const compress::MovingAverage<Exec>& average, bool decompresses,
                                          float residual_factor, PhaseTimes& times) {
   if (!m_error_feedback)
-    for (const auto& feedback : {m_worker, m_server}) {
-      Kokkos::deep_copy(exec, feedback.c, 0.0f);
-      Kokkos::deep_copy(exec, feedback.scales, 0u);
-    }
+    for (const auto& feedback : {m_worker, m_server}) compress::clear(exec, feedback);
 
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const compress::Compression<Exec> worker{0, ranks, shard, m_worker, m_send, average, {}, residual_factor};
@@ -230,15 +227,11 @@ Vector<Exec, float> CompressedAllreduce<Exec>::server_residual(const Exec& exec)
   return residual;
 }
 
-// With scales of 0, C(c) = 0 and c is the residual.
 template <class Exec>
 void CompressedAllreduce<Exec>::set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
                                               const Vector<Exec, const float>& server) {
-  Kokkos::deep_copy(exec, m_worker.c, worker);
-  Kokkos::deep_copy(exec, m_server.c, Kokkos::subview(server, std::make_pair(std::size_t{0}, m_server.c.extent(0))));
-  Kokkos::deep_copy(exec, m_worker.scales, 0u);
-  Kokkos::deep_copy(exec, m_server.scales, 0u);
-  fence(exec, "OneBit::comm::set_residuals");
+  compress::set_residual(exec, worker, m_worker);
+  compress::set_residual(exec, server, m_server);
 }
 
 template <class Exec>

@@ -292,6 +292,23 @@ public:
         });
   }
 
+  void average(const Exec& exec, int chunk, const MeanOfMessages<Exec>& mean,
+               const Vector<Exec, float>& x) const override {
+    const Region region("OneBit::compress::average");
+    Compression<Exec> own{chunk, 1, {}, {}, {}};
+    own.mean = mean;
+    const EncodeWord<Exec, Codec, From::messages> word{m_codec, m_table, own, message_words(),
+                                                       m_layout.chunk_begins[chunk]};
+    for_each_word(
+        exec, "OneBit::compress::average", m_table, chunk, 1, {0, m_layout.words}, KOKKOS_LAMBDA(const Cursor& cursor) {
+          float values[WordTable<Exec>::per_thread] = {};
+          word.take_mean(cursor, values);
+          float* const elements = x.data() + (cursor.begin - word.base);
+          const std::size_t count = word.table.length(cursor);
+          for (std::size_t j = 0; j < count; ++j) elements[j * WordTable<Exec>::stride] = values[j];
+        });
+  }
+
   AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const override {
     using Own = Decoder<Exec, typename Codec::Code>;
     if constexpr (std::is_constructible_v<AnyDecoder<Exec>, Own>)

@@ -107,9 +107,23 @@ public:
   /// \param messages (chunks * message_words) \param x elements of these chunks, from the start of the first
   virtual void decompress(const Exec& exec, int first_chunk, int chunks, const Words& messages,
                           const Vector<Exec, float>& x) const = 0;
+  /// x ← (1/n) Σ of what n senders sent of one chunk, added in their order. \param x (elements of the chunk)
+  virtual void average(const Exec& exec, int chunk, const MeanOfMessages<Exec>& mean,
+                       const Vector<Exec, float>& x) const = 0;
   /// For kernels that read the values of all chunks one by one. \param messages (chunks * message_words)
   virtual AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const = 0;
 };
+
+/// δ of the next compression ← 0; does not fence.
+template <class Exec>
+void clear(const Exec& exec, const Feedback<Exec>& feedback);
+/// δ of some chunks; fences.
+template <class Exec>
+Vector<Exec, float> residual(const Exec& exec, const Compressor<Exec>& compressor, int first_chunk, int chunks,
+                             const Feedback<Exec>& feedback);
+/// δ of the next compression ← residual; fences. \param residual like feedback.c, and longer if the rest is padding
+template <class Exec>
+void set_residual(const Exec& exec, const Vector<Exec, const float>& residual, Feedback<Exec>& feedback);
 
 /// The compressor of `options.kind`; none for CompressorKind::none. It holds device copies of the layout's tables and
 /// the scratch space of the statistics.

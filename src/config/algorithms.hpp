@@ -50,6 +50,8 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"onebit_lamb",        true,       Variance::frozen_at_T_w, false,                false},
     {"onebit_lion",        true,       Variance::none,          false,                false},
     {"sharded_adam",       false,      Variance::never_frozen,  true,                 false,                 true},
+    {"sharded_onebit_adam", true,      Variance::frozen_at_T_w, true,                 true,                  true},
+    {"server_onebit_adam", true,       Variance::frozen_at_T_w, true,                 true,                  true},
 };
 // clang-format on
 

@@ -45,7 +45,9 @@ constexpr Factory<Exec> factories[] = {
     {"zero_one_adam", make<Exec, ZeroOneAdam>},
     {"onebit_lamb", make<Exec, OnebitLamb>},
     {"onebit_lion", make<Exec, OnebitLion>},
-    {"sharded_adam", make<Exec, ShardedAdam>},
+    {"sharded_adam", make<Exec, ShardedAdam, Compressed::nothing>},
+    {"sharded_onebit_adam", make<Exec, ShardedAdam, Compressed::momentum>},
+    {"server_onebit_adam", make<Exec, ShardedAdam, Compressed::gradient>},
 };
 
 template <class Exec>

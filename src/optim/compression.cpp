@@ -50,6 +50,13 @@ std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
 }
 
 template <class Exec>
+std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>& setup) {
+  return compress::make_compressor<Exec>(
+      make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()),
+      make_options(setup.input));
+}
+
+template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
   if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAllreduce<Exec>(setup.average);
   const std::size_t length = setup.tensors.size();
@@ -93,12 +100,13 @@ void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& a
   state.server_residual_l2 = allreduce.server_residual_l2(exec);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                          \
-  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                     \
-  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&); \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);      \
-  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                     \
-                                  std::optional<comm::CompressedAllreduce<Exec>>&);       \
+#define ONEBIT_INSTANTIATE(Exec)                                                                  \
+  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                             \
+  template std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>&); \
+  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);         \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&);              \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                             \
+                                  std::optional<comm::CompressedAllreduce<Exec>>&);               \
   template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

@@ -2,6 +2,7 @@
 /// \file shards.hpp
 /// Vectors of which each rank owns a range, its shard (Rajbhandari et al., *ZeRO*, SC 2020, Section 5.1, "P_os").
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -27,16 +28,19 @@ public:
   std::size_t end() const { return m_begins[m_transport.rank() + 1]; }
   std::size_t length() const { return end() - begin(); }
   Part part() const { return {begin(), end()}; }
-  /// Elements of the longest shard; it is the first one unless shards are whole columns.
+  std::size_t length_of(int rank) const { return m_begins[rank + 1] - m_begins[rank]; }
+  /// Elements of the longest shard.
   std::size_t longest() const {
     std::size_t most = 0;
-    for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, m_begins[rank + 1] - m_begins[rank]);
+    for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, length_of(rank));
     return most;
   }
-  /// This rank's shard of a vector. \param whole (d)
-  Vector<Exec, float> own(const Vector<Exec, float>& whole) const {
-    return Kokkos::subview(whole, std::make_pair(begin(), end()));
+  /// A rank's shard of a vector. \param whole (d)
+  Vector<Exec, float> of(int rank, const Vector<Exec, float>& whole) const {
+    return Kokkos::subview(whole, std::make_pair(m_begins[rank], m_begins[rank + 1]));
   }
+  /// This rank's shard of a vector. \param whole (d)
+  Vector<Exec, float> own(const Vector<Exec, float>& whole) const { return of(m_transport.rank(), whole); }
 
   /// own(values) ← that shard of the average over ranks: sums in rank order, divided by n. The rest is undefined then.
   /// \param values (d)
@@ -54,6 +58,16 @@ public:
     const Stopwatch watch;
     m_transport.all_gather(exec, values, m_begins);
     times.add(Phase::all_gather, watch.seconds());
+  }
+
+  /// received ← shard `rank`, which that rank has as `own`. \param received (elements of that shard)
+  void broadcast(const Exec& exec, int rank, const Vector<Exec, float>& own,
+                 const Vector<Exec, float>& received) const {
+    if (rank == m_transport.rank()) Kokkos::deep_copy(exec, received, own);
+    if (ranks() == 1) return;
+    std::vector<std::size_t> begins(m_begins.size());  // of ranges that are empty, but for that rank's
+    std::fill(begins.begin() + rank + 1, begins.end(), received.extent(0));
+    m_transport.all_gather(exec, received, begins);
   }
 
   /// Σ of the ranks' numbers, added in rank order. All ranks get the same bits.

@@ -48,6 +48,22 @@ class Memory(unittest.TestCase):
             process = (float(runs[1]["peak_memory_bytes"]) - float(runs[0]["peak_memory_bytes"])) / grown
             self.assertAlmostEqual(process / (at_peak + inside_mpi), 1, delta=0.1, msg=algorithm)
 
+    def test_bytes_of_a_parameter_with_sharded_state(self):
+        n, bit = 8, 1 / 8
+        # c of the worker; c of the server's chunk or m; residual of the update; v; table of weight decay
+        vectors = 4 + 3 * 4 / n + bit
+        expected = {
+            # algorithm: at the end (messages; table of words), and at least what is promised
+            "sharded_onebit_adam": (vectors + (5 + 2 / n) * bit + bit, 6.5),
+            "server_onebit_adam": (vectors + (3 + 1 / n) * bit + bit, 6.5),
+        }
+        for algorithm, (at_end, promised) in expected.items():
+            run = self.run_it(n, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}",
+                              f"workload.parameters={LARGE}", "comm.bucket_bytes=0", f"train.batch={n}")
+            measured = float(run["optimizer_bytes_per_parameter"])
+            self.assertAlmostEqual(measured, at_end, delta=0.05, msg=algorithm)
+            self.assertLessEqual(measured, promised, msg=algorithm)
+
     def test_activations(self):
         L, H, A, F, V, T, dropout = 4, 256, 4, 1024, 8192, 128, 1
         for architecture in ("bert", "gpt"):

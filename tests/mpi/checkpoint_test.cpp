@@ -206,7 +206,8 @@ TEST(Checkpoint, restart_of_averages_in_16_bits_is_bit_identical) {
 TEST(Checkpoint, restart_keeps_the_learning_rate_of_the_residuals) {
   const Communicator world;
   const Scratch scratch;
-  for (const std::string algorithm : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"}) {
+  for (const std::string algorithm : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd",
+                                      "sharded_onebit_adam", "server_onebit_adam"}) {
     const std::string straight = scratch / (algorithm + "_straight"), again = scratch / (algorithm + "_again");
     const std::vector<std::string> keys = {"optimizer.algorithm=" + algorithm,
                                            "compression.scale_residual_by_lr=true",
@@ -399,10 +400,10 @@ TEST(Checkpoint, another_number_of_ranks_keeps_means_and_shared_vectors) {
       }
       EXPECT_GE(vectors, 1);
       const bool compresses = old.has("worker_residual");
-      EXPECT_EQ(compresses, old.has("server_residual"));
-      EXPECT_EQ(compresses, algorithm != "adam" && algorithm != "onebit_adam_32bit" && algorithm != "sgd" &&
-                                algorithm != "momentum_sgd" && algorithm != "local_sgd" &&
-                                algorithm != "local_momentum_sgd");
+      const config::AlgorithmTraits& traits = config::traits(algorithm);
+      EXPECT_EQ(compresses, traits.compresses);
+      EXPECT_EQ(old.has("server_residual"), traits.compresses && algorithm != "server_onebit_adam");
+      EXPECT_EQ(old.has("update_residual"), traits.compresses && traits.shards_state);
     }
 }
 

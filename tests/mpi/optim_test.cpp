@@ -215,7 +215,8 @@ TYPED_TEST(Optim, every_algorithm_drops_residuals_and_reconstructs_as_its_refere
 
 // The learning rate is another in every step, and 0 in the last one.
 TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_the_reference) {
-  for (const char* name : {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd"})
+  for (const char* name :
+       {"onebit_adam", "ef_momentum_sgd", "double_squeeze", "onebit_sgd", "sharded_onebit_adam", "server_onebit_adam"})
     for (const Decay decay : {Decay::linear, Decay::exponential}) {
       config::Input input = make_input(name);
       input.compression.scale_residual_by_lr = true;
@@ -228,7 +229,8 @@ TYPED_TEST(Optim, residuals_are_scaled_by_the_quotient_of_learning_rates_as_in_t
 }
 
 TYPED_TEST(Optim, compressed_algorithms_are_their_references_with_every_scale_and_group) {
-  for (const char* name : {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd"})
+  for (const char* name :
+       {"onebit_adam", "adam_1bit_naive", "ef_momentum_sgd", "sharded_onebit_adam", "server_onebit_adam"})
     for (const Scale scale : {Scale::l1, Scale::l2})
       for (const char* group : {"vector", "chunk", "tensor", "32"}) {
         config::Input input = make_input(name);
@@ -262,6 +264,9 @@ TYPED_TEST(Optim, sharded_algorithms_are_their_references_with_few_elements) {
     compare<TypeParam>(input, few);
     input.optimizer.clip = 1.0;
     input.optimizer.bias_correction = true;
+    compare<TypeParam>(input);
+    input.compression.error_feedback = false;
+    input.compression.group = {"tensor", 0};
     compare<TypeParam>(input);
   }
 }
@@ -354,7 +359,8 @@ TYPED_TEST(Optim, onebit_adam_starts_from_the_variance_of_a_file) {
   const std::vector<float> variance = earlier_variance(tensors);
   EarlierRun file(variance);
   const std::string path = file.finish();
-  for (const char* name : {"onebit_adam", "onebit_adam_32bit", "sharded_adam"})
+  for (const char* name :
+       {"onebit_adam", "onebit_adam_32bit", "sharded_adam", "sharded_onebit_adam", "server_onebit_adam"})
     for (const int t_w : {0, 5}) {
       config::Input input = make_input(name);
       input.freeze.from = path;
