@@ -109,6 +109,8 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
       times.add(Phase::update, watch.seconds());
     }
   }
+  compress::forget_restored(m_worker);
+  compress::forget_restored(m_server);
   if (m_local == nullptr) std::swap(m_gathered, m_last);
 }
 
@@ -213,7 +215,7 @@ typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::message(con
 
 template <class Exec>
 Vector<Exec, float> CompressedAllreduce<Exec>::worker_residual(const Exec& exec) const {
-  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.c.extent(0));
+  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.length());
   own().residual(exec, 0, m_across.ranks(), m_worker, residual);
   fence(exec, "OneBit::comm::worker_residual");
   return residual;
