@@ -52,7 +52,8 @@ struct SimulatedRanks {
         anchor(initial),
         outer_momentum(tensors.size()),
         m_worker(ranks, m),
-        m_server(tensors.size()) {}
+        m_server(tensors.size()),
+        m_update(tensors.size()) {}
 
   std::size_t size() const { return m.size(); }
   double beta1() const { return input.optimizer.beta1; }
@@ -90,6 +91,10 @@ struct SimulatedRanks {
   }
   /// x ← x − γ (m / (√v + η) + λ x) on one rank. \param t of the bias corrections; 0 corrects nothing
   void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
+    move(rank, direction_of(momentum, variance, t), lr);
+  }
+  /// m / (√v + η) \param t as for adam_move
+  Values direction_of(const Values& momentum, const Values& variance, long t) const {
     const auto correction = [&](double beta, double count) {
       return input.optimizer.bias_correction && count > 0 ? 1 / (1 - std::pow(beta, count)) : 1;
     };
@@ -97,7 +102,7 @@ struct SimulatedRanks {
     Values direction(size());
     for (std::size_t i = 0; i < size(); ++i)
       direction[i] = c1 * momentum[i] / (std::sqrt(c2 * variance[i]) + input.optimizer.epsilon);
-    move(rank, direction, lr);
+    return direction;
   }
 
   /// β1 m + (1−β1) g and β2 v + (1−β2) g².
@@ -146,13 +151,33 @@ struct SimulatedRanks {
 
   /// The compressed allreduce with the compressor `sign`, in a step with this γ.
   Values compressed_average(std::vector<Values> vectors, double lr = 0) {
+    add(m_server, average_of_compressed(std::move(vectors), lr));
+    return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
+  }
+
+  /// The average of what workers send to servers in it; residuals of servers are carried over too.
+  Values average_of_compressed(std::vector<Values> vectors, double lr) {
     carry_residuals(lr);
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
       vectors[rank] = take_signs(m_worker[rank], input.compression.group.word == "vector" ? buckets() : groups());
     }
-    add(m_server, average(vectors));
-    return take_signs(m_server, groups());  // all servers at once: no group crosses a chunk
+    return average(vectors);
+  }
+
+  /// u = γ m / (√v + η); x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each server for its chunk. \param t as for
+  /// adam_move
+  void move_by_sent_update(long t, double lr) {
+    if (!input.compression.error_feedback) scale(m_update, 0);
+    Values u = direction_of(m, v, t);
+    scale(u, lr);
+    add(m_update, u);
+    const Values sent = take_signs(m_update, groups());
+    for (int rank = 0; rank < ranks; ++rank)
+      for (std::size_t i = 0; i < size(); ++i) {
+        const RateOf rate(input, tensors, i);
+        x[rank][i] -= rate.lr_factor * (sent[i] + lr * rate.weight_decay * x[rank][i]);
+      }
   }
 
   /// The same of elements [begin, begin + length) of the ranks' vectors, which have residuals and chunks of their own.
@@ -273,9 +298,20 @@ private:
     return of;
   }
 
+  /// Each number ← the nearest one with 8 significant bits.
+  void round_to_bf16(Values& c) {
+    for (double& one : c) {
+      int exponent = 0;
+      const double scaled = 256 * std::frexp(one, &exponent), fraction = std::fabs(scaled - std::trunc(scaled));
+      margin = std::min(margin, std::fabs(fraction - 0.5) / (1e-6 * 256));
+      one = std::ldexp(std::nearbyint(scaled), exponent - 8);
+    }
+  }
+
   /// C(c) of the compressor `sign`; c becomes c − C(c).
   Values take_signs(Values& c, const std::vector<std::size_t>& group) {
     const bool l1 = input.compression.scale == Scale::l1;
+    if (input.compression.residual_type == ResidualType::bf16) round_to_bf16(c);
     Values norm(c.size() + 1), count(c.size() + 1), compressed;
     for (std::size_t i = 0; i < c.size(); ++i) {
       norm[group[i]] += l1 ? std::fabs(c[i]) : c[i] * c[i];
@@ -322,6 +358,7 @@ private:
 
   std::vector<Values> m_worker;  ///< residuals δ_i
   Values m_server;               ///< residuals δ̄_k of all chunks
+  Values m_update;               ///< residuals ε_k of all chunks
   double m_last_lr = 0;          ///< γ_{t−1} of the last compression
   std::map<std::size_t, std::pair<TensorTable, std::unique_ptr<SimulatedRanks>>> m_ranges;  ///< by their begins
 };
@@ -341,6 +378,20 @@ inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+}
+
+inline void sharded_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.freeze.step.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
+  all.move_by_sent_update(t_w, lr);
+}
+
+inline void server_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const long t_w = all.input.freeze.step.number;
+  if (t <= t_w) return adam(all, g, t, lr);
+  all.m = all.next_momentum(all.m, all.average_of_compressed(all.clipped(g), lr));
+  all.move_by_sent_update(t_w, lr);
 }
 
 inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -506,6 +557,9 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"distributed_lion", distributed_lion},
       {"diloco", diloco},
       {"efficient_adam", efficient_adam},
+      {"sharded_adam", adam},
+      {"sharded_onebit_adam", sharded_onebit_adam},
+      {"server_onebit_adam", server_onebit_adam},
   };
   return all;
 }

@@ -8,10 +8,18 @@
 namespace onebit::comm {
 namespace {
 
+/// to ← from, in memory of its own.
+template <class Exec, class View>
+void copy(const Exec& exec, View& to, const View& from) {
+  if (to.extent(0) != from.extent(0)) to = View("OneBit::comm::kept_residual", from.extent(0));
+  Kokkos::deep_copy(exec, to, from);
+}
+
 template <class Exec>
-void copy(const Exec& exec, const compress::Feedback<Exec>& to, const compress::Feedback<Exec>& from) {
-  Kokkos::deep_copy(exec, to.c, from.c);
-  Kokkos::deep_copy(exec, to.scales, from.scales);
+void copy(const Exec& exec, compress::Feedback<Exec>& to, const compress::Feedback<Exec>& from) {
+  copy(exec, to.c, from.c);
+  copy(exec, to.scales, from.scales);
+  copy(exec, to.half, from.half);
 }
 
 }  // namespace
@@ -101,10 +109,7 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
                                          const compress::MovingAverage<Exec>& average, bool decompresses,
                                          float residual_factor, PhaseTimes& times) {
   if (!m_error_feedback)
-    for (const auto& feedback : {m_worker, m_server}) {
-      Kokkos::deep_copy(exec, feedback.c, 0.0f);
-      Kokkos::deep_copy(exec, feedback.scales, 0u);
-    }
+    for (const auto& feedback : {m_worker, m_server}) compress::clear(exec, feedback);
 
   const int ranks = m_across.ranks(), rank = m_across.rank();
   const compress::Compression<Exec> worker{0, ranks, shard, m_worker, m_send, average, {}, residual_factor};
@@ -121,6 +126,8 @@ void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, fl
       times.add(Phase::update, watch.seconds());
     }
   }
+  compress::forget_restored(m_worker);
+  compress::forget_restored(m_server);
   if (m_local == nullptr) std::swap(m_gathered, m_last);
 }
 
@@ -225,7 +232,7 @@ typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::message(con
 
 template <class Exec>
 Vector<Exec, float> CompressedAllreduce<Exec>::worker_residual(const Exec& exec) const {
-  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.c.extent(0));
+  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.length());
   own().residual(exec, 0, m_across.ranks(), m_worker, residual);
   fence(exec, "OneBit::comm::worker_residual");
   return residual;
@@ -239,23 +246,15 @@ Vector<Exec, float> CompressedAllreduce<Exec>::server_residual(const Exec& exec)
   return residual;
 }
 
-// With scales of 0, C(c) = 0 and c is the residual.
 template <class Exec>
 void CompressedAllreduce<Exec>::set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
                                               const Vector<Exec, const float>& server) {
-  Kokkos::deep_copy(exec, m_worker.c, worker);
-  Kokkos::deep_copy(exec, m_server.c, Kokkos::subview(server, std::make_pair(std::size_t{0}, m_server.c.extent(0))));
-  Kokkos::deep_copy(exec, m_worker.scales, 0u);
-  Kokkos::deep_copy(exec, m_server.scales, 0u);
-  fence(exec, "OneBit::comm::set_residuals");
+  compress::set_residual(exec, worker, m_worker);
+  compress::set_residual(exec, server, m_server);
 }
 
 template <class Exec>
 void CompressedAllreduce<Exec>::keep(const Exec& exec) {
-  if (m_kept_worker.c.extent(0) == 0) {
-    m_kept_worker = own().no_feedback(0, m_across.ranks());
-    m_kept_server = own().no_feedback(m_across.rank(), 1);
-  }
   copy(exec, m_kept_worker, m_worker);
   copy(exec, m_kept_server, m_server);
 }

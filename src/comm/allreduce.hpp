@@ -61,6 +61,13 @@ public:
     own().decompress(exec, 0, m_across.ranks(), m_last, x);
   }
 
+  /// chunk ← this rank's chunk of the last average; does not fence. \param chunk (elements of the chunk)
+  void decompress_own(const Exec& exec, const Vector<Exec, float>& chunk) const {
+    own().decompress(exec, m_across.rank(), 1, message(m_last, m_across.rank()), chunk);
+  }
+  /// The compressor of this rank's shard, to be used between two calls.
+  std::shared_ptr<const compress::Compressor<Exec>> compressor() const { return m_compressors[m_shard]; }
+
   /// δ_i (length; of the shard if hierarchical) and δ̄_k (chunk length, padding 0) after the last call; 0 at first.
   Vector<Exec, float> worker_residual(const Exec& exec) const;
   Vector<Exec, float> server_residual(const Exec& exec) const;
@@ -101,7 +108,7 @@ private:
   Transport<Exec>* m_local;  ///< nullptr if flat
   bool m_error_feedback;
   int m_shard;                                                                   ///< of this rank
-  std::vector<std::unique_ptr<const compress::Compressor<Exec>>> m_compressors;  ///< one for each shard
+  std::vector<std::shared_ptr<const compress::Compressor<Exec>>> m_compressors;  ///< one for each shard
   std::vector<std::size_t> m_shard_begins;                                       ///< (shards + 1)
   compress::Feedback<Exec> m_worker, m_server;
   compress::Feedback<Exec> m_kept_worker, m_kept_server;  ///< made by the first `keep`

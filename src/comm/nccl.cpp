@@ -105,6 +105,8 @@ public:
     count_all_gather(length(m_rank));
   }
 
+  void free_sums() override { m_terms = {}; }
+
   // A send occupies the stream until its receiver is ready, so no kernel could run meanwhile.
   bool overlaps() const override { return false; }
   TransportKind kind() const override { return TransportKind::nccl; }

@@ -61,6 +61,8 @@ public:
   void operator()(const Exec& exec, float* values, std::size_t length);
   /// Only rank k's elements [begins[k], begins[k+1]) ← their sum. \param begins (ranks + 1)
   void scatter(const Exec& exec, float* values, const std::vector<std::size_t>& begins);
+  /// Frees the memory for terms. The next sum allocates it again.
+  void free_terms() { m_terms[0] = m_terms[1] = {}; }
 
 private:
   void sum(const Exec& exec, float* values, const std::vector<std::size_t>& begins, bool gathers);

@@ -170,6 +170,11 @@ public:
     this->count_all_gather(begins[this->m_rank + 1] - begins[this->m_rank]);
   }
 
+  void free_sums() override {
+    m_pairwise_sum.free_terms();
+    m_pairwise_sum_on_host.free_terms();
+  }
+
   bool overlaps() const override { return m_pairwise; }
 
   std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,

@@ -94,6 +94,9 @@ public:
   virtual void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                           const std::vector<std::size_t>& begins) = 0;
 
+  /// Frees the memory that sums take beside their vectors. The next sum allocates it again.
+  virtual void free_sums() {}
+
   /// Whether messages can be sent range by range.
   virtual bool overlaps() const = 0;
   /// Posts the receives of such an exchange; nullptr unless `overlaps()`.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parallel.hpp"
+#include "base/sixteen_bits.hpp"
 #include "compress/compressor.hpp"
 #include "compress/decode.hpp"
 
@@ -31,9 +32,24 @@ struct Averaged {
   }
 };
 
+/// Elements of c that are kept in bf16.
+template <class Exec>
+struct Widened {
+  Vector<Exec, std::uint16_t> half;
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t i) const { return Bfloat16::widened(half(i)); }
+};
+/// The first `count` of them at a cursor; all of values are written.
+template <class Exec>
+KOKKOS_FORCEINLINE_FUNCTION const float* load(const std::uint16_t* memory, std::size_t count, float* values) {
+  for (std::size_t j = 0; j < WordTable<Exec>::per_thread; ++j)
+    values[j] = j < count ? Bfloat16::widened(memory[j * WordTable<Exec>::stride]) : 0;
+  return values;
+}
+
 /// c ← x + f (c − C(c)), where C has the scales with which c was sent; codes ← the codes of the new c, if they need no
 /// scales.
-template <class Codec, class Source>
+/// \tparam rounds c to bf16 before it is encoded
+template <class Codec, class Source, bool rounds = false>
 struct Compensate {
   const Codec& codec;
   const std::uint32_t* sent_scales;
@@ -47,6 +63,7 @@ struct Compensate {
     for (std::size_t j = first; j < last; ++j) {
       const float residual = c[j] - codec.decode(sent, codec.encode(sent, c[j]));
       c[j] = x(j) + residual_factor * residual;
+      if constexpr (rounds) c[j] = Bfloat16::widened(Bfloat16::nearest(c[j]));
       if constexpr (Codec::codes_before_scales) codes[j] = codec.encode(sent, c[j]);
     }
   }
@@ -66,6 +83,7 @@ struct EncodeWord {
   std::size_t base;  ///< first element of the vectors of `own`
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(const Cursor& cursor) const {
+    if (own.feedback.half.extent(0) > 0) return encode_rounded(cursor);
     const std::size_t relative = cursor.chunk - own.first_chunk, scales = table.groups * Codec::scales;
     const std::size_t at = cursor.begin - base, count = table.length(cursor);
     float* const c = own.feedback.c.data() + at;
@@ -78,6 +96,28 @@ struct EncodeWord {
         cursor, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
                                                                   own.residual_factor, source, c_room, codes});
     store<Exec>(c_room, count, c);
+    if (Codec::codes_before_scales)
+      pack<Exec>(table, cursor, codes, codec.planes,
+                 own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
+  }
+
+  /// The same with c in bf16.
+  KOKKOS_FUNCTION void encode_rounded(const Cursor& cursor) const {
+    const std::size_t relative = cursor.chunk - own.first_chunk, scales = table.groups * Codec::scales;
+    const std::size_t at = cursor.begin - base, count = table.length(cursor), stride = WordTable<Exec>::stride;
+    const bool restored = own.feedback.c.extent(0) > 0;
+    std::uint16_t* const half = own.feedback.half.data() + at;
+    std::uint32_t codes[per_thread] = {};
+    float c[per_thread] = {}, x_values[per_thread], values[per_thread] = {};
+    if (restored)
+      for (std::size_t j = 0; j < count; ++j) c[j] = own.feedback.c(at + j * stride);
+    else
+      load<Exec>(half, count, c);
+    const auto source = elements(cursor, at, count, x_values, values);
+    table.for_each_group(
+        cursor, Compensate<Codec, std::decay_t<decltype(source)>, true>{
+                    codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source, c, codes});
+    for (std::size_t j = 0; j < count; ++j) half[j * stride] = Bfloat16::nearest(c[j]);
     if (Codec::codes_before_scales)
       pack<Exec>(table, cursor, codes, codec.planes,
                  own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
@@ -234,7 +274,8 @@ public:
           const std::size_t at = cursor.begin - base, first_scale = (cursor.chunk - first_chunk) * scales;
           const std::size_t count = table.length(cursor);
           float c_values[WordTable<Exec>::per_thread], residual_values[WordTable<Exec>::per_thread];
-          const float* const c = load<Exec>(own.c.data() + at, count, c_values);
+          const float* const c = own.c.extent(0) > 0 ? load<Exec>(own.c.data() + at, count, c_values)
+                                                     : load<Exec>(own.half.data() + at, count, c_values);
           float* const residuals = room<Exec>(residual.data() + at, residual_values);
           table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
             const auto values = codec.values(own.scales.data() + first_scale + group * Codec::scales);
@@ -261,7 +302,7 @@ public:
         KOKKOS_LAMBDA(std::size_t block, std::size_t i) {
           const std::size_t group = block_groups(first_block + block) - first_group;
           const auto values = codec.values(own.scales.data() + group * Codec::scales);
-          const float c = own.c(i - base);
+          const float c = own.c.extent(0) > 0 ? own.c(i - base) : Bfloat16::widened(own.half(i - base));
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
         });
@@ -289,6 +330,23 @@ public:
           float* const decoded = room<Exec>(elements, values);
           decode(codec, table, cursor, messages.data() + (cursor.chunk - first_chunk) * length, decoded);
           store<Exec>(decoded, table.length(cursor), elements);
+        });
+  }
+
+  void average(const Exec& exec, int chunk, const MeanOfMessages<Exec>& mean,
+               const Vector<Exec, float>& x) const override {
+    const Region region("OneBit::compress::average");
+    Compression<Exec> own{chunk, 1, {}, {}, {}};
+    own.mean = mean;
+    const EncodeWord<Exec, Codec, From::messages> word{m_codec, m_table, own, message_words(),
+                                                       m_layout.chunk_begins[chunk]};
+    for_each_word(
+        exec, "OneBit::compress::average", m_table, chunk, 1, {0, m_layout.words}, KOKKOS_LAMBDA(const Cursor& cursor) {
+          float values[WordTable<Exec>::per_thread] = {};
+          word.take_mean(cursor, values);
+          float* const elements = x.data() + (cursor.begin - word.base);
+          const std::size_t count = word.table.length(cursor);
+          for (std::size_t j = 0; j < count; ++j) elements[j * WordTable<Exec>::stride] = values[j];
         });
   }
 
@@ -333,14 +391,20 @@ public:
                        std::size_t end_block) const {
     const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
     for_each_statistic(
-        [&](auto k) { take_statistic<decltype(k)::value>(exec, first_block, end_block, base, compression.feedback.c); },
+        [&](auto k) {
+          if (compression.feedback.rounds())
+            take_statistic<decltype(k)::value>(exec, first_block, end_block, base,
+                                               Widened<Exec>{compression.feedback.half});
+          else
+            take_statistic<decltype(k)::value>(exec, first_block, end_block, base, compression.feedback.c);
+        },
         std::make_index_sequence<statistics>());
   }
 
   /// Statistic K of blocks. \param base first element of c
-  template <std::size_t K>
+  template <std::size_t K, class Values>
   void take_statistic(const Exec& exec, std::size_t first_block, std::size_t end_block, std::size_t base,
-                      const Vector<Exec, float>& c) const {
+                      const Values& c) const {
     using Statistic = std::tuple_element_t<K, typename Codec::Statistics>;
     const Statistic term;
     const auto block_begins = m_block_begins;
@@ -418,8 +482,10 @@ public:
           std::uint32_t* const message = own.messages.data() + (cursor.chunk - own.first_chunk) * length;
           std::uint32_t codes[WordTable<Exec>::per_thread] = {};
           float c_values[WordTable<Exec>::per_thread];
-          const float* const c =
-              load<Exec>(own.feedback.c.data() + (cursor.begin - base), table.length(cursor), c_values);
+          const std::size_t at = cursor.begin - base, count = table.length(cursor);
+          const float* const c = own.feedback.half.extent(0) > 0
+                                     ? load<Exec>(own.feedback.half.data() + at, count, c_values)
+                                     : load<Exec>(own.feedback.c.data() + at, count, c_values);
           table.for_each_group(cursor, Encode<Codec>{codec, message, c, codes});
           pack<Exec>(table, cursor, codes, codec.planes,
                      message + table.groups * Codec::scales + cursor.word * codec.planes);

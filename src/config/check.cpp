@@ -57,6 +57,17 @@ void check_algorithm(const Input& in) {
            "leave out optimizer.bias_correction, or use an algorithm with a variance");
 }
 
+void check_shards(const Input& in) {
+  if (!traits(in.optimizer.algorithm).shards_state) return;
+  const std::string algorithm = "algorithm " + in.optimizer.algorithm;
+  if (in.comm.collective == Collective::hierarchical)
+    refuse(in, "comm.collective", algorithm + " divides its state among all ranks, which is a flat exchange",
+           "set comm.collective to flat or auto, or use adam or onebit_adam");
+  if (in.comm.dense_type != DenseType::fp32)
+    refuse(in, "comm.dense_type", algorithm + " averages gradients in fp32 only",
+           "set comm.dense_type to fp32, or use adam or onebit_adam");
+}
+
 void check_averages(const Input& in) {
   if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
     refuse(in, "compression.group",
@@ -88,6 +99,7 @@ void check_averages(const Input& in) {
       refuse(in, "comm.compressed_bucket_bytes", "compression.compressor is none, so nothing is compressed",
              "leave it out: comm.bucket_bytes are the buckets of dense averages");
   }
+  check_shards(in);
   if (in.comm.transport == TransportKind::nccl && !is_gpu(in.run.backend))
     refuse(in, "comm.transport",
            "NCCL exchanges the memory of GPUs, and backend " + onebit::to_string(in.run.backend) + " has none",

@@ -13,6 +13,7 @@
 #include "optim/onebit_lamb.hpp"
 #include "optim/onebit_lion.hpp"
 #include "optim/sgd.hpp"
+#include "optim/sharded_adam.hpp"
 #include "optim/signum.hpp"
 #include "optim/zero_one_adam.hpp"
 
@@ -52,6 +53,9 @@ constexpr Factory<Exec> factories[] = {
     {"distributed_lion", make<Exec, DistributedLion>},
     {"diloco", make<Exec, Diloco>},
     {"efficient_adam", make<Exec, EfficientAdam>},
+    {"sharded_adam", make<Exec, ShardedAdam, Compressed::nothing>},
+    {"sharded_onebit_adam", make<Exec, ShardedAdam, Compressed::momentum>},
+    {"server_onebit_adam", make<Exec, ShardedAdam, Compressed::gradient>},
 };
 
 template <class Exec>

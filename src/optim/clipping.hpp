@@ -15,12 +15,18 @@ inline float clip_factor(const config::Input& input, double norm) {
   return clip > 0 && norm > clip ? static_cast<float>(clip / norm) : 1.0f;
 }
 
+/// ‖vector‖₂²; fences. \param sum made for this length
+template <class Exec>
+double square_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
+  return sum(
+      exec, "OneBit::optim::l2_norm",
+      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); });
+}
+
 /// ‖vector‖₂; fences. \param sum made for this length
 template <class Exec>
 double l2_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
-  return std::sqrt(sum(
-      exec, "OneBit::optim::l2_norm",
-      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); }));
+  return std::sqrt(square_norm(exec, sum, vector));
 }
 
 /// ‖g‖₂ where the input clips, else 0.

@@ -38,13 +38,25 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
 
 compress::Options make_options(const config::Input& input) {
   const auto& in = input.compression;
-  return {in.compressor, in.scale, in.bits, in.reconstruction};
+  return {in.compressor, in.scale, in.bits, in.reconstruction, in.residual_type};
 }
 
 }  // namespace
 
 comm::DenseOptions dense_options(const config::Input& input) {
   return {input.comm.dense_type, input.comm.dense_rounding, static_cast<std::uint64_t>(input.run.seed)};
+}
+
+template <class Exec>
+std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
+  return make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()).chunk_begins;
+}
+
+template <class Exec>
+std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>& setup) {
+  return compress::make_compressor<Exec>(
+      make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()),
+      make_options(setup.input));
 }
 
 template <class Exec>
@@ -133,6 +145,8 @@ void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& s
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                                    \
+  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                               \
+  template std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>&);                   \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                           \
   template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&, std::size_t, std::size_t); \
   template std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(                                  \

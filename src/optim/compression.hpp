@@ -13,6 +13,14 @@ namespace onebit::optim {
 /// How dense averages of gradients and momenta are sent.
 comm::DenseOptions dense_options(const config::Input& input);
 
+/// (n + 1) first element of each rank's chunk in CA of vectors with these tensors, flat.
+template <class Exec>
+std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup);
+
+/// The compressor of vectors with these tensors, flat; the input must name one.
+template <class Exec>
+std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>& setup);
+
 /// CA of vectors with these tensors; residuals are 0.
 template <class Exec>
 comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);

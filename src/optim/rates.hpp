@@ -134,25 +134,26 @@ private:
 template <class Exec, class F>
 struct WordWithRate {
   Rates<Exec> rates;
-  std::size_t length;
+  std::size_t first, length;
   F f;
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t word) const {
     const std::size_t begin = word * 32;
-    rates.for_each_of_word(begin, begin + 32 <= length ? 32 : length - begin,
+    rates.for_each_of_word(first + begin, begin + 32 <= length ? 32 : length - begin,
                            [&](std::size_t j, const Rate& rate) { f(begin + j, rate); });
   }
 };
 
-/// Calls f(i, rate) for i in [0, length), where `rate` is that of element i.
+/// Calls f(i, rate) for i in [0, length), where `rate` is that of element first + i.
 template <class Exec, class F>
-void for_each_with_rate(const Exec& exec, const char* label, std::size_t length, const Rates<Exec>& rates, const F& f) {
+void for_each_with_rate(const Exec& exec, const char* label, std::size_t length, const Rates<Exec>& rates, const F& f,
+                        std::size_t first = 0) {
   if constexpr (is_host<Exec>) {
-    for_each(exec, label, (length + 31) / 32, WordWithRate<Exec, F>{rates, length, f});
+    for_each(exec, label, (length + 31) / 32, WordWithRate<Exec, F>{rates, first, length, f});
   } else {
     const Rates<Exec> own = rates;  // a lambda on a device holds no reference
     for_each(
-        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, own(i)); });
+        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, own(first + i)); });
   }
 }
 

@@ -89,8 +89,10 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
 
   std::vector<Averaging<Exec>> candidates;
   candidates.push_back({nullptr, Collective::flat, compressor, ""});
-  if (has_hierarchy(communicator)) candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
-  if (config::traits(input.optimizer.algorithm).compresses && compressor != CompressorKind::none)
+  const config::AlgorithmTraits& algorithm = config::traits(input.optimizer.algorithm);
+  if (has_hierarchy(communicator) && !algorithm.shards_state)
+    candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
+  if (algorithm.compresses && compressor != CompressorKind::none)
     candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});
   Averaging<Exec> best;
   double least = std::numeric_limits<double>::infinity();

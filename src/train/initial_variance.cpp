@@ -36,8 +36,9 @@ double steps_of_variance(const ArrayReader& file, const std::string& path, doubl
 template <class Exec>
 class VarianceRestorer final : public optim::Archive<Exec> {
 public:
-  VarianceRestorer(const Exec& exec, const std::string& path, double beta2)
-      : optim::Archive<Exec>(exec), m_path(path), m_beta2(beta2), m_file(path) {}
+  /// \param length d
+  VarianceRestorer(const Exec& exec, const std::string& path, double beta2, std::size_t length)
+      : optim::Archive<Exec>(exec), m_path(path), m_beta2(beta2), m_length(length), m_file(path) {}
 
   bool restores() const override { return true; }
   const std::string& file() const override { return m_path; }
@@ -47,43 +48,48 @@ public:
   }
 
   void vector(const std::string& name, const Vector<Exec, float>& values, bool) override {
+    part(name, values, {0, m_length});
+  }
+
+  void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
     if (name != "variance") return;
-    const std::vector<std::size_t> shape = {values.extent(0)};
-    if (!m_file.has(name) || m_file.shape(name) != shape)
-      throw InputError(m_path, "there is no variance of " + std::to_string(shape[0]) + " parameters in it",
+    if (!m_file.has(name) || m_file.shape(name) != std::vector<std::size_t>{m_length})
+      throw InputError(m_path, "there is no variance of " + std::to_string(m_length) + " parameters in it",
                        "name a checkpoint that a run of the same model with adam or onebit_adam left");
     const auto host = Kokkos::create_mirror_view(values);
-    m_file.read(name, {0}, shape, host.data());
-    for (std::size_t i = 0; i < shape[0]; ++i)
+    const std::size_t count = part.end - part.begin;
+    m_file.read(name, {part.begin}, {count}, host.data());
+    for (std::size_t i = 0; i < count; ++i)
       if (!(host(i) >= 0 && std::isfinite(host(i))))
-        throw InputError(m_path, "element " + std::to_string(i) + " of its variance is negative or not finite",
+        throw InputError(m_path,
+                         "element " + std::to_string(part.begin + i) + " of its variance is negative or not finite",
                          "name another checkpoint");
     Kokkos::deep_copy(values, host);
   }
 
-  void part(const std::string&, const Vector<Exec, float>&, optim::Part) override {}
-
 private:
   std::string m_path;
   double m_beta2;
+  std::size_t m_length;
   ArrayReader m_file;
 };
 
 }  // namespace
 
 template <class Exec>
-void read_initial_variance(const Exec& exec, const config::Input& input, optim::Algorithm<Exec>& algorithm) {
+void read_initial_variance(const Exec& exec, const config::Input& input, std::size_t length,
+                           optim::Algorithm<Exec>& algorithm) {
   const std::string& path = input.freeze.from;
   if (path.empty()) return;
   located(input.where("freeze.from"), [&] {
     if (is_sealed(path)) verify_seal(path);
-    VarianceRestorer<Exec> variance(exec, path, input.optimizer.beta2);
+    VarianceRestorer<Exec> variance(exec, path, input.optimizer.beta2, length);
     algorithm.state(variance);
   });
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \
-  template void read_initial_variance(const Exec&, const config::Input&, optim::Algorithm<Exec>&);
+  template void read_initial_variance(const Exec&, const config::Input&, std::size_t, optim::Algorithm<Exec>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

@@ -10,6 +10,7 @@ namespace onebit::train {
 /// variance is the average of. All other state of the algorithm stays as it is.
 /// \throws Error, with the place of the key, for a file without a variance of this model
 template <class Exec>
-void read_initial_variance(const Exec& exec, const config::Input& input, optim::Algorithm<Exec>& algorithm);
+void read_initial_variance(const Exec& exec, const config::Input& input, std::size_t length,
+                           optim::Algorithm<Exec>& algorithm);
 
 }  // namespace onebit::train

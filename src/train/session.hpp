@@ -55,7 +55,7 @@ struct Session {
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
       algorithm =
           optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average, momenta.buckets.get()});
-      read_initial_variance(exec, input, *algorithm);
+      read_initial_variance(exec, input, tensors().size(), *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0,
                                           input.train.target_loss);
     });

@@ -631,6 +631,14 @@ TEST(Check, refuses_combinations) {
        1,
        "a.yaml:2:3",
        {"zero_one_adam", "algorithms onebit_adam, double_squeeze"}},
+      {"optimizer: {algorithm: sharded_adam}\ncomm:\n  collective: hierarchical\n",
+       1,
+       "a.yaml:3:3",
+       {"comm.collective", "sharded_adam", "flat"}},
+      {"optimizer: {algorithm: sharded_adam}\ncomm:\n  dense_type: bf16\n",
+       1,
+       "a.yaml:3:3",
+       {"comm.dense_type", "sharded_adam", "fp32"}},
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
@@ -684,7 +692,9 @@ TEST(Names, are_those_of_the_input) {
   for (const std::string& name : algorithm_names()) {
     const Input input = parsed("optimizer: {algorithm: " + name + "}");
     EXPECT_EQ(input.optimizer.algorithm, name);
-    EXPECT_EQ(traits(name).freezes(), name == "onebit_adam" || name == "onebit_adam_32bit" || name == "onebit_lamb");
+    const std::set<std::string> freezing = {"onebit_adam", "onebit_adam_32bit", "onebit_lamb", "sharded_onebit_adam",
+                                            "server_onebit_adam"};
+    EXPECT_EQ(traits(name).freezes(), freezing.count(name) == 1) << name;
   }
 }
 

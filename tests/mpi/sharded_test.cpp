@@ -1,0 +1,78 @@
+/// \file sharded_test.cpp
+/// Algorithms whose state is divided among the ranks: their bits are those of the algorithm without shards.
+/// optim_test.cpp compares them to plain references, checkpoint_test.cpp restarts them.
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "../optim_reference.hpp"
+#include "../support.hpp"
+#include "optim/algorithm.hpp"
+
+namespace {
+
+using namespace onebit;
+
+constexpr int steps = 30;
+
+/// Two tensors of `length` elements together, one without decay.
+TensorTable make_tensors(std::size_t length) {
+  TensorTable tensors;
+  tensors.add("weight", {length - length / 3}, true);
+  if (length / 3 > 0) tensors.add("bias", {length / 3}, false);
+  return tensors;
+}
+
+config::Input make_input(const std::string& algorithm) {
+  config::Input input;
+  input.optimizer.algorithm = algorithm;
+  input.optimizer.lr = 0.01;
+  input.optimizer.beta2 = 0.99;
+  input.optimizer.weight_decay = 0.1;
+  input.train.steps = steps;
+  input.freeze.step = {"", 10};
+  return input;
+}
+
+/// x after all steps, with sums in rank order.
+template <class Exec>
+std::vector<float> trained(const config::Input& input, const TensorTable& tensors) {
+  const Communicator world;
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(),
+                                                    comm::Exchange{1 << 16});
+  comm::DenseAverage<Exec> average(*transport);
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
+  const test::Values initial = test::initial_parameters(tensors.size());
+  const Vector<Exec, float> x = test::to_device<Exec>(std::vector<float>(initial.begin(), initial.end()));
+  PhaseTimes times;
+  for (int t = 1; t <= steps; ++t) {
+    const std::vector<test::Values> g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed);
+    double mean_square = 0;
+    for (const test::Values& one : g)
+      mean_square += std::inner_product(one.begin(), one.end(), one.begin(), 0.0) / world.size();
+    const std::vector<float> own(g[world.rank()].begin(), g[world.rank()].end());
+    algorithm->step(Exec(), x, test::to_device<Exec>(own), {t, 0.01, mean_square}, times);
+  }
+  return test::to_host(x);
+}
+
+template <class Exec>
+class Sharded : public ::testing::Test {};
+TYPED_TEST_SUITE(Sharded, test::Backends, test::BackendNames);
+
+// 203 elements are 7 words: at 8 ranks the last shard is empty, and at 3 ranks it is shorter than the others.
+TYPED_TEST(Sharded, adam_has_the_bits_of_adam) {
+  for (const std::size_t length : {1u, 203u, 5000u})
+    for (const bool groups : {false, true}) {
+      config::Input input = make_input("adam");
+      input.optimizer.bias_correction = groups;
+      if (groups) input.optimizer.groups = {{"weight", 0.5, 0.2, ""}};
+      const TensorTable tensors = make_tensors(length);
+      const std::vector<float> whole = trained<TypeParam>(input, tensors);
+      input.optimizer.algorithm = "sharded_adam";
+      EXPECT_TRUE(test::same_bits(trained<TypeParam>(input, tensors), whole)) << length << " elements";
+    }
+}
+
+}  // namespace
