@@ -33,9 +33,9 @@ struct AlgorithmTraits {
 
 // clang-format off
 inline constexpr AlgorithmTraits algorithms[] = {
-    // name                compresses  variance                 starts_from_variance  scales_residual_by_lr  shards  buckets
+    // name                compresses  variance                 starts_from_variance  scales_residual shards buckets
     {"adam",               false,      Variance::never_frozen,  true,                 false},
-    {"onebit_adam",        true,       Variance::frozen_at_T_w, true,                 true,                  false,  true},
+    {"onebit_adam",        true,       Variance::frozen_at_T_w, true,                 true,           false, true},
     {"onebit_adam_32bit",  false,      Variance::frozen_at_T_w, true,                 false},
     {"adam_1bit_naive",    true,       Variance::never_frozen,  false,                false},
     {"adam_nbit_variance", true,       Variance::never_frozen,  false,                false},
@@ -54,9 +54,9 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"distributed_lion",   false,      Variance::none,          false,                false},
     {"diloco",             true,       Variance::never_frozen,  false,                false},
     {"efficient_adam",     true,       Variance::never_frozen,  false,                true},
-    {"sharded_adam",       false,      Variance::never_frozen,  true,                 false,                 true},
-    {"sharded_onebit_adam", true,      Variance::frozen_at_T_w, true,                 true,                  true},
-    {"server_onebit_adam", true,       Variance::frozen_at_T_w, true,                 true,                  true},
+    {"sharded_adam",       false,      Variance::never_frozen,  true,                 false,          true},
+    {"sharded_onebit_adam", true,      Variance::frozen_at_T_w, true,                 true,           true},
+    {"server_onebit_adam", true,       Variance::frozen_at_T_w, true,                 true,           true},
 };
 // clang-format on
 
