@@ -74,6 +74,7 @@ public:
     std::copy_n(own.begin(), part.end - part.begin, whole.begin() + part.begin);
     m_communicator.sum(whole.data(), static_cast<int>(m_length));
     m_vectors[name].assign(whole.begin(), whole.end());
+    m_differs[name] = false;
   }
   std::map<std::string, std::vector<float>> of(optim::Algorithm<Exec>& algorithm) {
     algorithm.state(*this);
