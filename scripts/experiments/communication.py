@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes docs/results/communication.md and its figures from the CSV files of the network laboratory; measures nothing.
 
-The directory has figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, table1.csv,
-figure5.csv and figure4b.csv, which the programs of these names wrote. Their rows say which commit was measured, on
-which machine and how often. The page stands beside the directory.
+The directory has figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, hidden.csv
+(whole_step.py --compute-ms 1000,200), table1.csv, figure5.csv and figure4b.csv, which the programs of these names
+wrote. Their rows say which commit was measured, on which machine and how often. The page stands beside the directory.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from lib import ROOT, loss_over_time, plots, tables
 from lib.laboratory import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s, with_smallest_bursts
 from lib.tables import percent
 
-FILES = ("figure9", "hierarchical", "whole_step", "table1", "figure5", "figure4b")
+FILES = ("figure9", "hierarchical", "whole_step", "hidden", "table1", "figure5", "figure4b")
 
 
 def numbers(row, *names):
@@ -128,6 +128,17 @@ def whole_step(rows):
          for row in rows])
 
 
+def hidden(rows):
+    return table(
+        ["gradient s", "rate", "link Mbit/s", "Adam in bf16 s", "1-bit Adam s", "hidden s", "of it waiting", "update",
+         "signs on the line s", "over the limit", "faster than bf16"],
+        [[f"{float(row['compute_time_ms']) / 1e3:g}", row["rate"], f"{float(row['link_bit_per_s']) / 1e6:.1f}",
+          *(f"{value:.3f}" for value in numbers(row, "adam_bf16_s", "onebit_adam_s", "overlapped_s",
+                                                "overlapped_wait_s", "overlapped_update_s", "sign_line_s")),
+          f"**{float(row['overlapped_over_limit']):.2f}**", f"{float(row['overlapped_speedup_vs_bf16']):.2f} ×"]
+         for row in rows])
+
+
 def table1(rows):
     names = ("forward_s", "backward_allreduce_s", "backward_allreduce_hidden_s", "backward_everything_else_s", "step_s",
              "total_s")
@@ -173,7 +184,7 @@ def read(directory):
 
 def page(read, directory):
     """The page as text; draws its figures into the directory."""
-    nine, by_host, whole, profile, hosts, loss = (rows[0] for rows in read.values())
+    nine, by_host, whole, beside, profile, hosts, loss = (rows[0] for rows in read.values())
     bursts = sorted({int(row["burst_bytes"]) for row in read["figure9"]})
     burst = " to ".join(f"{bytes:,}" for bytes in (bursts if len(bursts) < 2 else (bursts[0], bursts[-1])))
     compute = float(whole["compute_time_ms"])
@@ -229,6 +240,16 @@ compression and the optimiser really run, and they take longer than the {compute
 BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
 
 {whole_step(read['whole_step'])}
+## Steps that hide the signs
+
+`scripts/experiments/whole_step.py --compute-ms 1000,200`: a gradient takes longer, and the momentum is averaged in
+buckets of {int(beside['compressed_bucket_bytes']):,} bytes while it is computed (`comm.compressed_bucket_bytes`).
+"1-bit Adam" is the step without that, "hidden" the step with it, and Adam's bf16 averages are hidden as well. No step
+can be shorter than its gradient, nor than the signs take on the line; "over the limit" is the hidden step over the
+longer one of the two. What is left beside waiting is the update of the parameters, and compression that the cores of
+one machine do for {beside['hosts']} ranks.
+
+{hidden(read['hidden'])}
 ## Step profile (the paper's Table 1)
 
 `scripts/experiments/table1.py`: milliseconds on rank 0, means over the steps of one run ({profile['dense_steps']}
