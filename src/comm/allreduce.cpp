@@ -232,10 +232,7 @@ typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::message(con
 
 template <class Exec>
 Vector<Exec, float> CompressedAllreduce<Exec>::worker_residual(const Exec& exec) const {
-  Vector<Exec, float> residual("OneBit::comm::worker_residual", m_worker.length());
-  own().residual(exec, 0, m_across.ranks(), m_worker, residual);
-  fence(exec, "OneBit::comm::worker_residual");
-  return residual;
+  return compress::residual(exec, own(), 0, m_across.ranks(), m_worker);
 }
 
 template <class Exec>

@@ -60,20 +60,16 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
 }
 
 /// m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − f γ (m / (√v + η) + λ x). Does not fence.
-/// \param first place of the vectors' first element among all parameters
 template <class Exec>
 void update_all(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates, const Vector<Exec, float>& g,
-                const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x,
-                std::size_t first = 0) {
+                const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
   for_each_with_rate(
-      exec, "OneBit::optim::adam", m.extent(0), rates,
-      KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+      exec, "OneBit::optim::adam", m.extent(0), rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
         const float gradient = update.gradient_factor * g(i);
         m(i) = update.momentum(m(i), gradient);
         v(i) = update.variance(v(i), gradient);
         x(i) = update.apply(x(i), m(i), v(i), rate);
-      },
-      first);
+      });
 }
 
 /// m ← β1 m + (1−β1) g. Does not fence.
@@ -85,14 +81,13 @@ void update_momentum(const Exec& exec, const AdamUpdate& update, const Vector<Ex
       KOKKOS_LAMBDA(std::size_t i) { m(i) = update.momentum(m(i), update.gradient_factor * g(i)); });
 }
 
-/// x ← x − f γ (m / (√v + η) + λ x). Does not fence. \param first as for update_all
+/// x ← x − f γ (m / (√v + η) + λ x). Does not fence.
 template <class Exec>
 void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
-                       const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x,
-                       std::size_t first = 0) {
+                       const Vector<Exec, float>& m, const Vector<Exec, float>& v, const Vector<Exec, float>& x) {
   for_each_with_rate(
       exec, "OneBit::optim::update_parameters", m.extent(0), rates,
-      KOKKOS_LAMBDA(std::size_t i, const Rate& rate) { x(i) = update.apply(x(i), m(i), v(i), rate); }, first);
+      KOKKOS_LAMBDA(std::size_t i, const Rate& rate) { x(i) = update.apply(x(i), m(i), v(i), rate); });
 }
 
 /// The same with m decoded from messages.

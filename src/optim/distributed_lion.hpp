@@ -45,12 +45,7 @@ public:
     m_vote(exec, delta, times);
 
     watch.restart();
-    const float lr = static_cast<float>(context.lr);
-    for_each_with_rate(
-        exec, "OneBit::optim::distributed_lion", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
-          x(i) -= rate.lr_factor * lr * (delta(i) + rate.weight_decay * x(i));
-        });
-    fence(exec, "OneBit::optim::distributed_lion");
+    descend(exec, m_rates, context.lr, delta, x);
     times.add(Phase::update, watch.seconds());
 
     StepState state;

@@ -42,8 +42,8 @@ public:
     m_compressed_allreduce(exec, u, times, m_residual_factor(context.lr));
 
     watch.restart();
+    descend(exec, m_rates, context.lr, u, x);
     StepState state;
-    move(exec, update.lr, u, x);
     state.variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
 
@@ -73,14 +73,6 @@ public:
           m(i) = update.momentum(m(i), gradient);
           v(i) = update.variance(v(i), gradient);
           g(i) = update.preconditioned(m(i), v(i));
-        });
-  }
-
-  /// x ← x − f γ (u + λ x). Does not fence.
-  void move(const Exec& exec, float lr, const Vector<Exec, float>& u, const Vector<Exec, float>& x) {
-    for_each_with_rate(
-        exec, "OneBit::optim::move", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
-          x(i) -= rate.lr_factor * lr * (u(i) + rate.weight_decay * x(i));
         });
   }
 

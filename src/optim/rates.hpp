@@ -3,7 +3,6 @@
 /// The learning rate and the weight decay of an element depend on its tensor (`optimizer.groups`, and biases and
 /// LayerNorm parameters do not decay). The loops here hand them to a kernel.
 
-#include <utility>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -69,20 +68,20 @@ public:
     return scaled;
   }
 
-  /// Those of the elements from `begin` on, a multiple of 32, which then count from 0.
+  /// Those of the elements from `begin` on, which then count from 0.
   Rates from(std::size_t begin) const {
     Rates rest = *this;
-    rest.m_words = Kokkos::subview(m_words, std::make_pair(begin / 32, m_words.extent(0)));
-    rest.m_first = m_first + begin;
+    rest.m_first += begin;
     return rest;
   }
 
   /// The rate of element i.
   KOKKOS_FORCEINLINE_FUNCTION Rate operator()(std::size_t i) const {
-    const std::uint32_t word = m_words(i / 32);
-    if (m_ranges.extent(0) == 0) return of_bit(word >> (i % 32));
+    const std::size_t place = m_first + i;
+    const std::uint32_t word = m_words(place / 32);
+    if (m_ranges.extent(0) == 0) return of_bit(word >> (place % 32));
     std::size_t range = word;
-    while (m_first + i >= m_ranges(range).end) ++range;
+    while (place >= m_ranges(range).end) ++range;
     return of_range(range);
   }
 
@@ -90,8 +89,9 @@ public:
   /// for each element, or a branch, would keep the loop from being vectorised.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void for_each_of_word(std::size_t begin, std::size_t count, const F& f) const {
-    if (m_ranges.extent(0) == 0 && count == 32 && begin % 32 == 0) {
-      const std::uint32_t bits = m_words(begin / 32);
+    const std::size_t place = m_first + begin;
+    if (m_ranges.extent(0) == 0 && count == 32 && place % 32 == 0) {
+      const std::uint32_t bits = m_words(place / 32);
       const float decay = static_cast<float>(m_decay_factor);
 #ifndef ONEBIT_DEVICE_CODE
       ONEBIT_IVDEP
@@ -100,9 +100,9 @@ public:
       return;
     }
     if (m_ranges.extent(0) > 0) {
-      std::size_t range = m_words(begin / 32);
-      while (m_first + begin >= m_ranges(range).end) ++range;
-      if (m_first + begin + count <= m_ranges(range).end) {
+      std::size_t range = m_words(place / 32);
+      while (place >= m_ranges(range).end) ++range;
+      if (place + count <= m_ranges(range).end) {
         const Rate rate = of_range(range);
 #ifndef ONEBIT_DEVICE_CODE
         ONEBIT_IVDEP
@@ -134,27 +134,38 @@ private:
 template <class Exec, class F>
 struct WordWithRate {
   Rates<Exec> rates;
-  std::size_t first, length;
+  std::size_t length;
   F f;
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t word) const {
     const std::size_t begin = word * 32;
-    rates.for_each_of_word(first + begin, begin + 32 <= length ? 32 : length - begin,
+    rates.for_each_of_word(begin, begin + 32 <= length ? 32 : length - begin,
                            [&](std::size_t j, const Rate& rate) { f(begin + j, rate); });
   }
 };
 
-/// Calls f(i, rate) for i in [0, length), where `rate` is that of element first + i.
+/// Calls f(i, rate) for i in [0, length), where `rate` is that of element i.
 template <class Exec, class F>
-void for_each_with_rate(const Exec& exec, const char* label, std::size_t length, const Rates<Exec>& rates, const F& f,
-                        std::size_t first = 0) {
+void for_each_with_rate(const Exec& exec, const char* label, std::size_t length, const Rates<Exec>& rates, const F& f) {
   if constexpr (is_host<Exec>) {
-    for_each(exec, label, (length + 31) / 32, WordWithRate<Exec, F>{rates, first, length, f});
+    for_each(exec, label, (length + 31) / 32, WordWithRate<Exec, F>{rates, length, f});
   } else {
     const Rates<Exec> own = rates;  // a lambda on a device holds no reference
     for_each(
-        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, own(first + i)); });
+        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, own(i)); });
   }
+}
+
+/// x ← x − f γ (u + λ x); fences. \param lr γ \param u (d) direction
+template <class Exec>
+void descend(const Exec& exec, const Rates<Exec>& rates, double lr, const Vector<Exec, float>& u,
+             const Vector<Exec, float>& x) {
+  const float gamma = static_cast<float>(lr);
+  for_each_with_rate(
+      exec, "OneBit::optim::descend", x.extent(0), rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
+        x(i) -= rate.lr_factor * gamma * (u(i) + rate.weight_decay * x(i));
+      });
+  fence(exec, "OneBit::optim::descend");
 }
 
 /// x(i) ← f(i, value, rate) for the elements that a thread takes at once.

@@ -74,7 +74,7 @@ public:
     if (m_compressed_allreduce && m_averaged != Averaged::compressed_momentum) exchange(g);
     if (m_has_momentum) accumulate(exec, g);
     if (m_averaged == Averaged::compressed_momentum) exchange(m_momentum);
-    descend(exec, context.lr, m_has_momentum ? m_momentum : g, x);
+    descend(exec, m_rates, context.lr, m_has_momentum ? m_momentum : g, x);
     times.add(Phase::update, watch.seconds());
 
     StepState state;
@@ -109,16 +109,6 @@ public:
         exec, "OneBit::optim::momentum", m.extent(0),
         KOKKOS_LAMBDA(std::size_t i) { m(i) = beta * m(i) + one_minus_beta * g(i); });
     fence(exec, "OneBit::optim::momentum");
-  }
-
-  /// x ← x − f γ (m + λ x)
-  void descend(const Exec& exec, double lr, const Vector<Exec, float>& m, const Vector<Exec, float>& x) {
-    const float gamma = static_cast<float>(lr);
-    for_each_with_rate(
-        exec, "OneBit::optim::descend", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
-          x(i) -= rate.lr_factor * gamma * (m(i) + rate.weight_decay * x(i));
-        });
-    fence(exec, "OneBit::optim::descend");
   }
 
 private:

@@ -83,7 +83,7 @@ public:
         m_setup.input.optimizer.clip > 0 ? std::sqrt(m_shards.sum(exec, square_norm(exec, m_sum, own_g))) : 0;
     const double t = context.step;
     const AdamUpdate update = make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
-    update_all(exec, update, m_rates, own_g, m_momentum->own(), m_variance, m_shards.own(x), m_shards.begin());
+    update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum->own(), m_variance, m_shards.own(x));
     m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
     m_shards.gather(exec, x, times);
@@ -139,7 +139,7 @@ public:
     const Stopwatch watch;
     const AdamUpdate update = frozen_update(context);
     update_momentum(exec, update, m_shards.own(g), m_momentum->own());
-    update_parameters(exec, update, m_rates, m_momentum->own(), m_variance, m_shards.own(x), m_shards.begin());
+    update_parameters(exec, update, m_rates.from(m_shards.begin()), m_momentum->own(), m_variance, m_shards.own(x));
     fence(exec, "OneBit::optim::sharded_frozen_update");
     times.add(Phase::update, watch.seconds());
     m_shards.gather(exec, x, times);

@@ -44,12 +44,7 @@ public:
     m_vote(exec, s, times);
 
     watch.restart();
-    const float lr = static_cast<float>(context.lr);
-    for_each_with_rate(
-        exec, "OneBit::optim::signum", x.extent(0), m_rates, KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
-          x(i) -= rate.lr_factor * lr * (s(i) + rate.weight_decay * x(i));
-        });
-    fence(exec, "OneBit::optim::signum");
+    descend(exec, m_rates, context.lr, s, x);
     times.add(Phase::update, watch.seconds());
 
     StepState state;
