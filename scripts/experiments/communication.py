@@ -259,8 +259,8 @@ buckets of {int(beside['compressed_bucket_bytes']):,} bytes while it is computed
 can be shorter than its gradient, nor than the signs take on the line; "over the limit" is the hidden step over the
 longer one of the two. What is left beside waiting is the update of the parameters, and compression that the cores of
 one machine do for {beside['hosts']} ranks. Nothing can travel during the forward pass, a third of the gradient's time.
-The measured 16-bit averages stay below the line rate, which flatters "faster than bf16"; the last column divides the
-longer one of the gradient and of 16-bit averages at the full rate of the link.
+The measured 16-bit averages stay below the line rate, and this flatters "faster than bf16". The last column compares
+with a step of Adam whose 16-bit averages run at the line rate: the longer one of the gradient and of that average.
 
 {hidden(read['hidden'])}
 ## Step profile (the paper's Table 1)

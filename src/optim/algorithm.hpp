@@ -63,9 +63,9 @@ public:
     return false;
   }
 
-  /// Begins the average of the next step's momentum in `Setup::buckets`, if this step has one. The caller then averages
-  /// each bucket of g there while the backward pass still computes, and calls `step` or, if the ranks leave out the
-  /// step, `take_back`. \param context that of `step`
+  /// Begins the step's average of momenta in `Setup::buckets`. The caller then averages each bucket with its part of g
+  /// while the backward pass still computes, and calls `step`, or `take_back` if the ranks skip the step.
+  /// \param context that of `step` \returns false if the step does not average in buckets; nothing has begun then
   virtual bool begin_buckets(const StepContext& context) {
     (void)context;
     return false;

@@ -53,8 +53,8 @@ public:
     m_floats = {};
   }
 
-  /// Begins the same average in `Setup::buckets`, which the caller then averages, each with its part of g_i. False
-  /// without buckets, and where m is not in their messages yet.
+  /// Begins the same average in `Setup::buckets`. The caller then averages each bucket with its part of g_i.
+  /// \returns false without buckets, and where m is not in their messages yet
   bool begin_buckets(const AdamUpdate& update, double lr) {
     if (m_setup.buckets == nullptr || !is_in_messages()) return false;
     m_setup.buckets->begin(shares(update), m_residual_factor(lr));

@@ -78,8 +78,8 @@ public:
   }
 
 private:
-  /// g ← this rank's gradient; or the average of all ranks' gradients, where buckets are averaged during the backward
-  /// pass. Or buckets of momenta are: `context` says what is averaged. \returns this rank's loss
+  /// g ← this rank's gradient. During the backward pass, buckets of g may become the average of all ranks' gradients,
+  /// or the algorithm's buckets of momenta may be averaged: `context` says which. \returns this rank's loss
   double gradient(optim::StepContext& context, StepRecord& record) {
     Session<Exec>& s = m_session;
     double loss = 0;
