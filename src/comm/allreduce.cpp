@@ -80,7 +80,9 @@ void CompressedAllreduce<Exec>::operator()(const Exec& exec, const Vector<Exec, 
     divide(exec, m_local->ranks(), shard);
     times.add(Phase::allreduce, watch.restart());
   }
-  exchange(exec, shard, {}, m_local == nullptr, residual_factor, times);
+  begin(exec, shard, {}, times, residual_factor);
+  serve(exec, times);
+  finish(exec, m_local == nullptr ? &shard : nullptr, times);
   if (m_local == nullptr) return;
 
   watch.restart();
@@ -101,53 +103,46 @@ void CompressedAllreduce<Exec>::average_in_messages(const Exec& exec, const Vect
                                                     const compress::MovingAverage<Exec>& average, PhaseTimes& times,
                                                     float residual_factor) {
   const Region region("OneBit::comm::compressed_allreduce");
-  exchange(exec, x, average, false, residual_factor, times);
+  begin(exec, x, average, times, residual_factor);
+  serve(exec, times);
+  finish(exec, times);
 }
 
 template <class Exec>
-void CompressedAllreduce<Exec>::exchange(const Exec& exec, const Vector<Exec, float>& shard,
-                                         const compress::MovingAverage<Exec>& average, bool decompresses,
-                                         float residual_factor, PhaseTimes& times) {
+void CompressedAllreduce<Exec>::begin(const Exec& exec, const Vector<Exec, float>& x,
+                                      const compress::MovingAverage<Exec>& average, PhaseTimes& times,
+                                      float residual_factor) {
   if (!m_error_feedback)
     for (const auto& feedback : {m_worker, m_server}) compress::clear(exec, feedback);
-
   const int ranks = m_across.ranks(), rank = m_across.rank();
-  const compress::Compression<Exec> worker{0, ranks, shard, m_worker, m_send, average, {}, residual_factor};
-  const compress::Compression<Exec> server{rank,           1, {}, m_server, m_recompressed, {}, {ranks, m_received},
-                                           residual_factor};
-  if (m_across.overlaps() && ranks > 1) {
-    exchange_overlapped(exec, worker, server, shard, decompresses, times);
-  } else {
-    exchange_by_phases(exec, worker, server, times);
-    if (decompresses) {
-      const Stopwatch watch;
-      own().decompress(exec, 0, ranks, m_gathered, shard);
-      fence(exec, "OneBit::comm::decompressed");
-      times.add(Phase::update, watch.seconds());
-    }
-  }
-  compress::forget_restored(m_worker);
-  compress::forget_restored(m_server);
-  if (m_local == nullptr) std::swap(m_gathered, m_last);
+  m_under_way.emplace(UnderWay{
+      {0, ranks, x, m_worker, m_send, average, {}, residual_factor},
+      {rank, 1, {}, m_server, m_recompressed, {}, {ranks, m_received}, residual_factor},
+      nullptr,
+      nullptr,
+  });
+  if (m_across.overlaps() && ranks > 1)
+    send_codes(exec, times);
+  else
+    exchange_by_phases(exec, times);
 }
 
 template <class Exec>
-void CompressedAllreduce<Exec>::exchange_by_phases(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                   const compress::Compression<Exec>& server, PhaseTimes& times) {
+void CompressedAllreduce<Exec>::exchange_by_phases(const Exec& exec, PhaseTimes& times) {
   const bool alone = m_across.ranks() == 1;
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
     fence(exec, "OneBit::comm::end_of_phase");
     times.add(phase, watch.restart());
   };
-  own().compress(exec, worker);
+  own().compress(exec, m_under_way->worker);
   end_of(Phase::compress);
   if (alone)
     Kokkos::deep_copy(exec, m_received, m_send);
   else
     m_across.all_to_all(exec, m_send, m_received);
   end_of(Phase::all_to_all);
-  own().compress(exec, server);
+  own().compress(exec, m_under_way->server);
   end_of(Phase::average);
   if (alone)
     Kokkos::deep_copy(exec, m_gathered, m_recompressed);
@@ -156,72 +151,101 @@ void CompressedAllreduce<Exec>::exchange_by_phases(const Exec& exec, const compr
   end_of(Phase::all_gather);
 }
 
-/// All receives are posted first. A rank compresses for its successor first and for itself last, when its other
-/// messages are already under way. Chunks of the average are decompressed as they arrive.
 template <class Exec>
-void CompressedAllreduce<Exec>::exchange_overlapped(const Exec& exec, const compress::Compression<Exec>& worker,
-                                                    const compress::Compression<Exec>& server,
-                                                    const Vector<Exec, float>& shard, bool decompresses,
-                                                    PhaseTimes& times) {
+void CompressedAllreduce<Exec>::send_codes(const Exec& exec, PhaseTimes& times) {
   const int ranks = m_across.ranks(), rank = m_across.rank();
-  const std::size_t words = own().layout().words, head = own().scale_words(), planes = own().planes();
-  const std::vector<Range> parts = compress::ranges<Exec>(words);
-  std::vector<Range> sent;  // of each message, in this order
-  for (const Range& part : parts) sent.push_back({head + part.begin * planes, head + part.end * planes});
-  sent.push_back({0, head});  // scales are known last
-  const auto other = [&](int distance) { return (rank + distance + ranks) % ranks; };
-  const bool early = own().codes_before_scales();
-  const auto send_after_finish = [&](Transfer<Exec>& transfer, int to, const Words& message) {
-    for (std::size_t range = early ? parts.size() : 0; range < sent.size(); ++range) transfer.send(exec, to, message);
-  };
-
+  const std::vector<Range> sent = sent_ranges();
   Stopwatch watch;
-  const auto all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
-  const auto all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
+  // All receives are posted first.
+  m_under_way->all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
+  m_under_way->all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
+  Transfer<Exec>& all_to_all = *m_under_way->all_to_all;
   for (int distance = 1; distance <= ranks; ++distance) {
     const int to = other(distance);
-    for (const Range& part : parts) {
-      own().encode(exec, worker, to, part);
-      if (early && to != rank) all_to_all->send(exec, to, message(m_send, to));
+    for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
+      own().encode(exec, m_under_way->worker, to, part);
+      if (own().codes_before_scales() && to != rank) all_to_all.send(exec, to, message(m_send, to));
     }
   }
-  own().finish(exec, worker);
+  own().finish(exec, m_under_way->worker);
   for (int distance = 1; distance < ranks; ++distance)
-    send_after_finish(*all_to_all, other(distance), message(m_send, other(distance)));
-  all_to_all->post();
+    send_rest(exec, all_to_all, other(distance), message(m_send, other(distance)));
+  all_to_all.post();
   Kokkos::deep_copy(exec, message(m_received, rank), message(m_send, rank));
   fence(exec, "OneBit::comm::compressed");
-  times.add(Phase::compress, watch.restart());
-  for (int distance = 1; distance < ranks; ++distance) all_to_all->receive(exec, other(-distance));
+  times.add(Phase::compress, watch.seconds());
+}
+
+template <class Exec>
+void CompressedAllreduce<Exec>::serve(const Exec& exec, PhaseTimes& times) {
+  if (m_under_way->all_to_all == nullptr) return;
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  Transfer<Exec>& all_gather = *m_under_way->all_gather;
+  Stopwatch watch;
+  for (int distance = 1; distance < ranks; ++distance) m_under_way->all_to_all->receive(exec, other(-distance));
   fence(exec, "OneBit::comm::received");
   times.add(Phase::all_to_all, watch.restart());
 
-  for (const Range& part : parts) {
-    own().encode(exec, server, rank, part);
-    for (int distance = 1; early && distance < ranks; ++distance)
-      all_gather->send(exec, other(distance), m_recompressed);
+  for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
+    own().encode(exec, m_under_way->server, rank, part);
+    for (int distance = 1; own().codes_before_scales() && distance < ranks; ++distance)
+      all_gather.send(exec, other(distance), m_recompressed);
   }
-  own().finish(exec, server);
-  for (int distance = 1; distance < ranks; ++distance) send_after_finish(*all_gather, other(distance), m_recompressed);
-  all_gather->post();
+  own().finish(exec, m_under_way->server);
+  for (int distance = 1; distance < ranks; ++distance) send_rest(exec, all_gather, other(distance), m_recompressed);
+  all_gather.post();
   Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
   fence(exec, "OneBit::comm::recompressed");
-  times.add(Phase::average, watch.restart());
+  times.add(Phase::average, watch.seconds());
+}
 
-  const std::vector<std::size_t>& chunk_begins = own().layout().chunk_begins;
-  for (int distance = 0; distance < ranks; ++distance) {
-    const int from = other(-distance);
-    if (from != rank) all_gather->receive(exec, from);
+template <class Exec>
+void CompressedAllreduce<Exec>::finish(const Exec& exec, const Vector<Exec, float>* shard, PhaseTimes& times) {
+  Stopwatch watch;
+  const std::vector<std::size_t>& begins = own().layout().chunk_begins;
+  const auto decompress = [&](int first, int chunks) {
     times.add(Phase::all_gather, watch.restart());
-    if (!decompresses) continue;
-    own().decompress(exec, from, 1, message(m_gathered, from),
-                     Kokkos::subview(shard, std::make_pair(chunk_begins[from], chunk_begins[from + 1])));
+    if (shard == nullptr) return;
+    own().decompress(exec, first, chunks,
+                     Kokkos::subview(m_gathered, std::make_pair(first * own().message_words(), m_gathered.extent(0))),
+                     Kokkos::subview(*shard, std::make_pair(begins[first], begins[first + chunks])));
     fence(exec, "OneBit::comm::decompressed");
     times.add(Phase::update, watch.restart());
+  };
+  const int ranks = m_across.ranks();
+  if (m_under_way->all_gather == nullptr) {
+    decompress(0, ranks);
+  } else {
+    decompress(m_across.rank(), 1);
+    for (int distance = 1; distance < ranks; ++distance) {
+      m_under_way->all_gather->receive(exec, other(-distance));
+      decompress(other(-distance), 1);  // chunks as they arrive
+    }
+    m_under_way->all_to_all->finish();
+    m_under_way->all_gather->finish();
+    times.add(Phase::all_gather, watch.seconds());
   }
-  all_to_all->finish();
-  all_gather->finish();
-  times.add(Phase::all_gather, watch.restart());
+  m_under_way.reset();
+  compress::forget_restored(m_worker);
+  compress::forget_restored(m_server);
+  if (m_local == nullptr) std::swap(m_gathered, m_last);
+}
+
+template <class Exec>
+std::vector<Range> CompressedAllreduce<Exec>::sent_ranges() const {
+  const std::size_t head = own().scale_words(), planes = own().planes();
+  std::vector<Range> sent;
+  for (const Range& part : compress::ranges<Exec>(own().layout().words))
+    sent.push_back({head + part.begin * planes, head + part.end * planes});
+  sent.push_back({0, head});
+  return sent;
+}
+
+template <class Exec>
+void CompressedAllreduce<Exec>::send_rest(const Exec& exec, Transfer<Exec>& transfer, int to,
+                                          const Words& message) const {
+  const std::size_t ranges = own().codes_before_scales() ? 1 : sent_ranges().size();
+  for (std::size_t range = 0; range < ranges; ++range) transfer.send(exec, to, message);
 }
 
 template <class Exec>

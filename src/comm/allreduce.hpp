@@ -4,6 +4,7 @@
 /// has the three phases of the compressed allreduce).
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/timer.hpp"
@@ -53,6 +54,13 @@ public:
   /// averaged is m_i = old_share · m + new_share · (factor · x). Then m ← CA(m_i) needs no vector for m or for m_i.
   void average_in_messages(const Exec& exec, const Vector<Exec, float>& x, const compress::MovingAverage<Exec>& average,
                            PhaseTimes& times, float residual_factor = 1);
+  /// `average_in_messages` in three parts, so that messages of several allreduces can travel at once: `begin` is step 1
+  /// up to sending, `serve` receives and is step 2, `finish` receives what step 3 brings. Every rank begins the
+  /// allreduces of a transport in the same order. Where the transport does not overlap, `begin` does everything.
+  void begin(const Exec& exec, const Vector<Exec, float>& x, const compress::MovingAverage<Exec>& average,
+             PhaseTimes& times, float residual_factor = 1);
+  void serve(const Exec& exec, PhaseTimes& times);
+  void finish(const Exec& exec, PhaseTimes& times) { finish(exec, nullptr, times); }
   /// The messages of the last average, of either kind of call. They stay valid during the next call.
   Vector<Exec, const std::uint32_t> last() const { return m_last; }
   compress::AnyDecoder<Exec> last_decoder() const { return own().decoder(m_last); }
@@ -93,15 +101,25 @@ private:
   CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local, const std::vector<compress::Layout>& shards,
                       const compress::Options& options, bool error_feedback);
   const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
-  /// Steps 1 to 3 for this rank's shard. \param decompresses whether the average is written to `shard` too
-  void exchange(const Exec& exec, const Vector<Exec, float>& shard, const compress::MovingAverage<Exec>& average,
-                bool decompresses, float residual_factor, PhaseTimes& times);
-  void exchange_by_phases(const Exec& exec, const compress::Compression<Exec>& worker,
-                          const compress::Compression<Exec>& server, PhaseTimes& times);
-  void exchange_overlapped(const Exec& exec, const compress::Compression<Exec>& worker,
-                           const compress::Compression<Exec>& server, const Vector<Exec, float>& shard,
-                           bool decompresses, PhaseTimes& times);
+  /// An average between `begin` and `finish`.
+  struct UnderWay {
+    compress::Compression<Exec> worker, server;
+    std::unique_ptr<Transfer<Exec>> all_to_all, all_gather;  ///< nullptr where the transport does not overlap
+  };
+
+  void exchange_by_phases(const Exec& exec, PhaseTimes& times);
+  /// Compresses for all ranks and sends. A rank compresses for its successor first and for itself last, when its other
+  /// messages are already under way.
+  void send_codes(const Exec& exec, PhaseTimes& times);
+  /// \param shard where the average is written as well; may be nullptr
+  void finish(const Exec& exec, const Vector<Exec, float>* shard, PhaseTimes& times);
+  /// Of a message, in the order in which they are sent: the codes part by part, then the scales, which are known last.
+  std::vector<Range> sent_ranges() const;
+  /// Sends what could not be sent while it was encoded.
+  void send_rest(const Exec& exec, Transfer<Exec>& transfer, int to, const Words& message) const;
   Words message(const Words& messages, int number) const;
+  /// The rank `distance` places after this one.
+  int other(int distance) const { return (m_across.rank() + distance + m_across.ranks()) % m_across.ranks(); }
 
   DenseAverage<Exec>* m_dense = nullptr;  ///< instead of compression
   Transport<Exec>& m_across;
@@ -115,6 +133,7 @@ private:
   Words m_send, m_received, m_gathered;  ///< (chunks * message) C(c_i) by destination, C(c_i)_k by sender, C(a)
   Words m_last;                          ///< (chunks * message) the last call's C(a); flat only
   Words m_recompressed;                  ///< (message) C(a) of this rank's chunk
+  std::optional<UnderWay> m_under_way;
   Words m_shard_messages,
       m_all_messages;  ///< m_gathered padded to the longest shard's, and of all shards; hierarchical
 };

@@ -11,7 +11,8 @@ public:
   AverageByTransport(std::unique_ptr<Transport<On>> transport, const DenseOptions& options)
       : m_transport(std::move(transport)), m_average(*m_transport, options) {}
 
-  void operator()(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) override {
+  /// Averages all of it.
+  void begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) override {
     m_average.begin_step(step);
     const std::size_t length = bucket.extent(0);
     if constexpr (is_host<Exec> == is_host<On>) {

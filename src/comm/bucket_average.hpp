@@ -17,15 +17,19 @@ inline std::size_t bucket_length(std::size_t bytes) {
   return block_length * std::max<std::size_t>(1, block_count(bytes / sizeof(float)));
 }
 
-/// Averages buckets, on the thread of OverlappedAverage.
+/// Averages buckets, on the thread of OverlappedAverage. Each bucket takes three calls, which buckets take in the same
+/// order. Other buckets may take theirs between them, so that messages of one travel while another is computed.
 template <class Exec>
 class BucketAverage {
 public:
   virtual ~BucketAverage() = default;
 
-  /// bucket ← its average over ranks in step `step`, complete when the call returns.
-  /// \param bucket final \param first its place in the gradient
-  virtual void operator()(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) = 0;
+  /// Begins to average a bucket in step `step`. \param bucket final \param first its place in the gradient
+  virtual void begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) = 0;
+  /// Receives what other ranks send for this rank's share of the bucket, and sends its average.
+  virtual void serve(std::size_t /*first*/, PhaseTimes& /*times*/) {}
+  /// The bucket is averaged when this call returns.
+  virtual void finish(std::size_t /*first*/, PhaseTimes& /*times*/) {}
   /// Of the transport. Must not be called beside an average.
   virtual Traffic traffic() const = 0;
   virtual Traffic traffic_within_host() const = 0;

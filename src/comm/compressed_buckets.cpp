@@ -51,33 +51,54 @@ void CompressedBuckets<Exec>::allocate() {
 }
 
 template <class Exec>
-void CompressedBuckets<Exec>::begin(const std::optional<MomentumShares>& shares, float residual_factor) {
+void CompressedBuckets<Exec>::begin_step(const std::optional<MomentumShares>& shares, float residual_factor) {
   m_shares = shares;
   m_residual_factor = residual_factor;
 }
 
 template <class Exec>
-void CompressedBuckets<Exec>::operator()(const Vector<Exec, float>& values, long /*step*/, std::size_t first,
-                                         PhaseTimes& times) {
+void CompressedBuckets<Exec>::begin(const Vector<Exec, float>& values, long /*step*/, std::size_t first,
+                                    PhaseTimes& times) {
   const Stopwatch watch;
   PhaseTimes phases;
-  average_bucket(first / m_layouts.front().length, values, phases);
+  begin_bucket(first / m_layouts.front().length, values, phases);
+  times.add(Phase::allreduce, watch.seconds());
+}
+
+template <class Exec>
+void CompressedBuckets<Exec>::serve(std::size_t first, PhaseTimes& times) {
+  const Stopwatch watch;
+  PhaseTimes phases;
+  allreduce_from(first).serve(m_instance.get(), phases);
+  times.add(Phase::allreduce, watch.seconds());
+}
+
+template <class Exec>
+void CompressedBuckets<Exec>::finish(std::size_t first, PhaseTimes& times) {
+  const Stopwatch watch;
+  PhaseTimes phases;
+  allreduce_from(first).finish(m_instance.get(), phases);
   times.add(Phase::allreduce, watch.seconds());
 }
 
 template <class Exec>
 void CompressedBuckets<Exec>::average(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times) {
   fence(exec, "OneBit::comm::compressed_buckets");  // the buckets are read on another instance
-  for (std::size_t k = size(); k-- > 0;) average_bucket(k, bucket(values, k), times);
+  // The same turns as BucketPipeline's, with the times of each phase.
+  for (std::size_t turn = 0, last = size() - 1; turn <= last + 2; ++turn) {
+    if (turn <= last) begin_bucket(last - turn, bucket(values, last - turn), times);
+    if (turn >= 1 && turn <= last + 1) m_allreduces[last + 1 - turn]->serve(m_instance.get(), times);
+    if (turn >= 2) m_allreduces[last + 2 - turn]->finish(m_instance.get(), times);
+  }
 }
 
 template <class Exec>
-void CompressedBuckets<Exec>::average_bucket(std::size_t k, const Vector<Exec, float>& values, PhaseTimes& times) {
+void CompressedBuckets<Exec>::begin_bucket(std::size_t k, const Vector<Exec, float>& values, PhaseTimes& times) {
   CompressedAllreduce<On>& allreduce = *m_allreduces[k];
   compress::MovingAverage<On> average;
   if (m_shares) average = {m_shares->old_share, m_shares->new_share, m_shares->factor, allreduce.last()};
   if (m_undoable) allreduce.keep(m_instance.get());
-  allreduce.average_in_messages(m_instance.get(), seen_by<On, float>(values), average, times, m_residual_factor);
+  allreduce.begin(m_instance.get(), seen_by<On, float>(values), average, times, m_residual_factor);
 }
 
 template <class Exec>

@@ -45,10 +45,12 @@ public:
   bool allocated() const { return !m_allreduces.empty(); }
 
   /// Begins a step. \param shares of m_i; without them, what is averaged is m_i itself
-  void begin(const std::optional<MomentumShares>& shares, float residual_factor);
-  /// Averages a bucket of the step. Its time counts as `Phase::allreduce`.
-  /// \param values g_i or m_i, as `begin` said; only read
-  void operator()(const Vector<Exec, float>& values, long step, std::size_t first, PhaseTimes& times) override;
+  void begin_step(const std::optional<MomentumShares>& shares, float residual_factor);
+  /// Averages a bucket of the step. Its times count as `Phase::allreduce`.
+  /// \param values g_i or m_i, as `begin_step` said; only read
+  void begin(const Vector<Exec, float>& values, long step, std::size_t first, PhaseTimes& times) override;
+  void serve(std::size_t first, PhaseTimes& times) override;
+  void finish(std::size_t first, PhaseTimes& times) override;
   /// Averages all buckets in turn, the last first. \param values (d) complete; only read
   void average(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times);
   /// Undoes the last step, all of whose buckets have been averaged.
@@ -73,7 +75,8 @@ public:
   Traffic traffic_within_host() const override { return m_transport->traffic_within_host(); }
 
 private:
-  void average_bucket(std::size_t k, const Vector<Exec, float>& values, PhaseTimes& times);
+  void begin_bucket(std::size_t k, const Vector<Exec, float>& values, PhaseTimes& times);
+  CompressedAllreduce<On>& allreduce_from(std::size_t first) { return *m_allreduces[first / m_layouts.front().length]; }
   Vector<Exec, float> bucket(const Vector<Exec, float>& values, std::size_t k) const;
 
   std::unique_ptr<Transport<On>> m_transport;

@@ -13,6 +13,7 @@ OverlappedAverage<Exec>::OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> 
       m_length(length),
       m_bucket_length(bucket_length(bucket_bytes)),
       m_final((length + m_bucket_length - 1) / m_bucket_length),
+      m_pipeline(*m_average),
       m_thread([this] { run(); }) {}
 
 template <class Exec>
@@ -35,7 +36,7 @@ void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>&
   m_before = std::move(before);
   m_thread_times.clear();
   const std::lock_guard<std::mutex> lock(m_mutex);
-  m_final_begin = m_averaged_begin = m_length;
+  m_final_begin = m_begun_begin = m_averaged_begin = m_length;
 }
 
 template <class Exec>
@@ -75,29 +76,39 @@ void OverlappedAverage<Exec>::run() {
   use_device_of(m_exec);
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
-    m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_averaged_begin; });
-    if (m_ends) return;
-    const std::size_t end = m_averaged_begin, begin = begin_of(end);
+    // The thread never sleeps while messages are under way: MPI may need its calls to send the rest of them.
+    m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_begun_begin || !m_pipeline.empty(); });
+    if (m_ends && m_pipeline.empty()) return;
+    const std::size_t final_begin = m_ends ? m_begun_begin : m_final_begin;
     lock.unlock();
+    std::optional<std::size_t> averaged;
     std::exception_ptr error;
     try {
-      average_bucket(begin, end);
+      averaged = take_turn(final_begin);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     m_error = error;
-    m_averaged_begin = begin;
-    m_changed.notify_all();
+    if (averaged) m_averaged_begin = *averaged;
+    if (averaged || error) m_changed.notify_all();
     if (error) return;
   }
 }
 
 template <class Exec>
-void OverlappedAverage<Exec>::average_bucket(std::size_t begin, std::size_t end) {
+std::optional<std::size_t> OverlappedAverage<Exec>::take_turn(std::size_t final_begin) {
   const Region region("OneBit::comm::bucket");
-  m_final[begin / m_bucket_length].wait();
-  (*m_average)(Kokkos::subview(m_values, std::make_pair(begin, end)), m_step, begin, m_thread_times);
+  if (final_begin < m_begun_begin) {
+    const std::size_t end = m_begun_begin, begin = begin_of(end);
+    const Event<Exec>& is_final = m_final[begin / m_bucket_length];
+    if (m_pipeline.empty() || is_final.has_happened()) {
+      is_final.wait();
+      m_begun_begin = begin;
+      return m_pipeline.begin(Kokkos::subview(m_values, std::make_pair(begin, end)), m_step, begin, m_thread_times);
+    }
+  }
+  return m_pipeline.advance(m_thread_times);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class OverlappedAverage<Exec>;

@@ -9,12 +9,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/parallel.hpp"
 #include "base/timer.hpp"
-#include "comm/bucket_average.hpp"
+#include "comm/bucket_pipeline.hpp"
 #include "comm/event.hpp"
 
 namespace onebit::comm {
@@ -34,7 +35,7 @@ public:
   /// \param length       d, elements of the vectors
   /// \param bucket_bytes rounded up to whole blocks of `block_length` elements (base/parallel.hpp)
   OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> average, std::size_t length, std::size_t bucket_bytes);
-  /// Waits for the bucket under way.
+  /// Waits for the buckets under way.
   ~OverlappedAverage();
   OverlappedAverage(const OverlappedAverage&) = delete;
   OverlappedAverage& operator=(const OverlappedAverage&) = delete;
@@ -60,7 +61,8 @@ private:
   /// First element of the bucket whose end is `end`.
   std::size_t begin_of(std::size_t end) const { return (end - 1) / m_bucket_length * m_bucket_length; }
   void run();
-  void average_bucket(std::size_t begin, std::size_t end);
+  /// Begins the next bucket if it is final, and takes others on. \returns the first element of one that finished
+  std::optional<std::size_t> take_turn(std::size_t final_begin);
 
   std::shared_ptr<BucketAverage<Exec>> m_average;
   std::size_t m_length, m_bucket_length;
@@ -71,7 +73,9 @@ private:
   Vector<Exec, float> m_values;
   long m_step = 0;
   BeforeBucket m_before;
-  PhaseTimes m_thread_times;  ///< used by the thread only while it has buckets
+  PhaseTimes m_thread_times;      ///< used by the thread only while it has buckets
+  std::size_t m_begun_begin = 0;  ///< first element of the buckets that the thread has begun to average
+  BucketPipeline<Exec> m_pipeline;
 
   // Shared with the thread. The last bucket, at the end of the vector, comes first.
   std::mutex m_mutex;

@@ -23,7 +23,7 @@ void Messages::receive(int from, void* buffer, std::size_t bytes) {
   char* const begin = static_cast<char*>(buffer);
   for (std::size_t done = 0; done < bytes; done += m_message_bytes) {
     const int count = static_cast<int>(std::min(m_message_bytes, bytes - done));
-    MPI_Irecv(begin + done, count, MPI_BYTE, from, 0, m_communicator->get(), &m_requests.emplace_back());
+    MPI_Irecv(begin + done, count, MPI_BYTE, from, m_tag, m_communicator->get(), &m_requests.emplace_back());
   }
 }
 
@@ -31,7 +31,7 @@ void Messages::send(int to, const void* buffer, std::size_t bytes) {
   const char* const begin = static_cast<const char*>(buffer);
   for (std::size_t done = 0; done < bytes; done += m_message_bytes) {
     const int count = static_cast<int>(std::min(m_message_bytes, bytes - done));
-    MPI_Isend(begin + done, count, MPI_BYTE, to, 0, m_communicator->get(), &m_requests.emplace_back());
+    MPI_Isend(begin + done, count, MPI_BYTE, to, m_tag, m_communicator->get(), &m_requests.emplace_back());
   }
 }
 

@@ -18,8 +18,9 @@ namespace onebit::comm {
 /// (docs/guide/network.md).
 class Messages {
 public:
-  Messages(const Communicator& communicator, std::size_t message_bytes)
-      : m_communicator(&communicator), m_message_bytes(message_bytes) {}
+  /// \param tag tells these messages from others under way between the same ranks
+  Messages(const Communicator& communicator, std::size_t message_bytes, int tag = 0)
+      : m_communicator(&communicator), m_message_bytes(message_bytes), m_tag(tag) {}
 
   void receive(int from, void* buffer, std::size_t bytes);
   void send(int to, const void* buffer, std::size_t bytes);
@@ -29,6 +30,7 @@ public:
 private:
   const Communicator* m_communicator;
   std::size_t m_message_bytes;
+  int m_tag;
   std::vector<MPI_Request> m_requests;
 };
 

@@ -5,9 +5,9 @@
 namespace onebit::comm {
 
 template <class Exec>
-PairwiseTransfer<Exec>::PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, bool staged,
-                                         std::shared_ptr<TransferMemory<Exec>> memory, const Words& received,
-                                         const std::vector<Range>& ranges, std::uint64_t& bytes)
+PairwiseTransfer<Exec>::PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, int tag,
+                                         bool staged, std::shared_ptr<TransferMemory<Exec>> memory,
+                                         const Words& received, const std::vector<Range>& ranges, std::uint64_t& bytes)
     : m_ranks(communicator.size()),
       m_rank(communicator.rank()),
       m_staged(staged),
@@ -16,8 +16,8 @@ PairwiseTransfer<Exec>::PairwiseTransfer(const Communicator& communicator, std::
       m_received(received),
       m_ranges(ranges),
       m_next_range(m_ranks, 0),
-      m_sends(communicator, message_bytes),
-      m_receives(m_ranks, Messages(communicator, message_bytes)),
+      m_sends(communicator, message_bytes, tag),
+      m_receives(m_ranks, Messages(communicator, message_bytes, tag)),
       m_bytes(bytes) {
   if (staged && m_memory->send.extent(0) < received.extent(0))
     for (auto* const words : {&m_memory->send, &m_memory->received})

@@ -32,8 +32,9 @@ class PairwiseTransfer final : public Transfer<Exec> {
 public:
   using typename Transfer<Exec>::Words;
 
-  /// Posts the receives. \param memory no other transfer uses it \param bytes gets the bytes that are sent
-  PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, bool staged,
+  /// Posts the receives. \param tag of its messages \param memory no other transfer uses it
+  /// \param bytes gets the bytes that are sent
+  PairwiseTransfer(const Communicator& communicator, std::size_t message_bytes, int tag, bool staged,
                    std::shared_ptr<TransferMemory<Exec>> memory, const Words& received,
                    const std::vector<Range>& ranges, std::uint64_t& bytes);
 

@@ -182,8 +182,9 @@ public:
     auto unused =
         std::find_if(m_memory.begin(), m_memory.end(), [](const auto& kept) { return kept.use_count() == 1; });
     if (unused == m_memory.end()) unused = m_memory.insert(unused, std::make_shared<TransferMemory<Exec>>());
-    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_staged, *unused, received,
-                                                    ranges, this->m_traffic.*counter);
+    m_last_tag = m_last_tag % most_tags + 1;  // 0 is that of all other messages
+    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_last_tag, m_staged, *unused,
+                                                    received, ranges, this->m_traffic.*counter);
   }
 
   TransportKind kind() const override { return m_kind; }
@@ -191,6 +192,8 @@ public:
 private:
   using OnHost = std::conditional_t<is_host<Exec>, Exec, HostExec>;
   static constexpr std::size_t default_message_bytes = std::size_t{1} << 20;
+  /// Far more than transfers are under way at once; every MPI library has as many tags.
+  static constexpr int most_tags = 1 << 10;
 
   /// call(send, received) on memory that MPI takes.
   template <class Call>
@@ -225,6 +228,7 @@ private:
   PairwiseSum<OnHost> m_pairwise_sum_on_host;  ///< for staged vectors
   Staging<Exec> m_send, m_received;
   std::vector<std::shared_ptr<TransferMemory<Exec>>> m_memory;  ///< one for each transfer that was under way at a time
+  int m_last_tag = 0;
 };
 
 #ifdef KOKKOS_ENABLE_HIP

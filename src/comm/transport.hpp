@@ -99,8 +99,9 @@ public:
 
   /// Whether messages can be sent range by range.
   virtual bool overlaps() const = 0;
-  /// Posts the receives of such an exchange; nullptr unless `overlaps()`.
-  /// \param received (ranks * words) \param ranges of a message, in the order in which every rank sends them
+  /// Posts the receives of such an exchange; nullptr unless `overlaps()`. All ranks begin the same transfers in the
+  /// same order. Several may be under way, and a rank may then send and receive them in any order. \param received
+  /// (ranks * words) \param ranges of a message, in the order in which every rank sends them
   virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
                                                          const std::vector<Range>& /*ranges*/,
                                                          std::uint64_t Traffic::* /*counter*/) {

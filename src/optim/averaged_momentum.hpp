@@ -57,7 +57,7 @@ public:
   /// \returns false without buckets, and where m is not in their messages yet
   bool begin_buckets(const AdamUpdate& update, double lr) {
     if (m_setup.buckets == nullptr || !is_in_messages()) return false;
-    m_setup.buckets->begin(shares(update), m_residual_factor(lr));
+    m_setup.buckets->begin_step(shares(update), m_residual_factor(lr));
     return true;
   }
   /// Undoes that average.
@@ -130,9 +130,9 @@ private:
     comm::CompressedBuckets<Exec>& buckets = *m_setup.buckets;
     buckets.allocate();
     if (is_in_messages())
-      buckets.begin(shares(update), residual_factor);
+      buckets.begin_step(shares(update), residual_factor);
     else
-      buckets.begin({}, residual_factor);
+      buckets.begin_step({}, residual_factor);
     buckets.average(exec, is_in_messages() ? g : m_floats, times);
   }
 

@@ -109,7 +109,9 @@ bool average_before(optim::Algorithm<Exec>& algorithm, comm::CompressedBuckets<E
   PhaseTimes times;
   for (std::size_t k = buckets.size(); k-- > 0;) {
     const Range bucket = buckets.elements(k);
-    buckets(Kokkos::subview(g, std::make_pair(bucket.begin, bucket.end)), context.step, bucket.begin, times);
+    buckets.begin(Kokkos::subview(g, std::make_pair(bucket.begin, bucket.end)), context.step, bucket.begin, times);
+    buckets.serve(bucket.begin, times);
+    buckets.finish(bucket.begin, times);
   }
   return true;
 }

@@ -8,13 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "../support.hpp"
 #include "base/activity.hpp"
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
+#include "comm/bucket_pipeline.hpp"
 #include "comm/overlapped_average.hpp"
 
 namespace onebit::comm {
@@ -122,7 +125,7 @@ TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
 /// An average that leaves its buckets as they are.
 template <class Exec>
 struct NoAverage : BucketAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {}
+  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {}
   Traffic traffic() const override { return {}; }
   Traffic traffic_within_host() const override { return {}; }
 };
@@ -130,7 +133,7 @@ struct NoAverage : BucketAverage<Exec> {
 /// Fails in its second average.
 template <class Exec>
 struct Failing final : NoAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
+  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
     if (++calls == 2) throw std::runtime_error("the second bucket failed");
   }
   int calls = 0;
@@ -139,7 +142,7 @@ struct Failing final : NoAverage<Exec> {
 /// An average whose messages take a while: two messages a bucket, which the thread waits for one after the other.
 template <class Exec>
 struct Slow final : NoAverage<Exec> {
-  void operator()(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
+  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
     for (int message = 0; message < 2; ++message) {
       const Activity activity("OneBit::test::message", waits_for_ranks);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -151,21 +154,59 @@ struct Slow final : NoAverage<Exec> {
 template <class Exec>
 struct Noting final : NoAverage<Exec> {
   explicit Noting(const float* first) : first(first) {}
-  void operator()(const Vector<Exec, float>& bucket, long, std::size_t, PhaseTimes& times) override {
+  void begin(const Vector<Exec, float>& bucket, long, std::size_t, PhaseTimes& times) override {
     const Stopwatch watch;
     began.push_back({static_cast<std::size_t>(bucket.data() - first), final_begin.load()});
+    most_under_way = std::max(most_under_way, began.size() - completed);
     std::this_thread::sleep_for(std::chrono::microseconds(began.size() * 7919 % 2000));
-    ++completed;
     times.add(Phase::allreduce, watch.seconds());
+  }
+  void serve(std::size_t place, PhaseTimes&) override { served.push_back(place); }
+  void finish(std::size_t place, PhaseTimes&) override {
+    in_order = in_order && place == began[completed].begin && place == served[completed];
+    ++completed;
   }
   struct Bucket {
     std::size_t begin, final_begin;
   };
   const float* first;
   std::vector<Bucket> began;
+  std::vector<std::size_t> served;
+  std::size_t most_under_way = 0;
+  bool in_order = true;  ///< whether the buckets were served and finished in the order in which they began
   std::atomic<std::size_t> final_begin{0};  ///< what the caller has said to be final
   std::atomic<std::size_t> completed{0};
 };
+
+/// Writes down the parts of averages in the order in which they are called.
+template <class Exec>
+struct Recording final : NoAverage<Exec> {
+  void begin(const Vector<Exec, float>&, long, std::size_t first, PhaseTimes&) override { add("begin", first); }
+  void serve(std::size_t first, PhaseTimes&) override { add("serve", first); }
+  void finish(std::size_t first, PhaseTimes&) override { add("finish", first); }
+  void add(const char* part, std::size_t first) { parts += part + std::to_string(first) + " "; }
+  std::string parts;
+};
+
+/// A bucket is served in the turn after the one in which it began, behind the beginning of the next bucket, and
+/// finishes a turn later, whether or not there is a next one.
+TYPED_TEST(Overlapped, three_buckets_are_under_way) {
+  Recording<TypeParam> recording;
+  BucketPipeline<TypeParam> pipeline(recording);
+  PhaseTimes times;
+  const auto begin = [&](std::size_t first) { return pipeline.begin({}, 1, first, times); };
+  EXPECT_EQ(begin(30), std::nullopt);
+  EXPECT_EQ(begin(20), std::nullopt);
+  EXPECT_EQ(begin(10), 30u);
+  EXPECT_EQ(pipeline.advance(times), 20u);
+  EXPECT_EQ(begin(0), 10u);
+  EXPECT_EQ(pipeline.advance(times), std::nullopt);
+  EXPECT_FALSE(pipeline.empty());
+  EXPECT_EQ(pipeline.advance(times), 0u);
+  EXPECT_TRUE(pipeline.empty());
+  EXPECT_EQ(recording.parts,
+            "begin30 begin20 serve30 begin10 serve20 finish30 serve10 finish20 begin0 finish10 serve0 finish0 ");
+}
 
 /// However late buckets become final and however long they take, each is averaged once, after it is final, the last
 /// first, and `wait` returns when all are complete.
@@ -178,6 +219,7 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
   for (int step = 0; step < 5; ++step) {
     SCOPED_TRACE(step);
     notes.began.clear();
+    notes.served.clear();
     notes.completed = 0;
     std::size_t before = 0;
     notes.final_begin = length;
@@ -192,6 +234,8 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
     PhaseTimes times;
     const double hidden = overlapped.wait(times);
     EXPECT_EQ(notes.completed, buckets);
+    EXPECT_TRUE(notes.in_order);
+    EXPECT_LE(notes.most_under_way, 3u);
     EXPECT_EQ(before, buckets);
     EXPECT_GE(hidden, 0);
     ASSERT_EQ(notes.began.size(), buckets);
