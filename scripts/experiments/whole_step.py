@@ -5,9 +5,10 @@
 One rank a host. Adam averages floats in one run and bf16 in another (`comm.dense_type`), both in buckets during the
 backward pass. 1-bit Adam averages after the backward pass in one run, and in buckets during it in another
 (`comm.compressed_bucket_bytes`). A step cannot be faster than its gradient, nor than the line takes for the signs:
-`overlapped_over_limit` compares the step with the longer one of the two. No sign is known before the backward pass, so
-the step cannot be faster than the forward pass and the line together either: `overlapped_over_least`. The paper's speed-ups beside the measured ones are those
-of 256 GPUs, 4 on a host, and half precision: 16 times fewer bytes. figure9.py measures the exchange alone. Needs root.
+`overlapped_over_limit` compares the step with the longer one of the two. No sign is known before the backward pass,
+so the step cannot be faster than the forward pass and the line together either: `overlapped_over_least`. The paper's
+speed-ups beside the measured ones are those of 256 GPUs, 4 on a host, and half precision: 16 times fewer bytes.
+figure9.py measures the exchange alone. Needs root.
 """
 
 import pathlib
