@@ -7,11 +7,13 @@ runs, and refused if they are not what was asked for. Ranks of one host talk thr
 hosts through the links. Each host has its own host name and TMPDIR, because launchers of one run that share them trip
 over each other's session files.
 
-COMMAND finds the measured network in the environment: ONEBIT_NETWORK (words for run.csv). Everything is taken down
-again at the end, after a failure and on Ctrl-C. Nothing outside the laboratory's own namespaces is touched: no
-address, route or interface of the machine. Needs root (namespaces), iproute2 and Open MPI.
+COMMAND finds the measured network in the environment: ONEBIT_NETWORK (words for run.csv). `--next` between commands
+runs one after the other over the same links, up to the first that fails. Everything is taken down again at the end,
+after a failure and on Ctrl-C. Nothing outside the laboratory's own namespaces is touched: no address, route or
+interface of the machine. Needs root (namespaces), iproute2 and Open MPI.
 
-Exit status: COMMAND's; 2 for bad usage; 1 where the laboratory cannot be built or its links are not as asked for.
+Exit status: the last command's; 2 for bad usage; 1 where the laboratory cannot be built or its links are not as asked
+for.
 """
 
 import argparse
@@ -192,8 +194,19 @@ def write_links(path, laboratory, links):
                      for host, (rate, trip) in enumerate(links)])
 
 
-def run_in_laboratory(arguments, command):
-    """The exit status of the command. Raises Failure where the laboratory cannot be built."""
+def split_commands(words):
+    """The commands between the words `--next`."""
+    commands = [[]]
+    for word in words:
+        if word == "--next":
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return commands
+
+
+def run_in_laboratory(arguments, commands):
+    """The exit status of the last command that ran. Raises Failure where the laboratory cannot be built."""
     with Laboratory(arguments.hosts, arguments.rate, arguments.queue_ms, arguments.least_burst) as laboratory:
         links = laboratory.measure()
         if arguments.links:
@@ -207,7 +220,11 @@ def run_in_laboratory(arguments, command):
                  f"{arguments.rate / 1e6:g} Mbit/s (measured {median_rate / 1e6:.1f}), round trip "
                  f"{1e6 * median_trip:.0f} us")
         print(f"netlab: {words}", flush=True)
-        return laboratory.mpirun(arguments.ranks_per_host, command, {**os.environ, "ONEBIT_NETWORK": words})
+        for command in commands:
+            status = laboratory.mpirun(arguments.ranks_per_host, command, {**os.environ, "ONEBIT_NETWORK": words})
+            if status != 0:
+                break
+        return status
 
 
 def main():
@@ -224,11 +241,11 @@ def main():
                              "default: %(default)s")
     parser.add_argument("--links", metavar="FILE.csv", help="where the measured links are written")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND",
-                        help="what mpirun starts, behind --")
+                        help="what mpirun starts, behind --; more commands follow --next")
     arguments = parser.parse_args()
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        parser.error("no command: put it behind --")
+    commands = split_commands(arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command)
+    if not all(commands):
+        parser.error("no command: put it behind -- or --next")
     if not 2 <= arguments.hosts <= 1000 or arguments.ranks_per_host < 1:
         parser.error("between 2 and 1000 hosts, and at least one rank on each")
     if os.geteuid() != 0:
@@ -245,7 +262,7 @@ def main():
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGHUP, stop)
     try:
-        return run_in_laboratory(arguments, command)
+        return run_in_laboratory(arguments, commands)
     except Failure as failure:
         print(f"netlab: {failure}", file=sys.stderr)
         return 1

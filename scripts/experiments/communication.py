@@ -2,8 +2,9 @@
 """Makes docs/results/communication.md and its figures from the CSV files of the network laboratory; measures nothing.
 
 The directory has figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, hidden.csv
-(whole_step.py --compute-ms 1000,200), table1.csv, figure5.csv and figure4b.csv, which the programs of these names
-wrote. Their rows say which commit was measured, on which machine and how often. The page stands beside the directory.
+(whole_step.py --compute-ms 1000,200), table1.csv, figure5.csv, figure4b.csv and peers.csv, which the programs of these
+names wrote. Their rows say which commit was measured, on which machine and how often. The page stands beside the
+directory.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from lib import ROOT, loss_over_time, plots, tables
 from lib.laboratory import bytes_that_leave_a_host, fastest, share_of_line_rate, steady_s, with_smallest_bursts
 from lib.tables import percent
 
-FILES = ("figure9", "hierarchical", "whole_step", "hidden", "table1", "figure5", "figure4b")
+FILES = ("figure9", "hierarchical", "whole_step", "hidden", "table1", "figure5", "figure4b", "peers")
 
 
 def numbers(row, *names):
@@ -184,6 +185,25 @@ def figure4b(rows, directory):
          f"{times[name]:.0f}", f"{times['adam'] / times[name]:.2f} ×"] for name, part in curves.items()])
 
 
+PEERS = {
+    "mpi_allreduce": "`MPI_Allreduce`, 32 bits", "pairwise_allreduce": "pairwise, 32 bits",
+    "pairwise_bf16": "pairwise, bf16", "pairwise_compressed": "**compressed, 1 bit**",
+    "gloo_fp32": "gloo, 32 bits", "gloo_fp16": "gloo, fp16", "gloo_bf16": "gloo, bf16",
+    "powersgd_1": "PowerSGD hook, rank 1", "powersgd_4": "PowerSGD hook, rank 4",
+    "deepspeed_compressed": "compressed, 1 bit",
+}
+
+
+def peers(rows):
+    compressed = {row["rate"]: float(row["p50_s"]) for row in rows if row["method"] == "pairwise_compressed"}
+    return table(
+        ["rate", "library", "average", "`method`", "calls", "median s (range)", "MB that a host sent",
+         "times as long as OneBit's compressed"],
+        [[row["rate"], f"{row['library']} {row['version']}", PEERS[row["method"]], f"`{row['method']}`", row["runs"],
+          seconds(row), f"{float(row['link_bytes']) / 1e6:.2f}",
+          f"{float(row['p50_s']) / compressed[row['rate']]:.2f}"] for row in rows])
+
+
 def read(directory):
     """{name: rows} of FILES."""
     rows = {name: tables.read_csv(directory / f"{name}.csv") for name in FILES}
@@ -196,7 +216,7 @@ def read(directory):
 
 def page(read, directory):
     """The page as text; draws its figures into the directory."""
-    nine, by_host, whole, beside, profile, hosts, loss = (rows[0] for rows in read.values())
+    nine, by_host, whole, beside, profile, hosts, loss, other = (rows[0] for rows in read.values())
     bursts = sorted({int(row["burst_bytes"]) for row in read["figure9"]})
     burst = " to ".join(f"{bytes:,}" for bytes in (bursts if len(bursts) < 2 else (bursts[0], bursts[-1])))
     compute = float(whole["compute_time_ms"])
@@ -234,6 +254,30 @@ other. In `pairwise_compressed` messages travel while others are computed; all-t
 remaining wait.
 
 {all_collectives(read['figure9'])}
+## Beside other libraries
+
+`scripts/experiments/peers.py`: averages of {int(other['elements']):,} elements over {other['hosts']} hosts by OneBit,
+PyTorch and DeepSpeed. At each rate all of them ran in one laboratory, in {other['rounds']} rounds in which they took
+turns, with one thread a rank. Every average is checked before it is timed. A time is that of the slowest rank, after a
+barrier, with all rounding and compression; bursts are not subtracted. The bytes are what the system counted at the
+link of a host, so headers and answers are in them.
+
+{peers(read['peers'])}
+- PyTorch's averages in 16 bits round, divide, add up and widen, as its `fp16_compress_hook` does. Neither PyPI's nor
+  Debian's PyTorch has an MPI backend; `mpi_allreduce` is the MPI library's own average, called by OneBit.
+- PowerSGD sends two factors of a matrix instead of the matrix, here of 5000 x 5000 elements. Its time is that of a
+  backward pass whose gradient is there already: a copy into the bucket of `DistributedDataParallel`, the hook's
+  products and its messages. It is another approximation, not another way to send signs: its bytes depend on the shape
+  of the matrix, and its error on the singular values. Its time hardly depends on the rate, because it computes most
+  of the time, so it should be the shortest on links slower than these. That was not measured. Messages of rank 1 are
+  about as long as the bursts.
+- DeepSpeed 0.19.7 is the last version with averages of one bit. Its transports `nccl`, `mpi` and `hccl` need cupy or
+  torch_npu, so a GPU or an NPU. `CompressedBackend` is for any device, but does not run on a CPU as it is: its op
+  `packbits` is not implemented there, and gloo refuses the scales, which are sent without a dimension and received
+  with one. `scripts/experiments/peers_rank.py` supplies the op, in PyTorch's operations, and reshapes the scales. All
+  else is DeepSpeed's code.
+- Four ranks share the two cores, so computation takes longer than on four machines. This holds for all libraries.
+
 ## Hosts of several ranks
 
 `scripts/experiments/figure9.py --ranks-per-host {by_host['ranks_per_host']}`, {by_host['ranks']} ranks on

@@ -91,6 +91,13 @@ def fastest(rows, kind):
     return min((row for row in rows if kind_of(row) == kind), key=steady_s, default=None)
 
 
+def columns_of_links(path):
+    """The columns of a laboratory whose measured links are in this file of netlab.py."""
+    rows = read_csv(path)
+    slowest = min(float(row["measured_bit_per_s"]) for row in rows)
+    return {"link_bit_per_s": f"{slowest:.0f}", "burst_bytes": int(rows[0]["burst_bytes"])}
+
+
 class Measurement:
     """The CSV files that a command of `onebit` left in a laboratory, and the measured links.
 
@@ -113,9 +120,7 @@ class Measurement:
             self.files = {path.name: read_csv(path) for path in output.glob("*.csv")}
             self.links = {"link_bit_per_s": "", "burst_bytes": ""}
             if hosts > 1:
-                rows = read_csv(links)
-                slowest = min(float(row["measured_bit_per_s"]) for row in rows)
-                self.links = {"link_bit_per_s": f"{slowest:.0f}", "burst_bytes": int(rows[0]["burst_bytes"])}
+                self.links = columns_of_links(links)
 
 
 def bench_collective(onebit, settings, hosts, rate, source, **laboratory):

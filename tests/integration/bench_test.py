@@ -60,7 +60,16 @@ def no_namespaces():
     return ""
 
 
-NO_NAMESPACES = no_namespaces()
+def python_with_torch():
+    """A Python that has PyTorch with gloo; empty where there is none."""
+    has_gloo = "import sys, torch.distributed; sys.exit(not torch.distributed.is_gloo_available())"
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.path.exists(python) and subprocess.run([python, "-c", has_gloo], capture_output=True).returncode == 0:
+            return python
+    return ""
+
+
+NO_NAMESPACES, PYTHON_WITH_TORCH = no_namespaces(), python_with_torch()
 
 
 class Bench(unittest.TestCase):
@@ -128,7 +137,7 @@ class Bench(unittest.TestCase):
         program.write_text("#!/bin/sh\necho 'onebit 1.0 (0123abc-dirty)'\n")
         program.chmod(0o700)
         output = ROOT / "docs/results/refused.csv"
-        for name in ("figure9", "whole_step", "table1", "figure5", "figure4b", "validation"):
+        for name in ("figure9", "whole_step", "table1", "figure5", "figure4b", "validation", "peers"):
             done = subprocess.run([sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", program, "--output", output],
                                   timeout=60, capture_output=True, text=True)
             self.assertNotEqual(done.returncode, 0)
@@ -158,6 +167,11 @@ class Bench(unittest.TestCase):
         for link in links:
             self.assertAlmostEqual(float(link["measured_bit_per_s"]) / 1e8, 0.95, delta=0.1)
             self.assertEqual(int(link["burst_bytes"]), 32768)
+        # Several commands over the same links, up to the first that fails.
+        done = support.run(self, [*laboratory, "bash", "-c", "echo first", "--next", "bash", "-c",
+                                  "echo second; sleep 1; exit 3", "--next", "echo", "third"], 3, cwd=self.directory)
+        self.assertEqual([done.stdout.count(word) for word in ("first", "second")], [3, 3])
+        self.assertNotIn("third", done.stdout)
         # Several ranks on a host, which talk through its memory.
         for hosts, ranks in ((2, 2), (4, 2), (2, 3)):
             several = [sys.executable, NETLAB, "--hosts", str(hosts), "--ranks-per-host", str(ranks), "--rate",
@@ -250,6 +264,53 @@ class Bench(unittest.TestCase):
             self.assertEqual([row["validation_loss"] != "" for row in part], [False, True] * 2)
         self.assertIn("1.00x", table)
         self.assertGreater((self.directory / "figure4b.png").stat().st_size, 1000)
+
+    def run_peers(self, *arguments):
+        """Rows of peers.py for 100,000 elements on two hosts, by method, and what it printed."""
+        output = self.directory / "peers.csv"
+        done = support.run(self, [sys.executable, EXPERIMENTS / "peers.py", "--onebit", PROGRAM, "--output", output,
+                                  "--hosts", "2", "--parameters", "100000", "--rates", "100mbit", *arguments],
+                           cwd=self.directory)
+        rows = read_csv(output)
+        for row in rows:
+            self.assertEqual((row["git"], row["hosts"], row["elements"], row["burst_bytes"]),
+                             (provenance.program_version(PROGRAM), "2", "100000", "32768"))
+            self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
+            times = [float(row[f"{name}_s"]) for name in ("min", "p50", "max")]
+            self.assertEqual(times, sorted(times))
+            self.assertEqual(int(row["runs"]), 3 * int(row["rounds"]))
+            self.assertRegex(row["machine"], r"\d+ cores")
+        return {row["method"]: row for row in rows}, done.stdout
+
+    def check_bytes(self, row, logical):
+        """What the link carried is what the average sends, and little more: headers, answers, the start of MPI."""
+        self.assertGreaterEqual(float(row["link_bytes"]), logical)
+        self.assertLess(float(row["link_bytes"]), 1.1 * logical)
+
+    @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
+    def test_peers_without_the_other_libraries(self):
+        rows, table = self.run_peers("--rounds", "2", "--collectives", "pairwise_allreduce,pairwise_compressed")
+        self.assertEqual(list(rows), ["pairwise_allreduce", "pairwise_compressed"])
+        self.assertEqual({(row["library"], row["version"]) for row in rows.values()},
+                         {("OneBit", provenance.program_version(PROGRAM))})
+        self.check_bytes(rows["pairwise_allreduce"], 2 * 1 / 2 * 4 * 100000)
+        # Signs are 32 times fewer bytes; the start of MPI is several kB.
+        self.assertGreater(float(rows["pairwise_compressed"]["link_bytes"]), 100000 / 8)
+        self.assertLess(float(rows["pairwise_compressed"]["link_bytes"]), 100000 / 4)
+        self.assertIn("1.00x", table)
+
+    @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
+    @unittest.skipUnless(PYTHON_WITH_TORCH, "no torch here: PyTorch is no part of the set-up")
+    def test_peers_of_pytorch(self):
+        rows, table = self.run_peers("--rounds", "1", "--collectives", "pairwise_compressed", "--python",
+                                     PYTHON_WITH_TORCH, "--peers", "gloo_fp32,gloo_fp16,powersgd_1")
+        self.assertEqual(list(rows), ["pairwise_compressed", "gloo_fp32", "gloo_fp16", "powersgd_1"])
+        self.assertEqual({rows[name]["library"] for name in list(rows)[1:]}, {"PyTorch"})
+        self.check_bytes(rows["gloo_fp32"], 2 * 1 / 2 * 4 * 100000)
+        self.check_bytes(rows["gloo_fp16"], 2 * 1 / 2 * 2 * 100000)
+        # A matrix of 250 x 400 becomes factors of 650 elements.
+        self.assertLess(float(rows["powersgd_1"]["link_bytes"]), 2 * 4 * 650 + 4000)
+        self.assertRegex(table, r"gloo_fp32 +PyTorch +\d+\.\d+")
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_killed_rank_ends_the_run_on_all_hosts(self):
