@@ -54,8 +54,9 @@ def origin(read):
     """Which commits and machines the rows of each file name, and what a file's note says it lacks."""
     lines = []
     for name, rows in read.items():
-        lines.append([f"{name}.csv", *(" and ".join(sorted({row.get(column, "") for row in rows}))
-                                       for column in ("git", "machine", "note"))])
+        lines.append([f"[{name}.csv](communication/{name}.csv)",
+                      *(" and ".join(sorted({row.get(column, "") for row in rows}))
+                        for column in ("git", "machine", "note"))])
     return table(["file", "commit", "machine", "note"], lines)
 
 
@@ -201,7 +202,7 @@ def page(read, directory):
     compute = float(whole["compute_time_ms"])
     return f"""# Communication, measured
 
-Made by `scripts/experiments/communication.py` from the CSV files in [communication/](communication).
+Made by `scripts/experiments/communication.py` from these CSV files:
 
 {origin(read)}
 Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
