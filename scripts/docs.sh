@@ -9,7 +9,8 @@ Usage: scripts/docs.sh [DIRECTORY]
 Makes the site in DIRECTORY (default: build/docs) and prints where it begins.
 Warnings of Sphinx and Doxygen are errors. scripts/setup.sh --docs installs both.
 
-Exit status: 0; 1 where there are warnings; 77 where Sphinx or Doxygen is missing.
+Exit status: 0; 1 where there are warnings; 2 where an argument is wrong;
+77 where Sphinx or Doxygen is missing.
 TEXT
 }
 
