@@ -249,30 +249,30 @@ def draw_parts(axes, sides):
         axes.barh([label for label, _ in bars], widths, left=left, label=part, color=plots.COLORS[place])
         left = [begin + width for begin, width in zip(left, widths)]
     axes.set(xlabel="fraction of the sum of the parts", xlim=(0, 1))
-    axes.legend(ncol=3, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.legend(ncol=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def draw_rooflines(axes, sides):
     for place, side in enumerate(sides):
         plots.roofline(axes, side.rows, side.name, place + 1)
     axes.set(xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s of a rank")
-    axes.legend(fontsize=6)
+    plots.legend_beside(axes)
 
 
 def draw(path, sides, drawers):
-    figure, panels = pyplot.subplots(len(drawers), 1, figsize=(7, 3.8 * len(drawers)), squeeze=False,
+    figure, panels = pyplot.subplots(len(drawers), 1, figsize=(plots.WIDTH, 4.2 * len(drawers)), squeeze=False,
                                      constrained_layout=True)
     for axes, drawer in zip(panels[:, 0], drawers):
         axes.grid(alpha=0.3)
         drawer(axes, sides)
-    plots.save(figure, path, dpi=120)
+    plots.save(figure, path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs=2, metavar="[NAME=]PATH")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/backends.md"), metavar="PAGE.md",
-                        help="the figure has the same name with .png; default: %(default)s")
+                        help="the figure has the same name with .svg; default: %(default)s")
     parser.add_argument("--steps", type=lambda text: [int(step) for step in text.split(",")], metavar="STEP,…",
                         help="steps whose losses the page lists; default: 1, 10, 100, … and the last")
     arguments = parser.parse_args()
@@ -290,7 +290,7 @@ def main():
         drawers.append(draw_rooflines)
     if not drawers:
         fail(other.directory, f"no files of the kinds that {one.directory} has (run.csv; kernels.csv)")
-    figure = arguments.output.with_suffix(".png")
+    figure = arguments.output.with_suffix(".svg")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     draw(figure, sides, drawers)
     arguments.output.write_text(tables.page([*text, f"![{other.name} against {one.name}]({figure.name})"]))

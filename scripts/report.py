@@ -31,7 +31,7 @@ from lib.runs import Run
 from lib.tables import mean, number, percent, read_rows, with_unit
 
 matplotlib.rcParams.update({
-    "svg.hashsalt": "onebit", "font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False,
+    "font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "axes.spines.top": False,
     "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False, "figure.constrained_layout.use": True})
 warnings.filterwarnings("ignore", message="Glyph")  # a name may hold characters that the font lacks
 
@@ -231,7 +231,7 @@ def shown(text, longest=60):
 
 def save(figure, name, caption):
     data = io.BytesIO()
-    plots.save(figure, data, format="svg", bbox_inches="tight", pad_inches=0.05, metadata={"Date": None})
+    plots.save(figure, data, bbox_inches="tight", pad_inches=0.05)
     return Figure(name, data.getvalue(), caption)
 
 

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -19,6 +19,8 @@ Elsewhere: says what to provide.
   --fuzz      also install clang, for the fuzzers of tests/fuzz
   --style     also install clang-format, and ruff from PyPI where that can be
               reached, for the test integration.style
+  --docs      also install Sphinx and Doxygen, for scripts/docs.sh and the
+              test integration.site
   --help      this text
 
 Environment:
@@ -42,6 +44,7 @@ flavours=(host)
 cuda_mpi=no
 fuzz=no
 style=no
+docs=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
@@ -49,6 +52,7 @@ for argument in "$@"; do
     --hip) flavours+=(hip) ;;
     --fuzz) fuzz=yes ;;
     --style) style=yes ;;
+    --docs) docs=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -80,6 +84,9 @@ if [[ " ${flavours[*]} " == *" hip "* ]]; then
 fi
 if [[ $style == yes ]]; then
   packages+=(clang-format python3-pip)
+fi
+if [[ $docs == yes ]]; then
+  packages+=(python3-sphinx python3-myst-parser python3-breathe doxygen)
 fi
 
 without_apt() {

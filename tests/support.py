@@ -9,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -46,6 +47,17 @@ def train(test, keys, output, path, ranks=1, **options):
     if done.returncode != 0:
         return None, None, done
     return read_csv(output / "run.csv")[0], read_csv(output / "steps.csv"), done
+
+
+def check_figure(test, path):
+    """A figure of scripts/lib/plots.py: vectors alone, no wider than pages show without shrinking, and no date."""
+    root = xml.etree.ElementTree.parse(path).getroot()
+    tags = [element.tag.rpartition("}")[2] for element in root.iter()]
+    test.assertEqual(tags[0], "svg", path)
+    test.assertGreater(tags.count("path"), 20, path)
+    test.assertFalse({"image", "script", "date"} & set(tags), path)
+    test.assertLessEqual(float(root.get("width").removesuffix("pt")), 8 * 72 + 1, path)
+    test.assertLess(path.stat().st_size, 300e3, path)
 
 
 class Draws:

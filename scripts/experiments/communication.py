@@ -55,8 +55,9 @@ def origin(read):
     """Which commits and machines the rows of each file name, and what a file's note says it lacks."""
     lines = []
     for name, rows in read.items():
-        lines.append([f"{name}.csv", *(" and ".join(sorted({row.get(column, "") for row in rows}))
-                                       for column in ("git", "machine", "note"))])
+        lines.append([f"[{name}.csv](communication/{name}.csv)",
+                      *(" and ".join(sorted({row.get(column, "") for row in rows}))
+                        for column in ("git", "machine", "note"))])
     return table(["file", "commit", "machine", "note"], lines)
 
 
@@ -86,7 +87,7 @@ def figure9(rows, directory):
                      textcoords="offset points", ha="right")
     axes.set_ylim(0, 38)
     axes.legend(frameon=False, loc="lower left")
-    plots.save(figure, directory / "figure9.png", dpi=150)
+    plots.save(figure, directory / "figure9.svg")
     return table(["rate", "burst KiB", "link Mbit/s", "fastest dense", "median s", "line rate", "fastest compressed",
                   "median s", "line rate", "faster", "than a dense average at line rate",
                   "than the fastest bf16 average", "fewer bytes than 32-bit",
@@ -169,7 +170,7 @@ def figure5(rows, directory):
         axes.plot(hosts, [float(row[f"{name}_samples_per_s"]) for row in rows], label=label, marker="o",
                   **plots.style(place))
     axes.legend(frameon=False)
-    plots.save(figure, directory / "figure5.png", dpi=150)
+    plots.save(figure, directory / "figure5.svg")
     return table(["hosts", "Adam samples/s", "1-bit Adam samples/s", "faster", "than Adam in bf16"],
                  [[row["hosts"], row["adam_samples_per_s"], row["onebit_adam_samples_per_s"],
                    f"{float(row['speedup']):.2f} ×", times_faster_than_bf16(row)] for row in rows])
@@ -177,7 +178,7 @@ def figure5(rows, directory):
 
 def figure4b(rows, directory):
     curves = loss_over_time.curves_of(rows)
-    loss_over_time.draw(curves, directory / "figure4b.png")
+    loss_over_time.draw(curves, directory / "figure4b.svg")
     target = loss_over_time.common_loss(curves)
     times = {name: loss_over_time.seconds_to(part, target) for name, part in curves.items()}
     return table(["", "final validation loss", "whole run s", f"s to {target:.4f}", "faster"], [
@@ -222,7 +223,7 @@ def page(read, directory):
     compute = float(whole["compute_time_ms"])
     return f"""# Communication, measured
 
-Made by `scripts/experiments/communication.py` from the CSV files in [communication/](communication).
+Made by `scripts/experiments/communication.py` from these CSV files:
 
 {origin(read)}
 Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
@@ -247,7 +248,7 @@ the dense average is farther from the line rate than the compressed one; the nex
 at the line rate.
 
 {figure9(read['figure9'], directory)}
-![speed-up over bandwidth](communication/figure9.png)
+![speed-up over bandwidth](communication/figure9.svg)
 
 All averages of that run, and the parts of the compressed ones in milliseconds. `mpi_compressed` does one part after the
 other. In `pairwise_compressed` messages travel while others are computed; all-to-all and all-gather are the
@@ -324,7 +325,7 @@ each number of hosts. All hosts share the machine's cores, so the optimiser and 
 number. On a real cluster they do not.
 
 {figure5(read['figure5'], directory)}
-![throughput over hosts](communication/figure5.png)
+![throughput over hosts](communication/figure5.svg)
 
 ## Loss over time (the paper's Figure 4b)
 
@@ -332,7 +333,7 @@ number. On a real cluster they do not.
 each algorithm. A gradient takes {float(loss['compute_time_ms']):g} ms: the real computation, and a sleep for the rest.
 
 {figure4b(read['figure4b'], directory)}
-![loss over time](communication/figure4b.png)
+![loss over time](communication/figure4b.svg)
 
 ## Predictions
 

@@ -4,7 +4,7 @@
 Trains inputs/figure4b.yaml with `adam` and with `onebit_adam`, each in a laboratory of its own. A gradient takes a
 fixed time, because ranks share this machine's cores; at the default rate the dense average takes five times as long, as
 for BERT-Large at batch 4096 on 64 GPUs. Time is the sum of all steps, without validation. The figure has the name of
-the CSV file, with .png. Needs root.
+the CSV file, with .svg. Needs root.
 """
 
 import pathlib
@@ -40,7 +40,7 @@ def main():
         tables.write_csv(arguments.output, rows)
 
     curves = loss_over_time.curves_of(rows)
-    loss_over_time.draw(curves, pathlib.Path(arguments.output).with_suffix(".png"))
+    loss_over_time.draw(curves, pathlib.Path(arguments.output).with_suffix(".svg"))
     target = loss_over_time.common_loss(curves)
     seconds = {name: loss_over_time.seconds_to(part, target) for name, part in curves.items()}
     print(f"\n{arguments.hosts} hosts; time to the lowest validation loss that both reach, {target:.4f}")

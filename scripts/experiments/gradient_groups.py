@@ -13,6 +13,7 @@ import argparse
 import collections
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance
-from lib.plots import COLORS, pyplot, save
+from lib.plots import COLORS, WIDTH, pyplot, save
 from lib.tables import markdown, number, read_csv, write_csv
 
 INPUT = ROOT / "inputs/fine_tune.yaml"
@@ -82,17 +83,17 @@ def finish(figure, grid, label, path):
     figure.supylabel(label, fontsize=9)
     figure.legend(*grid[0][0].get_legend_handles_labels(), loc="lower center", bbox_to_anchor=(0.5, 1),
                   ncols=5, frameon=False, fontsize=9)
-    save(figure, path, palette=64, dpi=100, bbox_inches="tight")
+    save(figure, path, bbox_inches="tight", pad_inches=0)
 
 
 def ranges_figure(panels, path):
     """A panel for each (title, rows)."""
     lines = -(-len(panels) // 4)
-    figure, grid = pyplot.subplots(lines, 4, figsize=(10.4, 1.9 * lines + 0.5), sharex=True, sharey=True,
+    figure, grid = pyplot.subplots(lines, 4, figsize=(WIDTH, 2 * lines + 0.5), sharex=True, sharey=True,
                                    squeeze=False, constrained_layout=True)
     for axes, (title, rows) in zip(grid.flat, panels.items()):
         draw_ranges(axes, rows)
-        axes.set_title(title.replace(", encoder", "\nencoder"), fontsize=8)
+        axes.set_title(title, fontsize=9)
     finish(figure, grid, "range R of a group", path)
 
 
@@ -110,7 +111,7 @@ def sums(rows, column):
 
 
 def variance_figure(rows, path):
-    figure, grid = pyplot.subplots(2, 3, figsize=(8.4, 4.6), sharex=True, sharey=True, constrained_layout=True)
+    figure, grid = pyplot.subplots(2, 3, figsize=(WIDTH, 4.6), sharex=True, sharey=True, constrained_layout=True)
     for axes, name in zip(grid.flat, RUNS):
         mine = [row for row in rows if row["run"] == name]
         for (column, label), format_of in zip(ERRORS.items(), ("-", "--", "o")):
@@ -167,17 +168,17 @@ def variance_table(rows):
 
 
 def gradients(rows, names, layers):
-    """{title: rows} of each gradient, those by rows first."""
-    return {f"{name}, {layer}, {axis}": [row for row in rows
-                                        if (row["run"], row["layer"], row["axis"]) == (name, layer, axis)]
+    """{title of three lines: rows} of each gradient, those by rows first."""
+    return {f"{name}, {axis}\n" + re.sub(r"(?<=\d)\.", "\n", layer):
+            [row for row in rows if (row["run"], row["layer"], row["axis"]) == (name, layer, axis)]
             for axis in AXES for name in names for layer in layers}
 
 
 def draw(rows, directory):
-    ranges_figure(gradients(rows, [PRECISE], layers_of(rows)), directory / "gradient_groups_layers.png")
+    ranges_figure(gradients(rows, [PRECISE], layers_of(rows)), directory / "gradient_groups_layers.svg")
     ranges_figure(gradients(rows, [PRECISE, "FQT, b = 2", "FQT, b = 4", "FQT, b = 8"], [MIDDLE]),
-                  directory / "gradient_groups_middle.png")
-    variance_figure(rows, directory / "gradient_groups_variance.png")
+                  directory / "gradient_groups_middle.svg")
+    variance_figure(rows, directory / "gradient_groups_variance.svg")
 
 
 def main():

@@ -142,22 +142,22 @@ def kernels_table(rows):
 
 def draw_rooflines(path, machines):
     """A roofline with its kernels for each of `machines` = {name: rows of kernels.csv}."""
-    figure, panels = plots.pyplot.subplots(len(machines), 1, figsize=(7, 4.2 * len(machines)), squeeze=False,
+    figure, panels = plots.pyplot.subplots(len(machines), 1, figsize=(plots.WIDTH, 4.2 * len(machines)), squeeze=False,
                                            constrained_layout=True)
     for axes, (machine, rows) in zip(panels[:, 0], machines.items()):
         plots.roofline(axes, rows, rows[0]["backend"])
         axes.set(title=machine.partition(" (")[0], xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    plots.save(figure, path, palette=32, dpi=110)
+        plots.legend_beside(axes)
+    plots.save(figure, path)
 
 
 def kernels_sections(directory):
     """The figure, and the tables of each machine."""
     machines = tables.rows_by_machine(directory / "kernels.csv")
     if machines:
-        draw_rooflines(directory / "roofline.png", machines)
-    return [*([f"![rooflines]({directory.name}/roofline.png)"] if machines else []),
+        draw_rooflines(directory / "roofline.svg", machines)
+    return [*([f"![rooflines]({directory.name}/roofline.svg)"] if machines else []),
             *sections(directory / "kernels.csv", kernels_table)]
 
 

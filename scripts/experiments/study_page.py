@@ -7,7 +7,7 @@ import shlex
 import statistics
 
 from lib import ROOT, tables
-from lib.plots import COLORS, pyplot, save, style
+from lib.plots import COLORS, WIDTH, legend_beside, pyplot, save, style
 from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
 
@@ -51,14 +51,13 @@ def reduction_text(study, name, divisor):
 def legend(axes, study, lines):
     """Draws the legend beside the axes, best run first."""
     order = sorted(lines, key=lambda name: mean(study.values(name, "final_validation_loss").values()))
-    axes.legend([lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
-                loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9, title="final validation loss",
-                alignment="left", labelspacing=0.7)
+    legend_beside(axes, [lines[name] for name in order], [f"{study.label(n)}: {loss_text(study, n)}" for n in order],
+                  title="final validation loss", alignment="left", labelspacing=0.7)
 
 
 def draw_loss(study, names, over, scale, x_label):
     """Smoothed training loss of each run, mean and range over seeds."""
-    figure, axes = pyplot.subplots(figsize=(8, 4.4))
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 4.4), constrained_layout=True)
     lines, tops, bottoms = {}, [], []
     for place, name in enumerate(names):
         points = list(study.curve(name, "loss", over))
@@ -93,7 +92,7 @@ def draw_bytes(study, names):
 
 def draw_variance(study, names):
     """‖v‖₁ and r_t, and where the variance was frozen."""
-    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(8, 5), sharex=True)
+    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(WIDTH, 5), sharex=True, constrained_layout=True)
     chosen, ratios = [], []
     for place, name in enumerate(names):
         frozen = [t for t in study.values(name, "variance_frozen_at_step").values() if t == t]
@@ -115,7 +114,7 @@ def draw_variance(study, names):
     bottom.set(xlabel="step", ylabel="r_t", ylim=(0, min(3, 1.1 * max(ratios, default=1))))
     for axes in (top, bottom):
         axes.grid(alpha=0.25)
-    top.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    legend_beside(top)
     bottom.text(1.02, 0.95, "\n".join([*chosen, "dotted: 0.96 and 1/0.96"]), transform=bottom.transAxes, va="top",
                 fontsize=9)
     return figure
@@ -127,7 +126,7 @@ def draw_final(study, names):
     names = sorted(names, key=lambda name: -mean(losses[name]))
     finite = [v for values in losses.values() for v in values if v < study.untrained()]
     edge = max(finite) + 0.08 * (max(finite) - min(finite) + 1e-6)
-    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.24 * len(names)))
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 1.2 + 0.24 * len(names)), constrained_layout=True)
     for place, name in enumerate(names):
         values = [v for v in losses[name] if v < study.untrained()]
         if values:
@@ -151,7 +150,7 @@ def draw_learning_rate(study, names):
         losses = list(study.values(name, "final_validation_loss").values())
         if max(losses) < study.untrained():
             groups[study.family(name)][float(study.first(name, "lr"))] = losses
-    figure, axes = pyplot.subplots(figsize=(8, 4))
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 4), constrained_layout=True)
     for place, (algorithm, points) in enumerate(groups.items()):
         rates = sorted(points)
         axes.plot(rates, [mean(points[rate]) for rate in rates], marker="o", markersize=5, label=algorithm,
@@ -160,10 +159,10 @@ def draw_learning_rate(study, names):
             axes.plot([rate] * len(points[rate]), points[rate], "_", color=style(place)["color"], markersize=9)
     axes.set(xscale="log", xlabel="peak learning rate γ", ylabel="final validation loss / nats")
     ticks = sorted({rate for points in groups.values() for rate in points})
-    axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks], fontsize=8, rotation=90 if len(ticks) > 10 else 0)
+    axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks], fontsize=9, rotation=90 if len(ticks) > 10 else 0)
     axes.minorticks_off()
     axes.grid(alpha=0.25)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    legend_beside(axes)
     return figure
 
 
@@ -176,7 +175,7 @@ def draw_reduction(study, names):
         if loss < study.untrained() and math.isfinite(reduction):
             groups[study.first(name, "algorithm")].append((reduction, loss))
             adam += [loss] if study.first(name, "algorithm") == "adam" else []
-    figure, axes = pyplot.subplots(figsize=(8, 4.4))
+    figure, axes = pyplot.subplots(figsize=(WIDTH, 4.4), constrained_layout=True)
     for place, (algorithm, points) in enumerate(groups.items()):
         axes.plot(*zip(*points), linestyle="", marker="osD^vP"[place % 6], markersize=6, alpha=0.8, label=algorithm,
                   color=style(place)["color"])
@@ -188,7 +187,7 @@ def draw_reduction(study, names):
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.grid(alpha=0.25)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, fontsize=9)
+    legend_beside(axes)
     return figure
 
 
@@ -198,9 +197,8 @@ def draw(study):
         names = study.present(figure["runs"])
         if not names:
             continue
-        path = study.kept / f"{study.name}_{name}.png"
-        save(globals()[f"draw_{figure['kind']}"](study, names), path, palette=128, dpi=100, bbox_inches="tight",
-             pad_inches=0.08)
+        path = study.kept / f"{study.name}_{name}.svg"
+        save(globals()[f"draw_{figure['kind']}"](study, names), path)
         yield path, figure["caption"]
 
 

@@ -52,7 +52,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 76rem; m
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .3rem; }
 h2 { font-size: 1.35rem; border-bottom: 2px solid #0072B2; padding-bottom: .2rem; margin: 2.6rem 0 .8rem; }
 h3 { font-size: 1.05rem; margin: 1.8rem 0 .5rem; }
-p { max-width: 60rem; margin: .5rem 0; }
+h1, h2, h3, p, figcaption { overflow-wrap: anywhere; } p { max-width: 60rem; margin: .5rem 0; }
 a { color: #00588a; text-decoration: none; } a:hover { text-decoration: underline; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin: .6rem 0; }
@@ -64,12 +64,14 @@ td:first-child { min-width: 13rem; overflow-wrap: anywhere; }
 tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
+@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .8rem; } td:first-child { min-width: 9rem; } }
 @page { size: A4 landscape; margin: 12mm; }
 @media print {
   body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
-  .wide { overflow: visible; } table { font-size: 7.2pt; } th, td { padding: .12rem .35rem; }
-  figure img { max-height: 92mm; }
+  .wide { overflow: visible; } table { font-size: 7.2pt; max-width: 100%; } th, td { padding: .12rem .35rem; }
+  td, td:first-child { white-space: normal; min-width: 0; } td.text { overflow-wrap: anywhere; }
+  figure img { max-width: 100%; max-height: 92mm; }
 }
 """
 

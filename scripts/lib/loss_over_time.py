@@ -37,4 +37,4 @@ def draw(curves, path):
         axes.plot([float(row["seconds"]) for row in validated], [float(row["validation_loss"]) for row in validated],
                   label=LABELS[algorithm], **plots.style(place))
     axes.legend(frameon=False)
-    plots.save(figure, path, dpi=150)
+    plots.save(figure, path)

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+import textwrap
 
 from lib import require
 from lib.tables import number
@@ -11,7 +12,11 @@ import matplotlib  # noqa: E402
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
-from PIL import Image  # noqa: E402  (matplotlib needs it too)
+
+# The same figure has the same bytes. Glyphs are outlines, because fonts differ between readers.
+matplotlib.rcParams.update({"svg.hashsalt": "onebit", "svg.fonttype": "path", "legend.fontsize": 9})
+
+WIDTH = 8  # of a figure, inches: 768 pixels, which a page shows without shrinking, so no text is below 9 points
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, without yellow, which is too light for a line.
 COLORS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
@@ -34,12 +39,22 @@ def style(place):
 
 def axes(x_label, y_label):
     """A figure with one pair of axes."""
-    figure, pair = pyplot.subplots(figsize=(7, 4), constrained_layout=True)
+    figure, pair = pyplot.subplots(figsize=(WIDTH, 4.4), constrained_layout=True)
     pair.set(xlabel=x_label, ylabel=y_label)
     pair.grid(alpha=0.3)
     for side in ("top", "right"):
         pair.spines[side].set_visible(False)
     return figure, pair
+
+
+def legend_beside(pair, handles=None, labels=None, **options):
+    """A legend at the right of the axes, where constrained layout makes room for it; long labels get several lines."""
+    if handles is None:
+        handles, labels = pair.get_legend_handles_labels()
+    # No line breaks at a no-break space: an equation and a number with its unit stay together.
+    whole = [re.sub(r" = | (?=\w+/s)", lambda part: part[0].replace(" ", "\xa0"), label) for label in labels]
+    words = [textwrap.fill(label, 28) for label in whole]
+    pair.legend(handles, words, loc="upper left", bbox_to_anchor=(1.01, 1.02), frameon=False, **options)
 
 
 def roofline(pair, rows, name, place=1):
@@ -68,9 +83,7 @@ def roofline(pair, rows, name, place=1):
                   label=f"{name}: {kind}{note}")
 
 
-def save(figure, path, palette=0, **options):
-    """Writes a figure. A palette of so many colours makes a PNG three times smaller."""
-    figure.savefig(path, **options)
+def save(figure, path, **options):
+    """Writes a figure as SVG, without the date, so that it changes only where its data do."""
+    figure.savefig(path, format="svg", metadata={"Date": None}, **options)
     pyplot.close(figure)
-    if palette:
-        Image.open(path).convert("RGB").quantize(palette).save(path, optimize=True)

@@ -29,7 +29,9 @@ struct CompressedAllreduceOptions {
 class CompressedAllreduce {
 public:
   /// Collective. The object owns a communicator, so it must end before MPI_Finalize.
+  /// \param communicator of the ranks that average; the object duplicates it
   /// \param length of the vectors, the same on every rank
+  /// \param options the same on every rank
   /// \throws std::runtime_error that says what is wrong with an option, and what to do
   CompressedAllreduce(MPI_Comm communicator, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();

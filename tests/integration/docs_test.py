@@ -91,7 +91,7 @@ def mention_errors(source):
     errors = []
     files = [path for folder in FOLDERS.split("|") for path in (source / folder).rglob("*")]
     for file in [*files, *source.glob("*.md"), source / "CMakeLists.txt"]:
-        if not file.is_file() or file.suffix in {".png", ".h5", ".csv", ".pyc"}:
+        if not file.is_file() or file.suffix in {".svg", ".h5", ".csv", ".pyc"}:
             continue
         text = file.read_text(encoding="utf-8", errors="ignore")
         errors += [f"{place(file, text, match.start())}: there is no {match[0]}"

@@ -229,8 +229,8 @@ class Comparison:
 
     def serial_and_openmp(self):
         test, page = self.test, self.compare("serial", "openmp")
-        test.assertGreater((self.directory / "pages/page.png").stat().st_size, 10000)
-        test.assertIn("](page.png)", page)
+        support.check_figure(test, self.directory / "pages/page.svg")
+        test.assertIn("](page.svg)", page)
         test.assertEqual(self.row(page, "machine"), ["the machine of serial", "the machine of openmp"])
         test.assertEqual(self.row(page, "commit"), ["0123abc", "0123abc"])
         test.assertNotIn("The commits differ", page)

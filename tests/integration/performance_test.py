@@ -4,6 +4,7 @@
 Usage: performance_test.py SOURCE_DIRECTORY [unittest arguments]
 """
 
+import io
 import pathlib
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/experiments"), str(RO
 import performance_page
 import performance_peers
 import skips
+import support
 from lib import models, plots
 from lib.tables import read_csv, replace_rows, write_csv
 
@@ -93,13 +95,28 @@ class Kernels(unittest.TestCase):
             shutil.copy(self.KEPT, output)
             performance_page.render(output)
             page = output.with_name("performance.md").read_text()
-            self.assertGreater((output / "roofline.png").stat().st_size, 5000)
-        self.assertIn("![rooflines](performance/roofline.png)", page)
+            support.check_figure(self, output / "roofline.svg")
+        self.assertIn("![rooflines](performance/roofline.svg)", page)
         for line in read_csv(self.KEPT):
             cells = [line["kernel"], line["shape"], line["precision"], f"{1e3 * float(line['median_s']):.3g}",
                      f"{float(line['arithmetic_intensity']):.3g}" if float(line["bytes"]) > 0 else "", line["bound"],
                      f"{100 * float(line['fraction_of_roofline']):.0f} %"]
             self.assertIn(f"| {' | '.join(cells)} |", page)
+
+    def test_a_figure_has_the_same_bytes_again(self):
+        def drawn():
+            figure, axes = plots.axes("x", "y")
+            axes.plot([1, 2], [3, 4], label="of a label that is too long for one line, with x = 1")
+            plots.legend_beside(axes)
+            words = axes.get_legend().get_texts()[0].get_text()
+            data = io.BytesIO()
+            plots.save(figure, data)
+            return data.getvalue(), words
+
+        first, words = drawn()
+        self.assertEqual(first, drawn()[0])
+        self.assertGreater(len(words.splitlines()), 1)
+        self.assertIn("x\xa0=\xa01", words)
 
     def test_a_roofline_ends_at_the_peak_of_each_precision(self):
         figure, axes = plots.axes("", "")

@@ -116,11 +116,27 @@ class Report(unittest.TestCase):
             else:
                 self.assertNotRegex(target, r"^[a-zA-Z]+:")
                 self.assertTrue((path.parent / file_of(target)).is_file(), target)
+        self.check_widths(page, path.read_text())
         markdown = path.with_suffix(".md").read_text()
         for target in re.findall(r"\]\(<([^>]*)>\)", markdown):
             if not target.startswith("#"):
                 self.assertTrue((path.parent / file_of(target)).is_file(), target)
         return page, markdown
+
+    def check_widths(self, page, text):
+        """A phone's window and A4 are narrower than tables and figures; these rules keep the page as narrow."""
+        self.assertIn(("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}), page.elements)
+        tables = sum(tag == "table" for tag, _ in page.elements)
+        self.assertEqual(text.count('<div class="wide"><table>'), tables)
+        style = text[text.index("<style>"):text.index("</style>")]
+        screen, _, printed = style.partition("@media print {")
+        for rule in (".wide { overflow-x: auto; }", "figure img { max-width: 100%; height: auto; }",
+                     "@page { size: A4 landscape; margin: 12mm; }"):
+            self.assertIn(rule, screen)
+        for rule in (".wide { overflow: visible; }", "td, td:first-child { white-space: normal;",
+                     "figure img { max-width: 100%;", "figure, tr { break-inside: avoid; }",
+                     "thead { display: table-header-group; }"):
+            self.assertIn(rule, printed)
 
     def test_quantized_gradients(self):
         shutil.copytree(self.real / "adam_openmp_2", self.directory / "plain")

@@ -18,6 +18,7 @@ import unittest
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts")]
 import skips
+import support
 from lib import laboratory
 from lib.tables import mean, read_csv
 
@@ -263,6 +264,13 @@ class Pages(unittest.TestCase):
             with self.subTest(path.name):
                 alike = re.findall(r"\(([\d.]+) – \1\)", path.read_text(encoding="utf-8"))
                 self.assertEqual(alike, [], "one run, or runs that agree, and a range")
+
+    def test_figures_can_be_read(self):
+        figures = sorted(RESULTS.rglob("*.svg"))
+        self.assertGreater(len(figures), 20)
+        for path in figures:
+            with self.subTest(path.name):
+                support.check_figure(self, path)
 
 
 if __name__ == "__main__":
