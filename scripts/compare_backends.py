@@ -256,7 +256,7 @@ def draw_rooflines(axes, sides):
     for place, side in enumerate(sides):
         plots.roofline(axes, side.rows, side.name, place + 1)
     axes.set(xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s of a rank")
-    axes.legend(ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False)
+    axes.legend(ncol=2, loc="upper right", bbox_to_anchor=(1, -0.2), frameon=False)
 
 
 def draw(path, sides, drawers):
