@@ -256,11 +256,11 @@ def draw_rooflines(axes, sides):
     for place, side in enumerate(sides):
         plots.roofline(axes, side.rows, side.name, place + 1)
     axes.set(xlabel="arithmetic intensity / (FLOP/byte)", ylabel="GFLOP/s of a rank")
-    plots.legend_beside(axes)
+    axes.legend(ncol=2, loc="upper right", bbox_to_anchor=(1, -0.2), frameon=False)
 
 
 def draw(path, sides, drawers):
-    figure, panels = pyplot.subplots(len(drawers), 1, figsize=(plots.WIDTH, 4.2 * len(drawers)), squeeze=False,
+    figure, panels = pyplot.subplots(len(drawers), 1, figsize=(plots.WIDTH, 4.6 * len(drawers)), squeeze=False,
                                      constrained_layout=True)
     for axes, drawer in zip(panels[:, 0], drawers):
         axes.grid(alpha=0.3)

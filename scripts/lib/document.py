@@ -70,7 +70,7 @@ figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
   body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
   h2, h3 { break-after: avoid; } figure, tr { break-inside: avoid; } thead { display: table-header-group; }
   .wide { overflow: visible; } table { font-size: 7.2pt; max-width: 100%; } th, td { padding: .12rem .35rem; }
-  td, td:first-child { white-space: normal; min-width: 0; } td.text { overflow-wrap: anywhere; }
+  td, td:first-child { white-space: normal; min-width: 0; }
   figure img { max-width: 100%; max-height: 92mm; }
 }
 """

@@ -11,7 +11,8 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["src/comm/compressed_allreduce.hpp"]  # what is installed
 # Breathe's names of what a header declares for its users.
-SECTIONS = "briefdescription detaileddescription innernamespace innerclass public* define enum func typedef"
+SECTIONS = ("briefdescription detaileddescription innernamespace innerclass public-type public-func public-static-func "
+            "public-attrib define enum typedef func")
 FRONT, LIBRARY = "docs/index", "docs/reference/library"
 
 project = "OneBit"
@@ -42,9 +43,11 @@ html_copy_source = False
 def pages_of(docname, text):
     """The pages below this one in the site's contents: those that it links to, in this order.
 
-    The front page has the folders' README.md and the pages beside README.md, and a README.md has its folder's pages."""
-    wanted = r"[\w./]*/[A-Z]+" if docname == FRONT else r"\w+" if docname.endswith("/README") else r"(?!)"
-    return list(dict.fromkeys(re.findall(rf"\]\(({wanted})\.md\)", text)))
+    The front page has the folders' README.md and the pages beside README.md. A README.md has those with which rows of
+    its table begin."""
+    if docname == FRONT:
+        return list(dict.fromkeys(re.findall(r"\]\(([\w./]*/[A-Z]+)\.md\)", text)))
+    return re.findall(r"(?m)^\| \[[^\]]*\]\((\w+)\.md\)", text) if docname.endswith("/README") else []
 
 
 def add_to_page(_, docname, source):
