@@ -14,9 +14,9 @@ namespace {
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_word(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
-std::string joined(const std::vector<std::string>& texts) {
+std::string joined(const std::vector<std::string>& texts, const char* separator = ", ") {
   std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
   std::replace(all.begin(), all.end(), '\n', ' ');
   return all;
 }
@@ -38,7 +38,7 @@ void FiguresOfMerit::set(const std::string& name, double value, const std::strin
 
 void FiguresOfMerit::reject(const std::string& what, const std::string& remedy) {
   m_wrong.push_back(what);
-  m_remedies.push_back(remedy);
+  if (std::find(m_remedies.begin(), m_remedies.end(), remedy) == m_remedies.end()) m_remedies.push_back(remedy);
 }
 
 std::string FiguresOfMerit::verdict() const {
@@ -46,7 +46,7 @@ std::string FiguresOfMerit::verdict() const {
   return m_right.empty() ? "nothing was checked" : joined(m_right);
 }
 
-std::string FiguresOfMerit::remedy() const { return joined(m_remedies); }
+std::string FiguresOfMerit::remedy() const { return joined(m_remedies, "; "); }
 
 std::string FiguresOfMerit::text() const {
   std::string lines;

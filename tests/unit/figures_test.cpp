@@ -47,8 +47,11 @@ TEST(FiguresOfMerit, do_not_pass_with_one_wrong_result) {
   figures.confirm("replicas are equal");
   EXPECT_FALSE(figures.passed());
   EXPECT_EQ(figures.verdict(), "the loss 3 is above 2");
-  EXPECT_EQ(figures.remedy(), "train longer");
-  EXPECT_NE(figures.text().find("\nVALIDATION FAILED the loss 3 is above 2\n"), std::string::npos);
+  figures.reject("a fit misses its rows", "train longer");  // a remedy is named once
+  figures.reject("the time is 0", "measure again");
+  EXPECT_EQ(figures.remedy(), "train longer; measure again");
+  EXPECT_NE(figures.text().find("\nVALIDATION FAILED the loss 3 is above 2, a fit misses its rows, the time is 0\n"),
+            std::string::npos);
 }
 
 TEST(FiguresOfMerit, do_not_pass_if_nothing_was_checked) {
