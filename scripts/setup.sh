@@ -66,6 +66,7 @@ packages=(
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
   libdnnl-dev                                   # oneDNN: products with AVX-512, and in bf16
   libyaml-cpp-dev libcli11-dev                  # input files, command line
+  nlohmann-json3-dev                            # figures of merit as JSON
   libhdf5-openmpi-dev                           # array files
   libsentencepiece-dev                          # subword tokens
   iproute2                                      # network laboratory
@@ -95,15 +96,17 @@ setup: this system has no apt, so nothing was installed. Provide:
   - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
     with matplotlib and PyYAML
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
-    yaml-cpp, CLI11, SentencePiece, GoogleTest
+    yaml-cpp, CLI11, nlohmann-json, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP), and the Kokkos Kernels
     of the same version with the BLAS TPL
 Tell CMake where Kokkos is:
   export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
 With Spack:
   spack install kokkos-kernels@:4+openmp+serial+blas ^openblas threads=openmp
-  spack install hdf5+mpi yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
-  spack load kokkos-kernels hdf5 yaml-cpp cli11 sentencepiece googletest cmake ninja pkgconf py-matplotlib py-pyyaml
+  spack install hdf5+mpi yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
+                py-matplotlib py-pyyaml
+  spack load kokkos-kernels hdf5 yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
+             py-matplotlib py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
 See docs/guide/build.md.
 TEXT

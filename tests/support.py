@@ -6,6 +6,7 @@ A test is called `NAME_test.py PROGRAM MPIEXEC …`. After this import the libra
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,21 @@ def train(test, keys, output, path, ranks=1, **options):
     if done.returncode != 0:
         return None, None, done
     return read_csv(output / "run.csv")[0], read_csv(output / "steps.csv"), done
+
+
+def figures(test, text):
+    """What standard output ends with: ({name: (value as text, unit)}, whether the validation passed, its words)."""
+    lines = text.splitlines()
+    verdict = re.fullmatch(r"VALIDATION (PASSED|FAILED) (.+)", lines.pop())
+    test.assertTrue(verdict, text)
+    found = {}
+    while lines and (figure := re.fullmatch(r"FOM (\S+) (\S+) (\S+)", lines[-1])):
+        test.assertRegex(figure[1], "^[a-z][A-Za-z0-9_]*$")
+        test.assertEqual(figure[2], f"{float(figure[2]):.6g}")
+        found = {figure[1]: (figure[2], figure[3]), **found}
+        lines.pop()
+    test.assertNotRegex("\n".join(lines), "(?m)^(FOM|VALIDATION) ")
+    return found, verdict[1] == "PASSED", verdict[2]
 
 
 class Draws:

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 
 #include "app/identity.hpp"
+#include "app/measure.hpp"
 #include "app/watchdog.hpp"
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
@@ -102,25 +104,28 @@ KokkosSession start_kokkos(const Communicator& world, const config::Input& input
 }
 
 /// Starts the watchdog and Kokkos, and calls `work` with an instance of the backend that the input names. Collective.
+/// \returns what `work` does
 template <class Work>
-void on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+  std::optional<FiguresOfMerit> figures;
   const Watchdog watchdog(world, input);
   {
     const KokkosSession kokkos = start_kokkos(world, input);
     flush_subnormals_of_backends();
     use_huge_pages();
 #define ONEBIT_DISPATCH(Exec) \
-  if (to_string(input.run.backend) == BackendName<Exec>::value) work(Exec());
+  if (to_string(input.run.backend) == BackendName<Exec>::value) figures = work(Exec());
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
   watchdog.remove_file();
+  return figures;
 }
 
 /// Times the kernels in the precision that `model.precision: auto` takes here. Collective.
 template <class Exec>
-void bench_kernels(const Exec& exec, config::Input input, const Communicator& world) {
+FiguresOfMerit bench_kernels(const Exec& exec, config::Input input, const Communicator& world) {
   input.model.precision = workload::choose_precision(exec, input, world).precision;
-  bench::kernels(exec, input, world);
+  return bench::kernels(exec, input, world);
 }
 
 /// Verifies a checkpoint and prints its description, or the first line of it. Collective.
@@ -155,87 +160,136 @@ std::string command_of(const CLI::App& app) {
   return words;
 }
 
+/// The subcommands with their options. Their callbacks do the work, on all ranks together.
+class CommandLine {
+public:
+  explicit CommandLine(const Communicator& world)
+      : m_world(world),
+        m_root(world.rank() == 0),
+        m_app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.") {
+    m_app.require_subcommand(1);
+    m_app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
+    // Called before the callback of the subcommand.
+    m_app.parse_complete_callback([this] { check_same_program(m_world, command_of(m_app)); });
+    add_train();
+    add_bench();
+    add_checkpoint();
+    add_predict();
+    add_list();
+  }
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  /// Runs the subcommand that the arguments name.
+  ExitStatus operator()(int argc, char** argv) {
+    try {
+      m_app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      const bool is_help = error.get_exit_code() == 0;  // or --version
+      check_same_program(m_world, is_help ? " --help" : " with a wrong command line");
+      if (!is_help)
+        throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + error.what() +
+                                                     "\n  remedy: see onebit --help, or --help behind a command");
+      if (m_root) m_app.exit(error);
+    }
+    return m_status;
+  }
+
+private:
+  using Work = std::function<void(const config::Input&)>;
+  using Measurement = std::function<std::optional<FiguresOfMerit>(const config::Input&)>;
+
+  CLI::App& add_input_command(CLI::App& parent, const char* name, const char* meaning, const Work& work) {
+    CLI::App& command = *parent.add_subcommand(name, meaning);
+    command.add_option("INPUT", m_path, "YAML file (docs/reference/input.md)")->required();
+    command.add_option("--set", m_overrides, "override a key: section.key=value")->allow_extra_args(false);
+    command.callback([this, work] { work(read_input(m_world, m_path, m_overrides)); });
+    return command;
+  }
+
+  /// A command that ends with figures of merit.
+  void add_measuring_command(CLI::App& parent, const char* name, const char* meaning, const Measurement& work) {
+    CLI::App& command = add_input_command(parent, name, meaning, [this, work](const config::Input& input) {
+      m_status = measure(m_world, command_of(m_app).substr(1), m_json, [&] { return work(input); });
+    });
+    command.add_option("--json", m_json, "write the figures of merit into this file, too (docs/reference/output.md)");
+  }
+
+  void add_train() {
+    add_measuring_command(m_app, "train", "train; CSV files into run.output", [this](const config::Input& input) {
+      check(m_world, input);
+      return on_backend(m_world, input, [&](const auto& exec) { return train::train(exec, input, m_world); });
+    });
+    add_input_command(m_app, "validate", "check an input, print it resolved, run nothing",
+                      [this](const config::Input& input) {
+                        check(m_world, input);
+                        if (m_root) std::fputs(config::resolved(input).c_str(), stdout);
+                      });
+  }
+
+  void add_bench() {
+    CLI::App& bench_command = *m_app.add_subcommand("bench", "measure, without training")->require_subcommand(1);
+    // Without `check`: it takes neither samples nor a model.
+    add_measuring_command(
+        bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
+        [this](const config::Input& input) {
+          return on_backend(m_world, input, [&](const auto& exec) { return bench::collective(exec, input, m_world); });
+        });
+    add_measuring_command(
+        bench_command, "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv",
+        [this](const config::Input& input) {
+          check(m_world, input);
+          return on_backend(m_world, input, [&](const auto& exec) { return bench_kernels(exec, input, m_world); });
+        });
+    add_measuring_command(
+        bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [this](const config::Input& input) {
+          return on_backend(m_world, input, [&](const auto& exec) { return bench::layers(exec, input, m_world); });
+        });
+  }
+
+  void add_checkpoint() {
+    CLI::App& parent = *m_app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
+    const auto add = [&](const char* name, const char* meaning, bool all) {
+      CLI::App* const command = parent.add_subcommand(name, meaning);
+      command->add_option("FILE", m_path, "checkpoint (docs/guide/checkpoint.md)")->required();
+      command->callback([this, all] { print_checkpoint(m_world, m_path, all); });
+    };
+    add("info", "verify it and print what it holds", true);
+    add("verify", "check that no byte of it has changed", false);
+  }
+
+  void add_predict() {
+    add_measuring_command(m_app, "predict", "step times on networks and rank counts one does not have; predict.csv",
+                          [this](const config::Input& input) {
+                            FiguresOfMerit figures;
+                            m_world.collectively([&] {
+                              if (m_root) figures = scale::predict(input);
+                            });
+                            return figures;
+                          });
+  }
+
+  void add_list() {
+    CLI::App* const command = m_app.add_subcommand("list", "what this build has");
+    command->add_flag("--input-keys", m_input_keys, "print docs/reference/input.md");
+    command->callback([this] {
+      if (m_root && m_input_keys) std::fputs(config::documentation().c_str(), stdout);
+      if (m_root && !m_input_keys) list();
+    });
+  }
+
+  const Communicator& m_world;
+  const bool m_root;
+  ExitStatus m_status = ExitStatus::success;
+  // Values of arguments.
+  std::string m_path, m_json;
+  std::vector<std::string> m_overrides;
+  bool m_input_keys = false;
+  CLI::App m_app;
+};
+
 }  // namespace
 
-ExitStatus run_command(const Communicator& world, int argc, char** argv) {
-  const bool root = world.rank() == 0;
-  ExitStatus status = ExitStatus::success;
-  std::string path;
-  std::vector<std::string> overrides;
-  bool input_keys = false;
-
-  CLI::App app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
-  // Called before the callback of the subcommand.
-  app.parse_complete_callback([&] { check_same_program(world, command_of(app)); });
-
-  using Work = std::function<void(const config::Input&)>;
-  const auto add_input_command = [&](CLI::App& parent, const char* name, const char* meaning, const Work& work) {
-    CLI::App* const command = parent.add_subcommand(name, meaning);
-    command->add_option("INPUT", path, "YAML file (docs/reference/input.md)")->required();
-    command->add_option("--set", overrides, "override a key: section.key=value")->allow_extra_args(false);
-    command->callback([&, work] { work(read_input(world, path, overrides)); });
-  };
-  add_input_command(app, "train", "train; CSV files into run.output", [&](const config::Input& input) {
-    check(world, input);
-    on_backend(world, input, [&](const auto& exec) { status = train::train(exec, input, world); });
-  });
-  add_input_command(app, "validate", "check an input, print it resolved, run nothing", [&](const config::Input& input) {
-    check(world, input);
-    if (root) std::fputs(config::resolved(input).c_str(), stdout);
-  });
-
-  CLI::App& bench_command = *app.add_subcommand("bench", "measure, without training")->require_subcommand(1);
-  // Without `check`: it takes neither samples nor a model.
-  add_input_command(bench_command, "collective",
-                    "averages over ranks, dense and compressed, checked and timed; collective.csv",
-                    [&](const config::Input& input) {
-                      on_backend(world, input, [&](const auto& exec) { bench::collective(exec, input, world); });
-                    });
-  add_input_command(bench_command, "kernels",
-                    "each kernel against what this machine can do, checked and timed; kernels.csv",
-                    [&](const config::Input& input) {
-                      check(world, input);
-                      on_backend(world, input, [&](const auto& exec) { bench_kernels(exec, input, world); });
-                    });
-
-  add_input_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [&](const auto& input) {
-    on_backend(world, input, [&](const auto& exec) { bench::layers(exec, input, world); });
-  });
-  CLI::App& checkpoint_command = *app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
-  const auto add_file_command = [&](const char* name, const char* meaning, bool all) {
-    CLI::App* const command = checkpoint_command.add_subcommand(name, meaning);
-    command->add_option("FILE", path, "checkpoint (docs/guide/checkpoint.md)")->required();
-    command->callback([&, all] { print_checkpoint(world, path, all); });
-  };
-  add_file_command("info", "verify it and print what it holds", true);
-  add_file_command("verify", "check that no byte of it has changed", false);
-
-  add_input_command(app, "predict", "step times on networks and rank counts one does not have; predict.csv",
-                    [&](const config::Input& input) {
-                      world.collectively([&] {
-                        if (root) scale::predict(input);
-                      });
-                    });
-  CLI::App* const list_command = app.add_subcommand("list", "what this build has");
-  list_command->add_flag("--input-keys", input_keys, "print docs/reference/input.md");
-  list_command->callback([&] {
-    if (root && input_keys) std::fputs(config::documentation().c_str(), stdout);
-    if (root && !input_keys) list();
-  });
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = error.get_exit_code() == 0;  // or --version
-    check_same_program(world, is_help ? " --help" : " with a wrong command line");
-    if (!is_help)
-      throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + error.what() +
-                                                   "\n  remedy: see onebit --help, or --help behind a command");
-    if (root) app.exit(error);
-  }
-  return status;
-}
+ExitStatus run_command(const Communicator& world, int argc, char** argv) { return CommandLine(world)(argc, argv); }
 
 }  // namespace onebit::app

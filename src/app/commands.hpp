@@ -9,7 +9,8 @@ namespace onebit::app {
 
 /// Reads the command line and runs the subcommand that it names. Collective over `world`.
 /// \returns `success`, or `stopped` for a training that a signal ended
-/// \throws AgreedError (all ranks) or any other exception (this rank; the caller must abort the others)
+/// \throws AgreedError (all ranks), also for results that are wrong, or any other exception (this rank; the caller must
+///         abort the others)
 ExitStatus run_command(const Communicator& world, int argc, char** argv);
 
 }  // namespace onebit::app

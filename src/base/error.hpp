@@ -86,4 +86,10 @@ struct AgreedError : Error {
   using Error::Error;
 };
 
+/// What a command computed is wrong, as every rank knows: exit status 1.
+struct WrongResult : AgreedError {
+  /// \param message complete, with its remedy
+  explicit WrongResult(const std::string& message) : AgreedError(ExitStatus::failed_run, message) {}
+};
+
 }  // namespace onebit

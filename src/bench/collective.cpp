@@ -1,22 +1,19 @@
 /// \file collective.cpp
-/// `onebit bench collective`. Rates are those of nccl-tests: algbw = bytes / time and busbw = algbw · 2 (n−1)/n. For a
-/// dense average with any number of ranks, the bandwidth of the links bounds busbw. Both are of the logical bytes (4
-/// d); another rate is of the bytes that left a rank. The time is the median of the slowest rank's times.
+/// `onebit bench collective`: the averages, their check and their times. collective_report.hpp has the output.
 
 #include "bench/bench.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
 
-#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "bench/collective_report.hpp"
 #include "bench/measurement.hpp"
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
@@ -179,13 +176,6 @@ private:
   std::map<std::string, std::unique_ptr<comm::Transport<Exec>>> m_transports;
 };
 
-const std::vector<std::string> columns = {"collective",   "parameters",    "logical_bytes", "wire_bytes",
-                                          "ranks",        "hosts",         "repetitions",   "wrong",
-                                          "min_s",        "p50_s",         "mean_s",        "max_s",
-                                          "p99_s",        "algbw_B_per_s", "busbw_B_per_s", "busbw_wire_B_per_s",
-                                          "allreduce_s",  "compress_s",    "all_to_all_s",  "average_s",
-                                          "all_gather_s", "decompress_s",  "network",       "git"};
-
 template <class Exec>
 void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
   for_each(
@@ -193,32 +183,27 @@ void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
   fence(exec, "OneBit::bench::fill");
 }
 
-/// Runs an average once and compares its result with the oracle. \throws AgreedError for a wrong one
+/// Runs an average once and compares its result with the oracle.
+/// \returns the number of elements over all ranks \throws WrongResult for a wrong one
 template <class Exec>
-void check(const Exec& exec, const Communicator& communicator, const std::string& name, const Average<Exec>& average,
-           const Vector<Exec, float>& x) {
+double check(const Exec& exec, const Communicator& communicator, const std::string& name, const Average<Exec>& average,
+             const Vector<Exec, float>& x) {
   PhaseTimes times;
   fill(exec, communicator.rank(), x);
   average.run(x, times);
   const Region region("OneBit::bench::check");
   const std::vector<float> right = average.oracle();
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
-  double wrong = 0;
-  for (std::size_t j = 0; j < right.size(); ++j) wrong += host(j) != right[j];
-  communicator.sum(&wrong, 1);
-  if (wrong > 0)
-    throw AgreedError(ExitStatus::failed_run,
-                      name + " of " + std::to_string(right.size()) +
-                          " parameters: " + std::to_string(static_cast<long>(wrong)) +
-                          " elements are wrong, so it is not timed\n  remedy: report it with the MPI library's version "
-                          "and this input");
+  double counts[2] = {static_cast<double>(right.size()), 0};
+  for (std::size_t j = 0; j < right.size(); ++j) counts[1] += host(j) != right[j];
+  communicator.sum(counts, 2);
+  if (counts[1] > 0)
+    throw WrongResult(name + " of " + std::to_string(right.size()) +
+                      " parameters: " + std::to_string(static_cast<long>(counts[1])) +
+                      " elements are wrong, so it is not timed\n  remedy: report it with the MPI library's version and "
+                      "this input");
+  return counts[0];
 }
-
-struct Measurement {
-  RepetitionTimes seconds;
-  double wire_bytes = 0;  ///< greatest number that a rank hands over for others
-  PhaseTimes phases{};    ///< means over the repetitions, of the slowest rank
-};
 
 template <class Exec>
 Measurement measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
@@ -237,7 +222,8 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
     if (repetition >= 0) seconds.push_back(watch.seconds());
     bytes = average.transport->traffic().total() - before + static_cast<std::uint64_t>(average.more_bytes);
   }
-  Measurement result{times_of_slowest_rank(communicator, seconds)};
+  Measurement result;
+  result.seconds = communicator.gather(seconds.data(), repetitions);
   std::vector<double> others = {static_cast<double>(bytes)};
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase) others.push_back(times[static_cast<Phase>(phase)]);
   others = slowest_rank(communicator, others);
@@ -250,20 +236,8 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
 }  // namespace
 
 template <class Exec>
-void collective(const Exec& exec, const config::Input& input, const Communicator& communicator) {
-  const int ranks = communicator.size();
-  const bool root = communicator.rank() == 0;
-  const std::size_t hosts = comm::ranks_by_host(communicator.hosts()).size();
-  const char* const network = std::getenv("ONEBIT_NETWORK");
-  const std::unique_ptr<CsvFile> file = open_csv(input, communicator, "collective.csv", columns);
-  if (root) {
-    std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", ranks, hosts,
-                BackendName<Exec>::value, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
-    if (network != nullptr) std::printf("# %s\n", network);
-    std::printf("#%12s  %-22s %12s %7s %10s %10s %10s %10s  %9s %9s %9s\n", "parameters", "collective", "wire bytes",
-                "#wrong", "min ms", "p50 ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
-  }
-
+FiguresOfMerit collective(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  CollectiveReport report(input, communicator, BackendName<Exec>::value);
   Averages<Exec> averages(exec, input, communicator);
   for (std::int64_t length = input.bench.smallest; length <= input.bench.largest; length *= input.bench.factor) {
     const std::size_t d = static_cast<std::size_t>(length);
@@ -275,32 +249,15 @@ void collective(const Exec& exec, const config::Input& input, const Communicator
     for (const std::string& name : input.bench.collectives) {
       Average<Exec> average;
       communicator.collectively([&] { average = averages(name, d); });
-      check(exec, communicator, name, average, x);
-      const Measurement measured = measure(exec, input, communicator, average, x);
-      if (!root) continue;
-      const RepetitionTimes& seconds = measured.seconds;
-      const PhaseTimes& phases = measured.phases;
-      const double logical_bytes = 4.0 * static_cast<double>(d), algbw = logical_bytes / seconds.median;
-      const double busbw = algbw * (2.0 * (ranks - 1) / ranks), wire_bandwidth = measured.wire_bytes / seconds.median;
-      std::printf("%13zu  %-22s %12.0f %7d %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, name.c_str(),
-                  measured.wire_bytes, 0, 1e3 * seconds.min, 1e3 * seconds.median, 1e3 * seconds.max,
-                  1e3 * seconds.percentile_99, algbw / 1e6, busbw / 1e6, wire_bandwidth / 1e6);
-      std::fflush(stdout);
-      file->row_of(name, d, logical_bytes, measured.wire_bytes, ranks, hosts, input.bench.repetitions, 0, seconds.min,
-                   seconds.median, seconds.mean, seconds.max, seconds.percentile_99, algbw, busbw, wire_bandwidth,
-                   phases[Phase::allreduce], phases[Phase::compress], phases[Phase::all_to_all], phases[Phase::average],
-                   phases[Phase::all_gather], phases[Phase::update], network != nullptr ? network : "", build_git);
+      const double checked = check(exec, communicator, name, average, x);
+      report.add(name, d, checked, measure(exec, input, communicator, average, x));
     }
   }
-  communicator.collectively([&] {
-    if (file) file->finish();
-  });
-  if (root)
-    std::printf("# times are the slowest rank's, bandwidths in MB/s from their median; results are in %s\n",
-                input.run.output.c_str());
+  return report.finish();
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template void collective(const Exec&, const config::Input&, const Communicator&);
+#define ONEBIT_INSTANTIATE(Exec) \
+  template FiguresOfMerit collective(const Exec&, const config::Input&, const Communicator&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::bench

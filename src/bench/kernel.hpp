@@ -15,6 +15,7 @@
 #include "base/sixteen_bits.hpp"
 #include "base/timer.hpp"
 #include "config/input.hpp"
+#include "io/figures.hpp"
 #include "linalg/matrix_product.hpp"
 
 namespace onebit::bench {
@@ -54,7 +55,7 @@ double seconds(const Exec& exec, const Kernel& kernel) {
   return watch.seconds();
 }
 
-/// Runs a kernel once and compares its result with its twin's. Collective. \throws AgreedError for a wrong one
+/// Runs a kernel once and compares its result with its twin's. Collective. \throws WrongResult for a wrong one
 template <class Exec>
 Check checked(const Exec& exec, const Kernel& kernel, const Communicator& communicator) {
   if (kernel.prepare) kernel.prepare();
@@ -67,11 +68,10 @@ Check checked(const Exec& exec, const Kernel& kernel, const Communicator& commun
   communicator.sum(&check.checked, 1);
   communicator.sum(&check.wrong, 1);
   if (check.wrong > 0)
-    throw AgreedError(ExitStatus::failed_run,
-                      kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
-                          " of " + std::to_string(static_cast<long>(check.checked)) +
-                          " elements differ from the plain twin, so it is not timed\n  remedy: report it with the "
-                          "backend and this input");
+    throw WrongResult(kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
+                      " of " + std::to_string(static_cast<long>(check.checked)) +
+                      " elements differ from the plain twin, so it is not timed\n  remedy: report it with the backend "
+                      "and this input");
   return check;
 }
 
@@ -128,6 +128,24 @@ Check compare(std::size_t length, const Values& values, const Twin& twin, double
 }
 inline Check operator+(const Check& one, const Check& other) {
   return {one.checked + other.checked, one.wrong + other.wrong};
+}
+
+/// Sets the rate of a kernel: FLOP/s for one of at least `flop_per_byte` FLOP a byte, else B/s. This depends on the
+/// kernel and its shape alone, so a figure has the same name on every machine. \param seconds of a run
+inline void set_rate(FiguresOfMerit& figures, const Kernel& kernel, double seconds) {
+  constexpr double flop_per_byte = 10;
+  if (kernel.flop >= flop_per_byte * kernel.bytes)
+    figures.set(kernel.name + "_FLOP_per_s", kernel.flop / seconds, "FLOP/s");
+  else
+    figures.set(kernel.name + "_B_per_s", kernel.bytes / seconds, "B/s");
+}
+
+/// Adds the verdict of a benchmark, whose results have been compared: a wrong one would have ended it.
+inline void confirm_twins(FiguresOfMerit& figures, const Check& check) {
+  figures.set("checked", check.checked, "1");
+  figures.set("wrong", check.wrong, "1");
+  if (check.checked > 0)
+    figures.confirm(std::to_string(static_cast<long>(check.checked)) + " elements equal those of their plain twins");
 }
 
 /// The machine: `copy` and `triad` on arrays far larger than the caches, `fma` in registers, `gemm` of large square

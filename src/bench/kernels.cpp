@@ -42,6 +42,7 @@ public:
   /// and `gemm_tf32` or `gemm_bf16` that of products with rounded factors.
   void operator()(const Kernel& kernel) {
     const Check check = checked(m_exec, kernel, m_communicator);
+    m_checked = m_checked + check;
     if (kernel.name == "triad") m_stream = kernel;
     if (kernel.name == "fma" || kernel.name == "gemm") choose_peak(kernel);
     const bool rounded = kernel.precision != Precision::fp32;
@@ -69,10 +70,12 @@ public:
     if (m_file) write_row(kernel, check, slowest, bandwidth, peak);
   }
 
-  void finish() {
+  FiguresOfMerit finish() {
     m_communicator.collectively([&] {
       if (m_file) m_file->finish();
     });
+    confirm_twins(m_figures, m_checked);
+    return m_figures;
   }
 
 private:
@@ -90,7 +93,7 @@ private:
   }
 
   void write_row(const Kernel& kernel, const Check& check, const RepetitionTimes& seconds, double bandwidth,
-                 double peak) const {
+                 double peak) {
     const double median = seconds.median, memory_time = kernel.bytes / bandwidth;
     const double compute_time = peak > 0 ? kernel.flop / peak : 0;
     const char* const bound = compute_time > memory_time ? "compute" : "memory";
@@ -107,12 +110,15 @@ private:
                    kernel.bytes > 0 ? kernel.flop / kernel.bytes : empty, check.checked, check.wrong,
                    m_input.bench.repetitions, median, seconds.min, seconds.max, bound, fraction, bandwidth,
                    peak > 0 ? peak : empty, blas.library, blas.core, build_git, machine_name(m_exec));
+    set_rate(m_figures, kernel, median);
   }
 
   const Exec m_exec;
   const config::Input& m_input;
   const Communicator& m_communicator;
   const std::unique_ptr<CsvFile> m_file;  ///< on rank 0
+  FiguresOfMerit m_figures;               ///< on rank 0
+  Check m_checked;                        ///< of all kernels
   Kernel m_stream, m_peak, m_rounded_peak;
   double m_balance = 0;  ///< FLOP per byte at which both bounds are equal, measured with the first m_peak
 };
@@ -120,7 +126,7 @@ private:
 }  // namespace
 
 template <class Exec>
-void kernels(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+FiguresOfMerit kernels(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const int ranks = communicator.size();
   const linalg::BlasInfo blas = linalg::blas_info();
   if (communicator.rank() == 0) {
@@ -140,11 +146,13 @@ void kernels(const Exec& exec, const config::Input& input, const Communicator& c
   }
   network_kernels(exec, input, ranks, measure);
   binary_kernels(exec, input, measure);
-  bench.finish();
+  const FiguresOfMerit figures = bench.finish();
   if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
+  return figures;
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template void kernels(const Exec&, const config::Input&, const Communicator&);
+#define ONEBIT_INSTANTIATE(Exec) \
+  template FiguresOfMerit kernels(const Exec&, const config::Input&, const Communicator&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::bench

@@ -48,6 +48,7 @@ public:
     constexpr int texts = 8;
     const int samples = has_images(name) ? m_input.bench.batch : texts;
     m_total.clear();
+    m_flop.clear();
     for (const LayerShape& shape : layer_shapes(name, pixels)) {
       const double all_rows = static_cast<double>(shape.rows) * samples;
       const int rows = static_cast<int>(std::min<double>(all_rows, m_input.bench.most_rows));
@@ -73,20 +74,30 @@ public:
                              BackendName<Exec>::value, m_communicator.size(), threads(m_exec),
                              m_input.bench.repetitions, build_git, machine_name(m_exec));
           medians[kernels[k].name] = seconds.median;
-          m_total[kernels[k].name] += shape.count * (all_rows / rows) * seconds.median;
+          m_checked = m_checked + checks[k];
+          const double layers = shape.count * (all_rows / rows);  // how often the network has what was measured
+          m_total[kernels[k].name] += layers * seconds.median;
+          m_flop[kernels[k].name] += layers * kernels[k].flop;
         }
         if (!m_file) return;
         print(name, pixels, shape.name, std::to_string(shape.count) + " x " + kernels[0].shape, medians);
       });
     }
-    if (m_file) print(name, pixels, "all", "", m_total);
+    if (!m_file) return;
+    print(name, pixels, "all", "", m_total);
+    const std::string of = name + (pixels > 0 ? "_" + std::to_string(pixels) : "") + "_";
+    for (const auto& [kernel, seconds] : m_total)
+      m_figures.set(of + kernel + "_FLOP_per_s", m_flop.at(kernel) / seconds, "FLOP/s");
+    m_figures.set(of + "speedup", speedup(m_total), "1");
   }
 
-  void finish() {
+  FiguresOfMerit finish() {
     m_communicator.collectively([&] {
       for (const auto* file : {&m_file, &m_passes})
         if (*file) (*file)->finish();
     });
+    confirm_twins(m_figures, m_checked);
+    return m_figures;
   }
 
 private:
@@ -127,6 +138,11 @@ private:
     return passes;
   }
 
+  /// Of the layers with one bit against those of floats.
+  static double speedup(const std::map<std::string, double>& seconds) {
+    return seconds.at("fp32_layer") / seconds.at("fqt_layer");
+  }
+
   static void print(const std::string& network, int pixels, const std::string& layer, const std::string& shape,
                     const std::map<std::string, double>& seconds) {
     std::printf("%-10s %4d  %-16s %-20s", network.c_str(), pixels, layer.c_str(), shape.c_str());
@@ -134,7 +150,7 @@ private:
       const auto found = seconds.find(kernel);
       std::printf(found == seconds.end() ? "          " : " %9.3f", found == seconds.end() ? 0 : 1e3 * found->second);
     }
-    std::printf(" %7.2f\n", seconds.at("fp32_layer") / seconds.at("fqt_layer"));
+    std::printf(" %7.2f\n", speedup(seconds));
     std::fflush(stdout);
   }
 
@@ -142,13 +158,16 @@ private:
   const config::Input& m_input;
   const Communicator& m_communicator;
   const std::unique_ptr<CsvFile> m_file, m_passes;  ///< on rank 0
-  std::map<std::string, double> m_total;            ///< of each kernel, in seconds, over the layers of a network
+  FiguresOfMerit m_figures;                         ///< on rank 0
+  Check m_checked;                                  ///< of all kernels
+  // Of each kernel, over the layers of a network: seconds, and the work in them.
+  std::map<std::string, double> m_total, m_flop;
 };
 
 }  // namespace
 
 template <class Exec>
-void layers(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+FiguresOfMerit layers(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   if (communicator.rank() == 0) {
     const linalg::BlasInfo blas = linalg::blas_info();
     std::printf("# %d rank(s), backend %s, %d thread(s) each, %s %s; %d repetitions after %d; batch %d\n",
@@ -166,11 +185,12 @@ void layers(const Exec& exec, const config::Input& input, const Communicator& co
     }
     for (const std::int64_t pixels : input.bench.pixels) bench.network(network, static_cast<int>(pixels));
   }
-  bench.finish();
+  const FiguresOfMerit figures = bench.finish();
   if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
+  return figures;
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template void layers(const Exec&, const config::Input&, const Communicator&);
+#define ONEBIT_INSTANTIATE(Exec) template FiguresOfMerit layers(const Exec&, const config::Input&, const Communicator&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::bench

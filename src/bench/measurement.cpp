@@ -56,4 +56,32 @@ RepetitionTimes times_of_slowest_rank(const Communicator& communicator, const st
   return times_of_slowest_rank(communicator.gather(seconds.data(), repetitions), repetitions);
 }
 
+std::vector<RankTimes> times_over_ranks(const std::vector<double>& seconds, int repetitions) {
+  const int ranks = static_cast<int>(seconds.size()) / repetitions;
+  std::vector<RankTimes> all;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    RankTimes times{seconds[repetition], 0, seconds[repetition], 0};
+    for (int rank = 0; rank < ranks; ++rank) {
+      const double time = seconds[rank * repetitions + repetition];
+      if (time > times.slowest) {
+        times.slowest = time;
+        times.slowest_rank = rank;
+      }
+      times.least = std::min(times.least, time);
+      times.mean += time / ranks;
+    }
+    all.push_back(times);
+  }
+  return all;
+}
+
+Latency latency_over_ranks(const std::vector<double>& seconds, int repetitions) {
+  std::vector<double> means;
+  for (auto first = seconds.begin(); first != seconds.end(); first += repetitions)
+    means.push_back(std::accumulate(first, first + repetitions, 0.0) / repetitions);
+  const auto [least, greatest] = std::minmax_element(means.begin(), means.end());
+  const double sum = std::accumulate(means.begin(), means.end(), 0.0);
+  return {sum / static_cast<double>(means.size()), *least, *greatest};
+}
+
 }  // namespace onebit::bench

@@ -32,4 +32,21 @@ RepetitionTimes times_of_slowest_rank(const std::vector<double>& seconds, int re
 /// The same of this rank's times. Collective. \param seconds (repetitions)
 RepetitionTimes times_of_slowest_rank(const Communicator& communicator, const std::vector<double>& seconds);
 
+/// One repetition over the ranks, in seconds.
+struct RankTimes {
+  double slowest;
+  int slowest_rank;  ///< the lowest of those that took so long
+  double least, mean;
+};
+/// (repetitions) \param seconds (ranks × repetitions)
+std::vector<RankTimes> times_over_ranks(const std::vector<double>& seconds, int repetitions);
+
+/// Latency as in the OSU benchmarks: each rank's mean time over the repetitions, in seconds, and its mean, least and
+/// greatest value over the ranks.
+struct Latency {
+  double mean, least, greatest;
+};
+/// \param seconds (ranks × repetitions)
+Latency latency_over_ranks(const std::vector<double>& seconds, int repetitions);
+
 }  // namespace onebit::bench

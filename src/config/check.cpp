@@ -128,6 +128,9 @@ void check_workload(const Input& in) {
     refuse(in, "model.quantization.record_every", "this run quantises no gradient that could be recorded",
            "train a transformer with model.quantization.kind psq, scq or fqt, or set "
            "model.quantization.record_every to 0");
+  if (in.train.loss_at_most > 0 && (kind == WorkloadKind::replay || kind == WorkloadKind::synthetic))
+    refuse(in, "train.loss_at_most", "workload " + onebit::to_string(kind) + " has no validation loss",
+           "leave it out, or train another workload");
   if (kind == WorkloadKind::replay && in.replay.file.empty())
     refuse(in, "replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
   if (kind == WorkloadKind::classification)

@@ -49,6 +49,7 @@ struct Input {
     int validate_every = 100;
     int validation_batch = 64;
     double target_loss = 0.0;
+    double loss_at_most = 0.0;
   } train;
   struct {
     std::string algorithm = "onebit_adam";

@@ -209,6 +209,9 @@ std::vector<Section> keys(Input& in) {
   key("target_loss", in.train.target_loss, real(0),
       "A validation loss. `run.csv` says after how many steps, seconds and bytes a validation first found it or less. "
       "The run goes on. 0 is no target.");
+  key("loss_at_most", in.train.loss_at_most, real(0),
+      "The greatest final validation loss of a run that counts as right. A run that ends above it prints `VALIDATION "
+      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output.md). 0 is no bound.");
 
   key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");

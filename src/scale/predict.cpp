@@ -1,6 +1,7 @@
 #include "scale/predict.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +18,8 @@ namespace {
 
 constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
 constexpr double gbit = 1e9 / 8;  // bytes
+/// Greatest median of the relative errors of a fit that describes its rows. Those of the laboratory are up to 20 %.
+constexpr double most_median_error = 0.5;
 
 /// Bytes of memory that a rank's work reads and writes for each element.
 constexpr double reduce_traffic = 12;     // two terms, a sum
@@ -76,6 +79,14 @@ void print_fits(const std::vector<Fit>& fits) {
                 1e9 * fit.reduce, 1e9 * fit.compress, 1e9 * fit.average, 1e9 * fit.decompress, 100 * fit.median_error,
                 100 * fit.largest_error, fit.inside ? "  inside a host" : "",
                 fit.work_fitted ? "" : "  one line rate: gamma from the phases");
+}
+
+/// The end of the names of a network's figures: "_at_2_5_gbit_per_s" for "2.5 Gbit/s".
+std::string at_network(const std::string& network) {
+  std::string name = "_at_";
+  for (const char c : network)
+    name += c == '/' ? "_per_" : std::isalnum(static_cast<unsigned char>(c)) ? std::string(1, std::tolower(c)) : "_";
+  return name;
 }
 
 void write_fits(const std::vector<Fit>& fits, const std::string& path) {
@@ -277,23 +288,54 @@ public:
     const Candidate* const dense = m_model.best(false, cluster, d, link);
     const Candidate* const compressed = m_model.best(true, cluster, d, link);
     const double dense_step = dense != nullptr ? m_model.step(*dense, cluster, d, link).step : nothing;
+    const double compressed_step = compressed != nullptr ? m_model.step(*compressed, cluster, d, link).step : nothing;
+    const bool is_last = ranks == m_input.predict.ranks.back();
+    if (is_last) {
+      m_figures.set("ranks", ranks, "1");
+      if (dense != nullptr) m_figures.set("dense_step_s" + at_network(network), dense_step, "s");
+      if (compressed != nullptr) m_figures.set("compressed_step_s" + at_network(network), compressed_step, "s");
+    }
     for (const Candidate& candidate : m_model.candidates()) add_step(candidate, cluster, network, link, dense_step);
     if (dense == nullptr || compressed == nullptr) return;
-    const double compressed_step = m_model.step(*compressed, cluster, d, link).step;
+    const double pays_below = 8 * crossover_link(m_model, cluster, d), gain = dense_step / compressed_step;
     m_crossovers->row({network, 8 * link, ranks, cluster.hosts, d, dense->collective, dense_step,
-                       compressed->collective, compressed_step, dense_step / compressed_step,
-                       crossover_parameters(m_model, cluster, link), 8 * crossover_link(m_model, cluster, d)});
-    if (ranks == m_input.predict.ranks.back()) m_advice += advice_text(m_model, cluster, d, link, network);
+                       compressed->collective, compressed_step, gain, crossover_parameters(m_model, cluster, link),
+                       pays_below});
+    if (!is_last) return;
+    m_advice += advice_text(m_model, cluster, d, link, network);
+    m_figures.set("speedup" + at_network(network), gain, "1");
+    m_figures.set("pays_below_bit_per_s", pays_below, "bit/s");
   }
 
-  void finish() {
+  FiguresOfMerit finish() {
     m_steps->finish();
     m_crossovers->finish();
     if (!m_advice.empty()) std::printf("\n%s\n", m_advice.c_str());
     std::printf("# results are in %s\n", m_input.run.output.c_str());
+    judge();
+    return m_figures;
   }
 
 private:
+  /// The verdict: steps are times, and the fits describe what they were fitted to.
+  void judge() {
+    const std::string all = std::to_string(m_count) + " predicted steps";
+    if (m_unusable > 0)
+      m_figures.reject(std::to_string(m_unusable) + " of " + all + " are not finite and positive times",
+                       "check the numbers of section predict");
+    else if (m_count > 0)
+      m_figures.confirm(all + " are finite and positive times");
+    double error = 0;
+    for (const Fit& fit : m_model.fits()) {
+      error = std::max(error, fit.median_error);
+      if (!(fit.median_error <= most_median_error))
+        m_figures.reject("the fit of " + fit.collective + " misses its rows by " +
+                             text("%.3g %%", 100 * fit.median_error) + " (median)",
+                         "check the files of predict.measurements");
+    }
+    if (!m_model.fits().empty()) m_figures.set("fit_median_error", error, "1");
+  }
+
   void add_step(const Candidate& candidate, const Cluster& cluster, const std::string& network, double link,
                 double dense_step) {
     const auto& in = m_input.predict;
@@ -310,6 +352,8 @@ private:
                                throughput, dense_step / step.step})
       cells.push_back(value);
     m_steps->row(cells);
+    ++m_count;
+    m_unusable += !(std::isfinite(step.step) && step.step > 0);
     std::printf("%14s %6d %5d  %-24s %-8s %12.3f %12.3f %12s %12.3f %12.1f %7sx\n", network.c_str(), cluster.ranks(),
                 cluster.hosts, candidate.collective.c_str(), numbers, 1e3 * step.call, 1e3 * step.messages,
                 std::isnan(simulated) ? "" : text("%.3f", 1e3 * simulated).c_str(), 1e3 * step.step, throughput,
@@ -320,6 +364,8 @@ private:
   const Model& m_model;
   std::unique_ptr<CsvFile> m_steps, m_crossovers;
   std::string m_advice;
+  FiguresOfMerit m_figures;
+  long m_count = 0, m_unusable = 0;  ///< predicted steps, and those that are no times
 };
 
 /// A limit in words.
@@ -355,7 +401,7 @@ void report_limits(const config::Input& input, const Model& model) {
 
 }  // namespace
 
-void predict(const config::Input& input) {
+FiguresOfMerit predict(const config::Input& input) {
   config::check_prediction(input);
   const Model model(input);
   Report results(input, model);
@@ -363,7 +409,7 @@ void predict(const config::Input& input) {
   for (const double gbit_per_s : input.predict.bandwidths_gbit_per_s)
     for (const std::int64_t ranks : input.predict.ranks) results.add(gbit_per_s, static_cast<int>(ranks));
   if (model.has(true) && model.has(false)) report_limits(input, model);
-  results.finish();
+  return results.finish();
 }
 
 }  // namespace onebit::scale

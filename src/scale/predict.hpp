@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/input.hpp"
+#include "io/figures.hpp"
 #include "scale/fit.hpp"
 #include "scale/model.hpp"
 
@@ -72,7 +73,10 @@ private:
 };
 
 /// Prints the fits, a table, the line rates below which each compressed average pays, and advice; writes predict.csv,
-/// crossover.csv, pays_below.csv and, with measurements, fit.csv into `run.output`. \throws InputError
-void predict(const config::Input& input);
+/// crossover.csv, pays_below.csv and, with measurements, fit.csv into `run.output`.
+/// \returns the figures of merit: the fastest steps of the last of `predict.ranks` on each network. The verdict is
+///          whether all predicted times are finite and positive, and the fits describe their measurements
+/// \throws InputError
+FiguresOfMerit predict(const config::Input& input);
 
 }  // namespace onebit::scale

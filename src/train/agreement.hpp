@@ -131,10 +131,10 @@ struct Agreement {
   const std::string place = "rank " + std::to_string(rank) + ", step " + std::to_string(step);
   const std::string what =
       tensor.empty() ? "the loss is not finite" : "the gradient of tensor '" + tensor + "' is not finite";
-  throw AgreedError(ExitStatus::failed_run,
-                    communicator.broadcast(place + ": " + what, rank) +
-                        "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or freeze.step, set "
-                        "optimizer.clip, or set optimizer.on_nonfinite to skip");
+  throw WrongResult(
+      communicator.broadcast(place + ": " + what, rank) +
+      "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or freeze.step, set optimizer.clip, "
+      "or set optimizer.on_nonfinite to skip");
 }
 
 }  // namespace onebit::train

@@ -31,7 +31,7 @@ std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
 }
 
 /// Compares the hash of x over ranks. Collective.
-/// \throws AgreedError that names the ranks whose hash differs from rank 0's
+/// \throws WrongResult that names the ranks whose hash differs from rank 0's
 template <class Exec>
 void check_replicas(const Exec& exec, const Communicator& communicator, const Vector<Exec, float>& x, long step) {
   // A double holds 53 bits, so the 64 bits go in two halves.
@@ -43,10 +43,9 @@ void check_replicas(const Exec& exec, const Communicator& communicator, const Ve
     if (all[2 * rank] != all[0] || all[2 * rank + 1] != all[1])
       different += (different.empty() ? "" : ", ") + std::to_string(rank);
   if (!different.empty())
-    throw AgreedError(ExitStatus::failed_run,
-                      "step " + std::to_string(step) + ": the parameters of rank(s) " + different +
-                          " differ from rank 0's\n  remedy: check memory and network of these ranks' hosts, and that "
-                          "all run the same binary");
+    throw WrongResult("step " + std::to_string(step) + ": the parameters of rank(s) " + different +
+                      " differ from rank 0's\n  remedy: check memory and network of these ranks' hosts, and that all "
+                      "run the same binary");
 }
 
 }  // namespace onebit::train

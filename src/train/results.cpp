@@ -128,7 +128,10 @@ void Results::add(const StepRecord& record) {
   sums.hidden_allreduce += record.hidden_allreduce;
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
-  if (!std::isnan(record.validation_loss)) m_final_validation_loss = record.validation_loss;
+  if (record.validated) {
+    m_validated = true;
+    m_final_validation_loss = record.validation_loss;
+  }
   if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
   look_for_target(record);
   m_last = record;
@@ -196,6 +199,7 @@ void Results::state(optim::NumberArchive& archive) {
   });
   m_earlier_traffic = traffic;
   m_earlier_within_host = within_host;
+  m_validated = !std::isnan(m_final_validation_loss);
   ++m_restarts;
 }
 
@@ -232,6 +236,7 @@ Columns Results::columns(std::size_t parameters) const {
   comm::Traffic traffic = m_earlier_traffic;
   traffic += m_last.traffic;
   return {{"tokens_per_s", tokens_per_second()},
+          {"step_s", step_seconds()},
           {"final_loss", m_last.loss},
           {"final_validation_loss", m_final_validation_loss},
           {"final_validation_accuracy", m_final_validation_accuracy},

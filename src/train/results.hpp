@@ -22,6 +22,7 @@ namespace onebit::train {
 struct StepRecord {
   long step;
   double loss;                                   ///< mean over ranks
+  bool validated = false;                        ///< so the next two count, even if they are not finite
   double validation_loss = optim::no_value;      ///< only in steps that validate
   double validation_accuracy = optim::no_value;  ///< the same, for workloads with right answers
   double lr;                                     ///< γ_t
@@ -78,6 +79,10 @@ public:
 
   /// Tokens per second. The first step is not counted if there are others, because it allocates and warms up caches.
   double tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
+  /// Mean seconds of a step, over the same steps.
+  double step_seconds() const { return m_seconds / static_cast<double>(m_count > 1 ? m_count - 1 : 1); }
+  /// Whether a validation has found a loss, finite or not.
+  bool validated() const { return m_validated; }
   /// One line: how many steps were compressed, and how many times fewer bytes were sent than in dense averages.
   std::string compression_summary(std::size_t parameters) const;
 
@@ -105,6 +110,7 @@ private:
   std::map<std::string, CsvFile> m_files;  ///< those of `growing_files`, on rank 0
   std::array<PhaseSums, 2> m_sums;         ///< [compressed]
   StepRecord m_last{};
+  bool m_validated = false;
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
   struct {
     long step = 0;  ///< 0 before

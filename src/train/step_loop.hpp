@@ -147,6 +147,7 @@ private:
     double sums[3] = {mine.sum, mine.right, mine.samples};
     m_communicator.sum(sums, 3);
     if (!(sums[2] > 0)) return;
+    record.validated = true;
     record.validation_loss = sums[0] / sums[2];
     record.validation_accuracy = sums[1] / sums[2];
   }

@@ -10,6 +10,7 @@
 
 #include "train/messages.hpp"
 #include "train/run_columns.hpp"
+#include "train/run_figures.hpp"
 #include "train/step_loop.hpp"
 
 namespace onebit::train {
@@ -50,9 +51,9 @@ void prepare_output(const config::Input& input) {
                      "name a file in a directory that exists and that you may write");
 }
 
-/// Writes the final state and the results.
+/// Writes the final state and the results. \returns the figures of the run and the verdict on it
 template <class Exec>
-void finish(const Session<Exec>& session, Run<Exec>& run, const Checkpoints& checkpoints) {
+FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkpoints& checkpoints) {
   const config::Input& input = session.input;
   const Communicator& communicator = session.communicator;
   const bool root = communicator.rank() == 0;
@@ -66,20 +67,25 @@ void finish(const Session<Exec>& session, Run<Exec>& run, const Checkpoints& che
         overruns, input.train.steps);
   if (!input.run.dump_parameters.empty())
     write_checkpoint(session.exec, communicator, dump_file(input).string(), run, checkpoints.label());
-  run.results.finish(run_columns(session, overruns));
+  const Columns columns = run_columns(session, overruns);
+  run.results.finish(columns);
   communicator.collectively([&] {
     if (root) fs::rename(partial(resolved_input(input)), resolved_input(input));
   });
-  if (!root) return;
-  warn_without_freeze(input, run.last);
-  std::printf("%s%s\nresults are in %s\n", run.results.target_summary().c_str(),
-              run.results.compression_summary(session.tensors().size()).c_str(), input.run.output.c_str());
+  if (root) {
+    warn_without_freeze(input, run.last);
+    std::printf("%s%s\nresults are in %s\n", run.results.target_summary().c_str(),
+                run.results.compression_summary(session.tensors().size()).c_str(), input.run.output.c_str());
+  }
+  FiguresOfMerit figures = run_figures(columns);
+  judge(figures, columns, input, run.results.validated(), communicator.size());
+  return figures;
 }
 
 }  // namespace
 
 template <class Exec>
-ExitStatus train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
   communicator.collectively([&] {
     if (communicator.rank() == 0) prepare_output(input);
@@ -88,12 +94,12 @@ ExitStatus train(const Exec& exec, const config::Input& input, const Communicato
   Session<Exec> session(exec, input, communicator, checkpoints);
   Run<Exec> run = session.run();
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
-  const ExitStatus status = StepLoop<Exec>(session, run, checkpoints)();
-  if (status == ExitStatus::success) finish(session, run, checkpoints);
-  return status;
+  if (StepLoop<Exec>(session, run, checkpoints)() == ExitStatus::stopped) return std::nullopt;
+  return finish(session, run, checkpoints);
 }
 
-#define ONEBIT_INSTANTIATE(Exec) template ExitStatus train(const Exec&, const config::Input&, const Communicator&);
+#define ONEBIT_INSTANTIATE(Exec) \
+  template std::optional<FiguresOfMerit> train(const Exec&, const config::Input&, const Communicator&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

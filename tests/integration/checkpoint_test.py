@@ -116,6 +116,7 @@ class Checkpoints(unittest.TestCase):
             out, _ = run.communicate(timeout=LIMIT_S)
             self.assertEqual(run.returncode, 75, out)
             self.assertIn("stopped by a signal after step ", out)
+            self.assertNotRegex(out, "(?m)^(FOM|VALIDATION) ", "the run is not complete")
             checkpoints = list((self.directory / output / "checkpoints").iterdir())
             self.assertEqual(len(checkpoints), 1)
             self.assertIn(checkpoints[0].name, out)

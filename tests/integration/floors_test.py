@@ -3,8 +3,8 @@
 
 usage: floors_test.py SOURCE_DIRECTORY
 
-Looks at every #include under src and at what each folder's library links, at who may know MPI, YAML, HDF5 and the
-versions of Kokkos, and at enums: none has a twin, and base/choices.hpp names each value of its enums.
+Looks at every #include under src and at what each folder's library links, at who may know MPI, YAML, JSON, HDF5 and
+the versions of Kokkos, and at enums: none has a twin, and base/choices.hpp names each value of its enums.
 """
 
 import re
@@ -25,7 +25,8 @@ KNOWN_TO = {
     r"mpi(-ext)?\.h$": {"base", "comm"},
     r"yaml-cpp/": {"config"},
     r"hdf5\.h$": {"io"},
-    r"io/": {"io", "data", "train", "bench", "scale"},
+    r"nlohmann/": {"io"},
+    r"io/": {"io", "data", "train", "bench", "scale", "app"},
     r"sentencepiece": {"data"},
     r"CLI/": {"app"},
     r"Kokkos_Core\.hpp$": {"base"},

@@ -5,6 +5,7 @@ roofline is what its columns give. Then compares the backends with scripts/compa
 Usage: kernels_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import collections
 import contextlib
 import os
 import pathlib
@@ -54,8 +55,10 @@ class Kernels(unittest.TestCase):
     def run_it(self, command, backend, *arguments, ranks=1, expected=0, **variables):
         full = [PROGRAM, *command, "input.yaml", "--set", f"run.backend={backend}", "--set", f"run.output={backend}",
                 *arguments]
-        return support.run(self, support.ranks_of(ranks, *full), expected, cwd=self.directory,
-                           env={**ENVIRONMENT, **variables}).stderr
+        done = support.run(self, support.ranks_of(ranks, *full), expected, cwd=self.directory,
+                           env={**ENVIRONMENT, **variables})
+        self.stdout = done.stdout
+        return done.stderr
 
     def kernels(self, *arguments, **options):
         self.run_it(["bench", "kernels"], *arguments, **options)
@@ -94,6 +97,7 @@ class Kernels(unittest.TestCase):
             self.assertAlmostEqual(value["fraction_of_roofline"] * roofline / rate, 1, delta=1e-6)
             self.assertGreater(value["fraction_of_roofline"], 0)
         by_name = {row["kernel"]: row for row in rows}
+        self.check_figures(by_name.values())
         d = 100100
         self.assertEqual(float(by_name["adam"]["bytes"]), 28 * d)
         self.assertEqual(float(by_name["adam"]["checked"]), 3 * d * ranks)
@@ -102,6 +106,25 @@ class Kernels(unittest.TestCase):
         rows_of_rank, hidden = 4 * 24 // ranks, 64
         self.assertEqual(float(by_name["qkv_forward"]["flop"]), 2 * rows_of_rank * hidden * 3 * hidden)
         self.assertEqual(by_name["softmax_loss"]["shape"].split("x")[1], "300")
+
+    def check_figures(self, rows):
+        """Each kernel's rate; sums over the kernels."""
+        figures, passed, _ = support.figures(self, self.stdout)
+        self.assertTrue(passed)
+        self.assertEqual(figures.pop("checked"), (f"{sum(float(row['checked']) for row in rows):.6g}", "1"))
+        self.assertEqual(figures.pop("wrong"), ("0", "1"))
+        expected = {}
+        for row in rows:
+            work, moved, seconds = (float(row[name]) for name in ("flop", "bytes", "median_s"))
+            if work >= 10 * moved:
+                expected[row["kernel"] + "_FLOP_per_s"] = work / seconds
+            else:
+                expected[row["kernel"] + "_B_per_s"] = moved / seconds
+        self.assertEqual(figures.keys(), expected.keys())
+        for name, (value, unit) in figures.items():
+            self.assertAlmostEqual(float(value) / expected[name], 1, delta=1e-5)
+            self.assertEqual(unit, "FLOP/s" if name.endswith("_FLOP_per_s") else "B/s")
+        self.assertLessEqual({"triad_B_per_s", "fma_FLOP_per_s", "gemm_FLOP_per_s", "adam_B_per_s"}, figures.keys())
 
     def test_gpt_on_two_threads(self):
         rows = self.kernels("openmp", "--set", "model.architecture=gpt")
@@ -125,8 +148,8 @@ class Kernels(unittest.TestCase):
     def test_layers(self):
         (self.directory / "layers.yaml").write_text("bench: {layers: [vgg16, resnet18], pixels: [4], batch: 2, "
                                                     "most_rows: 20, warmup: 0, repetitions: 1}\n")
-        support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
-                    cwd=self.directory, env=ENVIRONMENT)
+        done = support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
+                           cwd=self.directory, env=ENVIRONMENT)
         rows = support.read_csv(self.directory / "layers/layers.csv")
         # A build with oneDNN has this row on every processor, but oneDNN multiplies floats only where it is faster.
         in_bytes = "int8_layer" in {row["kernel"] for row in rows}
@@ -138,6 +161,20 @@ class Kernels(unittest.TestCase):
             of_network = [row for row in rows if row["network"] == network]
             self.assertEqual([row["kernel"] for row in of_network], kernels * (len(of_network) // len(kernels)))
             self.assertEqual(sum(int(row["count"]) for row in of_network), count * len(kernels))
+        figures, passed, _ = support.figures(self, done.stdout)
+        self.assertTrue(passed)
+        self.assertEqual(figures["wrong"], ("0", "1"))
+        seconds, flop = collections.Counter(), collections.Counter()
+        for row in rows:
+            name = f"{row['network']}_4_{row['kernel']}_FLOP_per_s"
+            layers = int(row["count"]) * float(row["rows"]) / float(row["measured_rows"])
+            seconds[name] += layers * float(row["median_s"])
+            flop[name] += layers * float(row["flop"])
+        self.assertEqual(figures.keys() - flop.keys(), {"checked", "wrong", "vgg16_4_speedup", "resnet18_4_speedup"})
+        for name, work in flop.items():
+            self.assertAlmostEqual(float(figures[name][0]) * seconds[name] / work, 1, delta=1e-5)
+        self.assertAlmostEqual(float(figures["vgg16_4_speedup"][0]) * seconds["vgg16_4_fqt_layer_FLOP_per_s"]
+                               / seconds["vgg16_4_fp32_layer_FLOP_per_s"], 1, delta=1e-5)
         for row in rows:
             N, K, D = (int(row[name]) for name in ("measured_rows", "inputs", "outputs"))
             self.assertEqual((row["shape"], float(row["flop"])), (f"{N}x{K}x{D}", 6 * N * K * D))

@@ -27,5 +27,31 @@ TEST(TimesOfSlowestRank, of_one_rank_and_one_repetition_is_its_time) {
     EXPECT_DOUBLE_EQ(time, 2);
 }
 
+TEST(TimesOverRanks, name_the_slowest_rank_of_each_repetition) {
+  const std::vector<double> seconds = {1, 4, 2,   //
+                                       5, 3, 2,   //
+                                       3, 2, 2};  // (ranks × repetitions)
+  const std::vector<RankTimes> times = times_over_ranks(seconds, 3);
+  ASSERT_EQ(times.size(), 3u);
+  const int slowest_ranks[] = {1, 0, 0};  // the lowest of equal ones
+  const double slowest[] = {5, 4, 2}, least[] = {1, 2, 2}, mean[] = {3, 3, 2};
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    EXPECT_EQ(times[repetition].slowest_rank, slowest_ranks[repetition]);
+    EXPECT_DOUBLE_EQ(times[repetition].slowest, slowest[repetition]);
+    EXPECT_DOUBLE_EQ(times[repetition].least, least[repetition]);
+    EXPECT_DOUBLE_EQ(times[repetition].mean, mean[repetition]);
+  }
+}
+
+TEST(LatencyOverRanks, is_of_the_means_of_ranks) {
+  const std::vector<double> seconds = {1, 3,   //
+                                       8, 4,   //
+                                       2, 0};  // (ranks × repetitions)
+  const Latency latency = latency_over_ranks(seconds, 2);
+  EXPECT_DOUBLE_EQ(latency.mean, 3);
+  EXPECT_DOUBLE_EQ(latency.least, 1);
+  EXPECT_DOUBLE_EQ(latency.greatest, 6);
+}
+
 }  // namespace
 }  // namespace onebit::bench

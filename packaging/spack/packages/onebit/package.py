@@ -48,6 +48,7 @@ class Onebit(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("hdf5+mpi")
     depends_on("yaml-cpp")
     depends_on("cli11")
+    depends_on("nlohmann-json@3:")
     depends_on("sentencepiece")
     depends_on("onednn@2:3", when="+onednn")
     depends_on("googletest", type="test")

@@ -1,0 +1,72 @@
+#include "io/figures.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "base/build_info.hpp"
+
+namespace onebit {
+namespace {
+
+// Without the classes of <cctype>, which depend on the locale.
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+bool is_word(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
+  std::replace(all.begin(), all.end(), '\n', ' ');
+  return all;
+}
+
+}  // namespace
+
+void FiguresOfMerit::set(const std::string& name, double value, const std::string& unit) {
+  if (name.empty() || !is_lower(name.front()) || !std::all_of(name.begin(), name.end(), is_word))
+    throw std::invalid_argument("figure of merit: '" + name + "' is no name for one");
+  if (unit.empty() || std::any_of(unit.begin(), unit.end(), [](char c) { return c <= ' '; }))
+    throw std::invalid_argument("figure of merit: '" + unit + "' is no unit");
+  const auto same = [&](const Figure& figure) { return figure.name == name; };
+  const auto earlier = std::find_if(m_figures.begin(), m_figures.end(), same);
+  if (earlier != m_figures.end())
+    *earlier = {name, value, unit};
+  else
+    m_figures.push_back({name, value, unit});
+}
+
+void FiguresOfMerit::reject(const std::string& what, const std::string& remedy) {
+  m_wrong.push_back(what);
+  m_remedies.push_back(remedy);
+}
+
+std::string FiguresOfMerit::verdict() const {
+  if (!m_wrong.empty()) return joined(m_wrong);
+  return m_right.empty() ? "nothing was checked" : joined(m_right);
+}
+
+std::string FiguresOfMerit::remedy() const { return joined(m_remedies); }
+
+std::string FiguresOfMerit::text() const {
+  std::string lines;
+  for (const Figure& figure : m_figures) {
+    char value[32];
+    std::snprintf(value, sizeof value, "%.6g", figure.value);
+    lines += "FOM " + figure.name + " " + value + " " + figure.unit + "\n";
+  }
+  return lines + "VALIDATION " + (passed() ? "PASSED " : "FAILED ") + verdict() + "\n";
+}
+
+std::string FiguresOfMerit::json(const std::string& command, int ranks) const {
+  using Json = nlohmann::ordered_json;  // which writes null for a number that is not finite
+  Json figures = Json::object();
+  for (const Figure& figure : m_figures) figures[figure.name] = {{"value", figure.value}, {"unit", figure.unit}};
+  const Json all = {{"version", build_version},    {"git", build_git},
+                    {"command", command},          {"ranks", ranks},
+                    {"figures_of_merit", figures}, {"validation", {{"passed", passed()}, {"text", verdict()}}}};
+  // Bytes that are not UTF-8, in a name of the user's, become the replacement character.
+  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace onebit

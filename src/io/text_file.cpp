@@ -1,0 +1,40 @@
+#include "io/text_file.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.hpp"
+#include "io/file.hpp"
+
+namespace onebit {
+namespace {
+
+std::string partial(const std::string& path) { return path + ".partial"; }
+
+}  // namespace
+
+TextFile::TextFile(const std::string& path, const std::string& where) : m_path(path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // the file shows it
+  if (const fs::path directory = fs::path(path).parent_path(); !directory.empty())
+    fs::create_directories(directory, ignored);
+  if (!fs::is_directory(path, ignored)) m_file.open(partial(path), std::ios::binary | std::ios::trunc);
+  if (!m_file.is_open())
+    throw InputError(where, "file '" + path + "' cannot be written",
+                     "name a file in a directory that you may write, with free space");
+}
+
+TextFile::~TextFile() {
+  if (!m_file.is_open()) return;
+  m_file.close();
+  std::remove(partial(m_path).c_str());
+}
+
+void TextFile::finish(const std::string& text) {
+  m_file << text;
+  m_file.close();
+  if (!m_file || std::rename(partial(m_path).c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
+}
+
+}  // namespace onebit

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Figures of merit and verdicts of `onebit train`, `bench collective` and `predict`: their lines, the CSV files that
+they come from, their JSON, and exit statuses. Those of `bench kernels` and `layers` are in kernels_test.py.
+
+Usage: figures_test.py PROGRAM MPIEXEC [unittest arguments]
+"""
+
+import json
+import math
+import pathlib
+import statistics
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+from lib import provenance
+from support import PROGRAM, read_csv
+
+# The columns of run.csv that are figures, where they have another name, and the units.
+UNITS = {"tokens_per_s": "1/s", "step_s": "s", "training_s": "s", "final_loss": "nats", "final_validation_loss": "nats",
+         "final_validation_accuracy": "1", "steps_to_target": "1", "time_to_target_s": "s", "bytes_to_target": "B",
+         "frozen_at": "1", "skipped_steps": "1", "bytes_sent": "B", "reduction": "1", "reduction_vs_16bit": "1",
+         "peak_memory_bytes": "B"}
+COLUMNS = {"frozen_at": "variance_frozen_at_step"}
+QUADRATIC = {"workload.kind": "quadratic", "train.steps": 20, "train.batch": 4, "freeze.step": 5}
+
+
+class Figures(unittest.TestCase):
+    def setUp(self):
+        self.directory = support.scratch(self)
+        (self.directory / "input.yaml").write_text("run: {seed: 3}\n")
+
+    def run_it(self, command, keys, ranks=1, expected=0, options=("--json", "out/figures.json")):
+        """Runs a command into `out`; each rank's status must be the expected one. Returns the finished process."""
+        # mpirun would end the other ranks at the first status that is not 0.
+        script = 'rank=${OMPI_COMM_WORLD_RANK:-0}; "$@"; echo $? >status.$rank'
+        onebit = [PROGRAM, *command, "input.yaml", *options,
+                  *support.overrides({**keys, "run.output": "out"})]
+        done = support.run(self, support.ranks_of(ranks, "sh", "-c", script, "sh", *onebit), cwd=self.directory)
+        statuses = [(self.directory / f"status.{rank}").read_text().strip() for rank in range(ranks)]
+        self.assertEqual(statuses, [str(expected)] * ranks, done.stdout + done.stderr)
+        return done
+
+    def figures(self, done, command, ranks):
+        """The figures of standard output, which must be those of the JSON file; whether they passed, and the words."""
+        figures, passed, words = support.figures(self, done.stdout)
+        written = json.loads((self.directory / "out/figures.json").read_text())
+        self.assertEqual((written["command"], written["ranks"]), (command, ranks))
+        self.assertEqual(written["git"], provenance.program_version(PROGRAM))
+        self.assertIn(f" {written['version']} ", support.run(self, [PROGRAM, "--version"]).stdout)
+        self.assertEqual(written["validation"], {"passed": passed, "text": words})
+        self.assertEqual(list(written["figures_of_merit"]), list(figures))
+        for name, figure in written["figures_of_merit"].items():
+            value, unit = figures[name]
+            number = figure["value"]
+            self.assertTrue(not math.isfinite(float(value)) if number is None else f"{number:.6g}" == value, name)
+            self.assertEqual(figure["unit"], unit)
+        return figures, passed, words
+
+    def check_run(self, figures):
+        """They are those of run.csv, and all of them."""
+        row, = read_csv(self.directory / "out/run.csv")
+        for name, unit in UNITS.items():
+            cell = row[COLUMNS.get(name, name)]
+            self.assertEqual(figures.get(name), (f"{float(cell):.6g}", unit) if cell else None, name)
+        self.assertLessEqual(figures.keys(), UNITS.keys())
+        self.assertEqual(list(self.directory.glob("out/*.partial")), [])
+        return row
+
+    def test_a_run(self):
+        for ranks in (1, 2):
+            done = self.run_it(["train"], {**QUADRATIC, "train.target_loss": 1e6, "train.loss_at_most": 1e6}, ranks)
+            figures, passed, words = self.figures(done, "train", ranks)
+            row = self.check_run(figures)
+            self.assertTrue(passed)
+            self.assertIn(f"final validation loss {row['final_validation_loss']} is at most", words)
+            self.assertEqual("replicas of 2 ranks" in words, ranks == 2)
+            self.assertEqual(figures["frozen_at"], ("5", "1"))
+            self.assertEqual(figures["steps_to_target"], ("20", "1"))
+            self.assertEqual("reduction" in figures, ranks == 2)
+            steps = [float(step["step_s"]) for step in read_csv(self.directory / "out/steps.csv")]
+            self.assertAlmostEqual(statistics.mean(steps[1:]) / float(row["step_s"]), 1, delta=1e-6)
+
+    def test_a_run_without_target_and_validation_loss(self):
+        done = self.run_it(["train"], {"workload.kind": "synthetic", "workload.parameters": 100, "train.steps": 3,
+                                       "train.batch": 4, "optimizer.algorithm": "adam", "run.check_replicas_every": 0},
+                           ranks=2)
+        figures, passed, words = self.figures(done, "train", 2)
+        self.check_run(figures)
+        self.assertEqual((passed, words), (True, "final loss 0 is finite"))
+        for name in ("final_validation_loss", "steps_to_target", "frozen_at"):
+            self.assertNotIn(name, figures)
+
+    def test_a_loss_above_its_bound_fails_with_complete_files(self):
+        for ranks in (1, 2):
+            done = self.run_it(["train"], {**QUADRATIC, "train.loss_at_most": 1e-6}, ranks, expected=1)
+            figures, passed, words = self.figures(done, "train", ranks)
+            row = self.check_run(figures)
+            self.assertEqual((passed, words), (False, f"final validation loss {row['final_validation_loss']} is above "
+                                                      "train.loss_at_most 1e-06"))
+            self.assertIn(f"error: validation: {words}\n  remedy: ", done.stderr)
+            self.assertEqual(len(read_csv(self.directory / "out/steps.csv")), 20)
+            self.assertGreater(len(read_csv(self.directory / "out/profile.csv")), 20)
+            self.assertFalse((self.directory / "out/watchdog.txt").exists())
+
+    def test_losses_that_are_not_finite_fail(self):
+        # After an update of the first step that no float can hold, in the last step and in its validation.
+        beyond = {"workload.kind": "quadratic", "train.batch": 4, "optimizer.algorithm": "sgd", "optimizer.lr": 3e38}
+        done = self.run_it(["train"], {**beyond, "train.steps": 2, "optimizer.on_nonfinite": "skip"}, 2, expected=1)
+        figures, passed, words = self.figures(done, "train", 2)
+        self.assertEqual((passed, words), (False, "the final loss is not finite, the final validation loss is not "
+                                                  "finite"))
+        self.assertFalse(math.isfinite(float(figures["final_loss"][0])))
+        self.assertEqual(len(read_csv(self.directory / "out/steps.csv")), 2)
+        # In the validation alone.
+        done = self.run_it(["train"], {**beyond, "train.steps": 1}, expected=1)
+        figures, passed, words = self.figures(done, "train", 1)
+        self.assertEqual((passed, words), (False, "the final validation loss is not finite"))
+        self.assertTrue(math.isfinite(float(figures["final_loss"][0])))
+        # A run that ends there.
+        done = self.run_it(["train"], {**QUADRATIC, "faults.kind": "nan", "faults.step": 3}, ranks=2, expected=1)
+        figures, passed, words = self.figures(done, "train", 2)
+        self.assertEqual((figures, passed), ({}, False))
+        self.assertRegex(words, "^rank 1, step 3: .* is not finite$")
+        self.assertIn(f"error: {words}", done.stderr)
+
+    def test_replicas_that_differ_fail(self):
+        done = self.run_it(["train"], {**QUADRATIC, "faults.kind": "desync", "faults.step": 3}, ranks=2, expected=1)
+        figures, passed, words = self.figures(done, "train", 2)
+        self.assertEqual((figures, passed), ({}, False))
+        self.assertIn("differ from rank 0's", words)
+
+    def test_a_json_file_that_cannot_be_written_is_refused_before_the_run(self):
+        (self.directory / "file").write_text("")
+        done = self.run_it(["train"], QUADRATIC, ranks=2, expected=2, options=["--json", "file/figures.json"])
+        self.assertIn("--json: file 'file/figures.json' cannot be written\n  remedy: ", done.stderr)
+        self.assertFalse((self.directory / "out").exists())
+
+    def test_a_bound_on_no_loss_is_refused(self):
+        done = self.run_it(["train"], {"workload.kind": "synthetic", "train.loss_at_most": 1}, expected=2)
+        self.assertIn("workload synthetic has no validation loss", done.stderr)
+
+    def test_averages(self):
+        collectives, sizes, repetitions = ["mpi_allreduce", "pairwise_compressed"], (100, 1000), 5
+        keys = {"bench.smallest": sizes[0], "bench.largest": sizes[1], "bench.factor": 10, "bench.warmup": 1,
+                "bench.repetitions": repetitions, "bench.collectives": f"[{', '.join(collectives)}]"}
+        for ranks in (1, 2):
+            done = self.run_it(["bench", "collective"], keys, ranks)
+            figures, passed, words = self.figures(done, "bench collective", ranks)
+            checked = ranks * len(collectives) * sum(sizes)
+            self.assertEqual((passed, words), (True, f"{checked} elements of averages equal their oracle"))
+            rows = read_csv(self.directory / "out/collective.csv")
+            expected = {"parameters": ("1000", "1"), "checked": (str(checked), "1"), "wrong": ("0", "1")}
+            for row in rows:
+                if row["parameters"] == "1000":
+                    for column, unit in (("p50_s", "s"), ("algbw_B_per_s", "B/s"), ("busbw_B_per_s", "B/s")):
+                        expected[f"{row['collective']}_{column}"] = (f"{float(row[column]):.6g}", unit)
+            self.assertEqual(figures, expected)
+            self.check_repetitions(rows, ranks, repetitions)
+
+    def check_repetitions(self, rows, ranks, repetitions):
+        """repetitions.csv and collective.csv agree."""
+        calls = read_csv(self.directory / "out/repetitions.csv")
+        self.assertEqual(len(calls), len(rows) * repetitions)
+        for row in rows:
+            of_row = [call for call in calls if (call["collective"], call["parameters"]) ==
+                      (row["collective"], row["parameters"])]
+            self.assertEqual([int(call["repetition"]) for call in of_row], list(range(1, repetitions + 1)))
+            slowest, mean, least = ([float(call[name]) for call in of_row]
+                                    for name in ("slowest_s", "mean_s", "least_s"))
+            for number, call in enumerate(of_row):
+                self.assertEqual((call["logical_bytes"], call["ranks"]), (row["logical_bytes"], str(ranks)))
+                self.assertIn(int(call["slowest_rank"]), range(ranks))
+                self.assertTrue(least[number] <= mean[number] * (1 + 1e-8) <= slowest[number] * (1 + 2e-8), call)
+            for column, value in (("min_s", min(slowest)), ("p50_s", statistics.median(slowest)),
+                                  ("mean_s", statistics.mean(slowest)), ("max_s", max(slowest)),
+                                  ("avg_latency_s", statistics.mean(mean))):
+                self.assertAlmostEqual(float(row[column]) / value, 1, delta=1e-7, msg=column)
+            latencies = [float(row[f"{name}_latency_s"]) for name in ("min", "avg", "max")]
+            self.assertEqual(latencies, sorted(latencies))
+            if ranks == 1:
+                self.assertEqual(latencies, [float(row["mean_s"])] * 3)
+
+    def test_predictions(self):
+        keys = {"predict.ranks": "[4, 16]", "predict.ranks_per_host": 2, "predict.bandwidths_gbit_per_s": "[0.1, 2.5]",
+                "predict.parameters": 1e8, "predict.collectives": "[ring, compressed, hierarchical_compressed]"}
+        figures, passed, words = self.figures(self.run_it(["predict"], keys), "predict", 1)
+        self.assertEqual((passed, words), (True, "12 predicted steps are finite and positive times"))
+        crossover, = {row["pays_below_bit_per_s"] for row in read_csv(self.directory / "out/crossover.csv")
+                      if row["ranks"] == "16"}
+        expected = {"ranks": ("16", "1"), "pays_below_bit_per_s": (f"{float(crossover):.6g}", "bit/s")}
+        for network, name in (("100 Mbit/s", "100_mbit_per_s"), ("2.5 Gbit/s", "2_5_gbit_per_s")):
+            row, = [row for row in read_csv(self.directory / "out/crossover.csv")
+                    if (row["network"], row["ranks"]) == (network, "16")]
+            for figure, column, unit in (("dense_step_s", "dense_step_s", "s"), ("speedup", "speedup", "1"),
+                                         ("compressed_step_s", "compressed_step_s", "s")):
+                expected[f"{figure}_at_{name}"] = (f"{float(row[column]):.6g}", unit)
+        self.assertEqual(figures, expected)
+
+    def test_a_fit_that_misses_its_measurements_fails(self):
+        # Times that fall with the length.
+        lines = ["collective,parameters,ranks,hosts,p50_s,compress_s,average_s,decompress_s,network"]
+        for mbit, parameters, seconds in ((100, 1e4, 10), (100, 1e5, 1), (100, 1e6, 1e-4), (400, 1e4, 10),
+                                          (400, 1e5, 1), (400, 1e6, 1e-4)):
+            lines.append(f'mpi_allreduce,{parameters},4,4,{seconds},0,0,0,"links (measured {mbit}.0), short"')
+        (self.directory / "rows.csv").write_text("\n".join(lines) + "\n")
+        keys = {"predict.measurements": "[rows.csv]", "predict.ranks": 4, "predict.ranks_per_host": 1}
+        figures, passed, words = self.figures(self.run_it(["predict"], keys, expected=1), "predict", 1)
+        self.assertFalse(passed)
+        self.assertRegex(words, r"^the fit of mpi_allreduce misses its rows by \S+ % \(median\)$")
+        fit, = read_csv(self.directory / "out/fit.csv")
+        self.assertEqual(figures["fit_median_error"], (f"{float(fit['median_error']):.6g}", "1"))
+        self.assertGreater(len(read_csv(self.directory / "out/predict.csv")), 0)
+
+
+if __name__ == "__main__":
+    skips.main(sys.argv[3:])
