@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs]
+Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs] [--reframe]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -21,6 +21,8 @@ Elsewhere: says what to provide.
               reached, for the test integration.style
   --docs      also install Sphinx and Doxygen, for scripts/docs.sh and the
               test integration.site
+  --reframe   also install ReFrame from PyPI where that can be reached, for
+              packaging/reframe and the test integration.reframe
   --help      this text
 
 Environment:
@@ -45,6 +47,7 @@ cuda_mpi=no
 fuzz=no
 style=no
 docs=no
+reframe=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
@@ -53,6 +56,7 @@ for argument in "$@"; do
     --fuzz) fuzz=yes ;;
     --style) style=yes ;;
     --docs) docs=yes ;;
+    --reframe) reframe=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -88,6 +92,9 @@ if [[ $style == yes ]]; then
 fi
 if [[ $docs == yes ]]; then
   packages+=(python3-sphinx python3-myst-parser python3-breathe doxygen)
+fi
+if [[ $reframe == yes ]]; then
+  packages+=(python3-pip)
 fi
 
 without_apt() {
@@ -136,18 +143,21 @@ install_packages() {
   } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }
 }
 
-# Debian has no package of ruff. Without it a test is skipped, so this may fail.
-ruff_version=0.14.4
-provide_ruff() {
-  local directory=$ONEBIT_DEPS/ruff log=$ONEBIT_DEPS/ruff.log
-  [[ $("$directory/bin/ruff" --version 2>/dev/null) != "ruff $ruff_version" ]] || return 0
+# Debian has no packages of these. Without one of them a test is skipped, so this may fail.
+# provide_from_pypi NAME PACKAGE VERSION TEST: installs it in $ONEBIT_DEPS/NAME
+provide_from_pypi() {
+  local directory=$ONEBIT_DEPS/$1 log=$ONEBIT_DEPS/$1.log
+  [[ ! -d $directory/${2//-/_}-$3.dist-info ]] || return 0
+  rm -rf "${directory:?}" # another version
   mkdir -p "$ONEBIT_DEPS"
-  if python3 -m pip install --quiet --upgrade --target "$directory" "ruff==$ruff_version" >"$log" 2>&1; then
-    say "installed ruff $ruff_version in $directory"
+  if python3 -m pip install --quiet --target "$directory" "$2==$3" >"$log" 2>&1; then
+    say "installed $1 $3 in $directory"
   else
-    say "could not install ruff: see $log; integration.style leaves it out"
+    say "could not install $1: see $log; $4 leaves it out"
   fi
 }
+provide_ruff() { provide_from_pypi ruff ruff 0.14.4 integration.style; }
+provide_reframe() { provide_from_pypi reframe reframe-hpc 4.9.2 integration.reframe; }
 
 # --- Kokkos -----------------------------------------------------------------
 
@@ -228,6 +238,9 @@ if [[ $cuda_mpi == yes ]]; then
 fi
 if [[ $style == yes ]]; then
   provide_ruff
+fi
+if [[ $reframe == yes ]]; then
+  provide_reframe
 fi
 "$root/scripts/corpus.sh"
 say "ready"

@@ -33,7 +33,7 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
-setup=(scripts/setup.sh --fuzz --style --docs)
+setup=(scripts/setup.sh --fuzz --style --docs --reframe)
 if [[ $cuda == yes ]]; then
   setup+=(--cuda)
 fi
