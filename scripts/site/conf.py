@@ -21,7 +21,7 @@ release = re.search(r"(?m)^version: (\S+)$", (ROOT / "CITATION.cff").read_text(e
 
 extensions = ["myst_parser", "breathe"]
 root_doc = FRONT
-include_patterns = ["*.md", "docs/**.md"]
+include_patterns = ["*.md", "docs/**.md", "packaging/*.md"]
 exclude_patterns = ["docs/results/performance/notes.md",  # a part of another page
                     ".*", "build", "corpus", "results"]  # large, and without pages
 myst_heading_anchors = 6

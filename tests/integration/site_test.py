@@ -88,7 +88,7 @@ class Site(unittest.TestCase):
             for link in page.links:
                 parts = urllib.parse.urlsplit(link)
                 if parts.scheme or parts.netloc:
-                    self.assertIn(parts.netloc, ("keepachangelog.com",), f"{path}: {link}")
+                    self.assertIn(parts.netloc, ("github.com", "keepachangelog.com"), f"{path}: {link}")
                     continue
                 target = path if not parts.path else (path.parent / urllib.parse.unquote(parts.path)).resolve()
                 self.assertTrue(target.is_file(), f"{path}: {link}")
