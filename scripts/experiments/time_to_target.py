@@ -22,6 +22,8 @@ METHODS = {  # the first is what the others are compared with
     "Adam, fp32": {"optimizer.algorithm": "adam"},
     "1-bit Adam": {"optimizer.algorithm": "onebit_adam", **BF16},
     "0/1 Adam": {"optimizer.algorithm": "zero_one_adam", **BF16, "zero_one.variance_freeze_step": 240},
+    "Efficient-Adam": {"optimizer.algorithm": "efficient_adam", "compression.scale": "l2",
+                       "optimizer.bias_correction": "true", "optimizer.beta1": 0.6, "optimizer.lr": 6e-3},
 }
 COLUMNS = ["method", "rate", "link_bit_per_s", "burst_bytes", "hosts", "seed", "target_loss", "final_loss",
            "steps_to_target", "time_to_target_s", "bytes_to_target", "predicted_s", "compute_time_ms",

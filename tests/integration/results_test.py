@@ -85,6 +85,13 @@ def step_ms(model, peer=False):
     return min(map(statistics.median, times.values()))
 
 
+def peer_time(method, rate):
+    """How many times as long another library's average takes as OneBit's compressed one."""
+    peer, own = (float(rows_of("communication/peers.csv", rate=rate, method=name)[0]["p50_s"])
+                 for name in (method, "pairwise_compressed"))
+    return peer / own
+
+
 def accuracy(run):
     """Median over the seeds of a run's accuracy in the fine-tuning with 1-bit layers, in percent."""
     rows = rows_of("quantized_training/binary_fine_tune_runs.csv", run=run)
@@ -123,6 +130,11 @@ CLAIMS = [
     (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
      r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s",
      lambda: [average_gain(rate) for rate in ("200mbit", "1gbit", "3gbit")]),
+    (r"DeepSpeed's compressed average takes ([\d.]+) times as long at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s",
+     lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
+    (r"a step takes ([\d.]+) s at 200 Mbit/s, and Adam's with hidden bf16 averages ([\d.]+) s",
+     lambda: [float(rows_of("communication/hidden.csv", rate="200mbit", compute_time_ms=1000)[0][name])
+              for name in ("overlapped_s", "adam_bf16_s")]),
     (r"a small BERT fine-tunes to ([\d.]+) % with them, where a gradient's element has one bit on average, beside "
      r"([\d.]+) % in float and ([\d.]+) % with float gradients alone",
      lambda: [accuracy("fqt_4"), accuracy("fp32"), accuracy("qat")]),
