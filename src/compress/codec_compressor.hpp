@@ -288,8 +288,15 @@ public:
 
   double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const override {
     const Region region("OneBit::compress::residual_l2");
+    if (feedback.c.extent(0) > 0) return residual_l2(exec, first_chunk, chunks, feedback.scales, feedback.c);
+    return residual_l2(exec, first_chunk, chunks, feedback.scales, Widened<Exec>{feedback.half});
+  }
+
+  /// Of residuals whose elements of c are a vector or `Widened`: a loop that chose between them is not vectorised.
+  template <class Values>
+  double residual_l2(const Exec& exec, int first_chunk, int chunks, const Vector<Exec, std::uint32_t>& scales,
+                     const Values& elements) const {
     const Codec codec = m_codec;
-    const Feedback<Exec> own = feedback;
     const auto block_begins = m_block_begins;
     const auto block_groups = m_block_groups;
     const std::size_t base = m_layout.chunk_begins[first_chunk], first_group = first_chunk * m_layout.groups;
@@ -301,8 +308,8 @@ public:
         KOKKOS_LAMBDA(std::size_t block) { return block_begins(first_block + block); }, squares,
         KOKKOS_LAMBDA(std::size_t block, std::size_t i) {
           const std::size_t group = block_groups(first_block + block) - first_group;
-          const auto values = codec.values(own.scales.data() + group * Codec::scales);
-          const float c = own.c.extent(0) > 0 ? own.c(i - base) : Bfloat16::widened(own.half(i - base));
+          const auto values = codec.values(scales.data() + group * Codec::scales);
+          const float c = elements(i - base);
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
         });
