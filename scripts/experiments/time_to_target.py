@@ -91,7 +91,7 @@ def page(rows):
         some = next(iter(own.values()))
         sent = tables.with_unit(tables.number(some["bytes_to_target"]))
         lines.append([method, some["steps_to_target"] or "never", sent,
-                      *(cell(own[rate], first[rate]) for rate in rates)])
+                      *(cell(own.get(rate, some), first[rate]) for rate in rates)])
     return tables.page([
         "# Time to a loss on slow networks",
         "<!-- Made by scripts/experiments/time_to_target.py. -->",
