@@ -131,17 +131,17 @@ def bench_collective(onebit, settings, hosts, rate, source, **laboratory):
 
 
 class TrainingRun(Measurement):
-    """A run of `onebit train` with one rank on each host."""
+    """A run of `onebit train` with one rank on each host. `steady`: the steps of a stage that count."""
 
-    def __init__(self, arguments, source, settings, hosts, rate):
+    def __init__(self, arguments, source, settings, hosts, rate, steady=(1, None)):
         settings = [*(f"{key}={value}" for key, value in settings.items()), *arguments.set]
         super().__init__(arguments.onebit, ["train", source], settings, hosts, rate)
         self.steps, self.row = self.files["steps.csv"], self.files["run.csv"][0]
-        self.hosts, self.rate = hosts, rate
+        self.hosts, self.rate, self.steady = hosts, rate, steady
 
     def counted(self, phase):
-        """The steps of `dense` or `compressed` without the first one, which warms up."""
-        return [row for row in self.steps if row["phase"] == phase][1:]
+        """The steps of `dense` or `compressed` that count; without others, the first one is left out: it warms up."""
+        return [row for row in self.steps if row["phase"] == phase][slice(*self.steady)]
 
     def mean_s(self, phase, *columns):
         """Seconds of a step of `dense` or `compressed` on rank 0: the sum of some columns of steps.csv."""
@@ -171,11 +171,13 @@ def synthetic(arguments, hosts, rate, bf16=False, compute_ms=None):
 
 
 def synthetic_overlapped(arguments, hosts, rate, bucket_bytes, compute_ms=None):
-    """1-bit Adam's steps with the momentum averaged in buckets during the backward pass. The first compressed step,
-    which nothing hides, is not counted."""
+    """1-bit Adam's steps with the momentum averaged in buckets beside the computation. Three of the compressed steps do
+    not count: nothing hides the first one, the second one has nothing to end of a step before, and the last one ends
+    its own update."""
     return TrainingRun(arguments, "inputs/synthetic_step.yaml", {
-        **synthetic_gradient(arguments, compute_ms), "train.steps": arguments.compressed_steps + 1,
-        "comm.dense_type": "bf16", "comm.compressed_bucket_bytes": bucket_bytes, "freeze.step": 1}, hosts, rate)
+        **synthetic_gradient(arguments, compute_ms), "train.steps": arguments.compressed_steps + 4,
+        "comm.dense_type": "bf16", "comm.compressed_bucket_bytes": bucket_bytes, "freeze.step": 1}, hosts, rate,
+        steady=(2, -1))
 
 
 def synthetic_gradient(arguments, compute_ms):

@@ -75,6 +75,18 @@ void Communicator::sum(double* values, int count) const {
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
+SumUnderWay::SumUnderWay(const Communicator& communicator, double* values, int count) {
+  MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, communicator.get(), &m_request);
+}
+
+SumUnderWay::~SumUnderWay() { MPI_Wait(&m_request, MPI_STATUS_IGNORE); }
+
+bool SumUnderWay::done() {
+  int done = 0;
+  MPI_Test(&m_request, &done, MPI_STATUS_IGNORE);
+  return done != 0;
+}
+
 std::uint64_t Communicator::sum(std::uint64_t value) const {
   const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, m_comm);

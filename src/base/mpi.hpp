@@ -62,6 +62,22 @@ private:
   int m_size = 1;
 };
 
+/// A sum over ranks, as Communicator::sum, that goes on beside other calls.
+class SumUnderWay {
+public:
+  /// Begins it. Collective. \param values must outlive the sum
+  SumUnderWay(const Communicator& communicator, double* values, int count);
+  /// Waits for it.
+  ~SumUnderWay();
+  SumUnderWay(const SumUnderWay&) = delete;
+  SumUnderWay& operator=(const SumUnderWay&) = delete;
+  /// Whether `values` are the sums. Lets MPI go on with them.
+  bool done();
+
+private:
+  MPI_Request m_request = MPI_REQUEST_NULL;
+};
+
 /// Whether the threads of a rank may take turns in calling MPI (MPI_THREAD_SERIALIZED or more).
 bool any_thread_may_call();
 

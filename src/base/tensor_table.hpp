@@ -56,4 +56,14 @@ private:
 /// their final values once all submitted kernels have finished; the callee waits for them. May be empty.
 using GradientProgress = std::function<void(std::size_t b)>;
 
+/// Asks for the parameters of a forward pass: called with increasing e before kernels that read the elements [0, e) of
+/// the flat parameters are submitted, and returns when these have their final values. May be empty.
+using ParameterRequest = std::function<void(std::size_t e)>;
+
+/// What a gradient's computation tells its caller, and asks it for.
+struct StepProgress {
+  GradientProgress final_from;
+  ParameterRequest needed_until;
+};
+
 }  // namespace onebit

@@ -13,7 +13,10 @@ OverlappedAverage<Exec>::OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> 
       m_length(length),
       m_bucket_length(bucket_length(bucket_bytes)),
       m_final((length + m_bucket_length - 1) / m_bucket_length),
+      m_early(m_final.size()),
       m_pipeline(*m_average),
+      m_begun(m_final.size()),
+      m_averaged(m_final.size()),
       m_thread([this] { run(); }) {}
 
 template <class Exec>
@@ -35,80 +38,119 @@ void OverlappedAverage<Exec>::start(const Exec& exec, const Vector<Exec, float>&
   m_step = step;
   m_before = std::move(before);
   m_thread_times.clear();
+  m_exposed = 0;
   const std::lock_guard<std::mutex> lock(m_mutex);
-  m_final_begin = m_begun_begin = m_averaged_begin = m_length;
+  m_final_begin = m_length;
+  m_begun = m_averaged = 0;
 }
 
 template <class Exec>
 void OverlappedAverage<Exec>::final_from(std::size_t b) {
   // Only this thread writes m_final_begin.
-  for (std::size_t end = m_final_begin; end > 0; end = m_final_begin) {
-    const std::size_t begin = begin_of(end);
+  while (m_final_begin > 0) {
+    const std::size_t bucket = (m_final_begin - 1) / m_bucket_length, begin = begin_of(bucket);
     if (begin < b) return;
-    m_before(begin, end);  // gives kernels that read the bucket, so the event comes after them
-    m_final[begin / m_bucket_length].record(m_exec);
+    m_before(begin, m_final_begin);  // gives kernels that read the bucket, so the event comes after them
+    m_final[bucket].record(m_exec);
     {
       const std::lock_guard<std::mutex> lock(m_mutex);
       m_final_begin = begin;
+      if (begin == 0) m_averaged_early = m_averaged;
     }
     m_changed.notify_all();
   }
 }
 
 template <class Exec>
-double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
-  const Stopwatch watch;
+void OverlappedAverage<Exec>::when_final(const std::function<bool()>& work) {
   final_from(0);
+  const Activity activity("OneBit::comm::when_final", waits_for_ranks);
+  std::unique_lock<std::mutex> lock(m_mutex);
+  m_work = &work;
+  m_changed.notify_all();
+  m_changed.wait(lock, [&] { return m_work == nullptr || m_error; });
+  if (m_error) std::rethrow_exception(m_error);
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::wait_until(std::size_t e, PhaseTimes& times) {
+  final_from(0);
+  const Stopwatch watch;
   const Activity activity("OneBit::comm::buckets", waits_for_ranks);
   {
+    const std::size_t places = places_for(e);
     std::unique_lock<std::mutex> lock(m_mutex);
-    m_changed.wait(lock, [&] { return m_averaged_begin == 0 || m_error; });
+    m_changed.wait(lock, [&] { return m_averaged >= places || m_error; });
     if (m_error) std::rethrow_exception(m_error);
   }
-  const double exposed = watch.seconds();
-  times.add(Phase::allreduce, exposed);
-  return std::max(0.0, m_thread_times[Phase::allreduce] - exposed);
+  const double waited = watch.seconds();
+  m_exposed += waited;
+  times.add(Phase::allreduce, waited);
+}
+
+template <class Exec>
+double OverlappedAverage<Exec>::wait(PhaseTimes& times) {
+  wait_until(m_length, times);
+  return std::max(0.0, m_thread_times[Phase::allreduce] - m_exposed);
+}
+
+template <class Exec>
+std::size_t OverlappedAverage<Exec>::places_for(std::size_t e) const {
+  const std::size_t first_buckets = (e + m_bucket_length - 1) / m_bucket_length;
+  return first_buckets + m_early <= size() ? m_early + first_buckets : size();
+}
+
+template <class Exec>
+bool OverlappedAverage<Exec>::may_begin() const {
+  if (m_begun == size()) return false;
+  return m_begun < m_early ? m_final_begin <= begin_of(bucket_at(m_begun)) : m_final_begin == 0;
 }
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
-  Activity::help();  // for the watchdog, `wait` goes on as long as buckets do
+  Activity::help();  // for the watchdog, the caller's wait goes on as long as buckets do
   use_device_of(m_exec);
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
     // The thread never sleeps while messages are under way: MPI may need its calls to send the rest of them.
-    m_changed.wait(lock, [&] { return m_ends || m_final_begin < m_begun_begin || !m_pipeline.empty(); });
+    m_changed.wait(lock, [&] { return m_ends || m_work != nullptr || may_begin() || !m_pipeline.empty(); });
     if (m_ends && m_pipeline.empty()) return;
-    const std::size_t final_begin = m_ends ? m_begun_begin : m_final_begin;
+    const std::function<bool()>* const work = m_work;
+    std::optional<std::size_t> bucket;
+    if (!m_ends && may_begin()) bucket = bucket_at(m_begun++);
     lock.unlock();
-    std::optional<std::size_t> averaged;
+    bool is_done = false;
+    std::size_t averaged = 0;
     std::exception_ptr error;
     try {
-      averaged = take_turn(final_begin);
+      is_done = work != nullptr && (*work)();
+      averaged = take_turn(bucket);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     m_error = error;
-    if (averaged) m_averaged_begin = *averaged;
-    if (averaged || error) m_changed.notify_all();
+    m_averaged += averaged;
+    if (is_done) m_work = nullptr;
+    if (is_done || averaged > 0 || error) m_changed.notify_all();
     if (error) return;
   }
 }
 
 template <class Exec>
-std::optional<std::size_t> OverlappedAverage<Exec>::take_turn(std::size_t final_begin) {
+std::size_t OverlappedAverage<Exec>::take_turn(std::optional<std::size_t> bucket) {
   const Region region("OneBit::comm::bucket");
-  if (final_begin < m_begun_begin) {
-    const std::size_t end = m_begun_begin, begin = begin_of(end);
-    const Event<Exec>& is_final = m_final[begin / m_bucket_length];
-    if (m_pipeline.empty() || is_final.has_happened()) {
-      is_final.wait();
-      m_begun_begin = begin;
-      return m_pipeline.begin(Kokkos::subview(m_values, std::make_pair(begin, end)), m_step, begin, m_thread_times);
-    }
-  }
-  return m_pipeline.advance(m_thread_times);
+  if (!bucket) return m_pipeline.advance(m_thread_times) ? 1 : 0;
+  std::size_t averaged = 0;
+  // On a GPU, kernels of the backward pass may be left to run before the bucket is final.
+  const Event<Exec>& is_final = m_final[*bucket];
+  while (!m_pipeline.empty() && !is_final.has_happened())
+    if (m_pipeline.advance(m_thread_times)) ++averaged;
+  is_final.wait();
+  const std::size_t begin = begin_of(*bucket);
+  const auto values = Kokkos::subview(m_values, std::make_pair(begin, end_of(*bucket)));
+  if (m_pipeline.begin(values, m_step, begin, m_thread_times)) ++averaged;
+  return averaged;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class OverlappedAverage<Exec>;

@@ -376,8 +376,10 @@ std::vector<Section> keys(Input& in) {
       "`onebit_adam` compresses and averages its momentum in buckets of this size, counted as floats, each with chunks "
       "and scales of its own. 0 averages the whole momentum at once, and after the backward pass.");
   key("overlap_compressed", in.comm.overlap_compressed,
-      "Average these buckets during the backward pass, on a thread of their own. `false` averages the same buckets "
-      "after it, with the same bits.");
+      "Average these buckets on a thread of their own: `backward` during the backward pass; `step` also during the "
+      "forward pass of the next step, where the workload asks for parameters layer by layer, as transformers do. "
+      "`none` "
+      "averages the same buckets after the backward pass. All have the same bits.");
   key("dense_type", in.comm.dense_type,
       "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
       "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");

@@ -80,7 +80,8 @@ void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const floa
   const std::size_t rows = whole ? 1 : matrix.extent(0), columns = whole ? matrix.size() : matrix.extent(1);
   const std::size_t ranges = (columns + at_once - 1) / at_once;
   const float* const values = matrix.data();
-  const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0 && (whole || columns % 4 == 0);
+  const auto is_aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
+  const bool aligned = is_aligned(values) && is_aligned(copy.data) && (whole || columns % 4 == 0);
   Kokkos::parallel_for(
       "OneBit::linalg::round_to_bfloat16",
       light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, rows * ranges)),
@@ -132,15 +133,29 @@ public:
   void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
     factor.matrix = matrix;
     if (m_precision != Precision::bf16) return;
-    factor.alpha = alpha;
-    factor.row_stride = rounded_stride<Exec>(matrix.extent(1));
-    const std::size_t length = matrix.extent(0) * factor.row_stride;
-    if (factor.rounded.extent(0) < length)
-      factor.rounded = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", length);
+    reserve(alpha, factor);
     round_to_bfloat16(exec, alpha, matrix, Rows<std::uint16_t>{factor.rounded.data(), factor.row_stride});
   }
 
+  void prepare_range(const Exec& exec, ConstMatrix buffer, Range elements, Factor<Exec, float>& factor) const {
+    factor.matrix = buffer;
+    if (m_precision != Precision::bf16) return;
+    reserve(1, factor);
+    const std::size_t length = elements.end - elements.begin;
+    round_to_bfloat16(exec, 1, ConstMatrix(buffer.data() + elements.begin, 1, length),
+                      Rows<std::uint16_t>{factor.rounded.data() + elements.begin, length});
+  }
+
 private:
+  /// Makes room for the copy of the factor's matrix.
+  void reserve(float alpha, Factor<Exec, float>& factor) const {
+    factor.alpha = alpha;
+    factor.row_stride = rounded_stride<Exec>(factor.matrix.extent(1));
+    const std::size_t length = factor.matrix.extent(0) * factor.row_stride;
+    if (factor.rounded.extent(0) < length)
+      factor.rounded = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", length);
+  }
+
   /// The copy of a factor; of one that has none with this α, `own` makes it.
   Rows<const std::uint16_t> rounded(const Exec& exec, float alpha, const Factor<Exec, float>& factor,
                                     Factor<Exec, float>& own) const {
@@ -185,6 +200,14 @@ void MatrixProduct<Exec, Real>::prepare(const Exec& exec, ConstMatrix matrix, Fa
   factor.matrix = matrix;
   if constexpr (std::is_same_v<Real, float>)
     if (m_rounded) m_rounded->prepare(exec, alpha, matrix, factor);
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::prepare_range(const Exec& exec, ConstMatrix buffer, Range elements,
+                                              Factor& factor) const {
+  factor.matrix = buffer;
+  if constexpr (std::is_same_v<Real, float>)
+    if (m_rounded) m_rounded->prepare_range(exec, buffer, elements, factor);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

@@ -361,13 +361,13 @@ Dropout<Real> Transformer<Exec, Real>::classifier_dropout() const {
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
-  return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
+  return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits, {});
 }
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                        const DropoutKey& key) {
-  return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient);
+                                        const DropoutKey& key, const ParameterRequest& needed_until) {
+  return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient, needed_until);
 }
 
 /// Σ losses, in double and in a fixed order.
@@ -386,13 +386,23 @@ double Transformer<Exec, Real>::accuracy(const Exec& exec, const Tokens<Exec>& t
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                    Real dropout, const DropoutKey& key, CrossEntropyOutput output) {
+                                    Real dropout, const DropoutKey& key, CrossEntropyOutput output,
+                                    const ParameterRequest& needed_until) {
   const Region region("OneBit::nn::forward");
   m_dropout_now = dropout;
   m_key = key;
   const int H = m_shape.hidden, F = m_shape.feed_forward;
   const bool bert = m_shape.architecture == Architecture::bert;
-  m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
+  // Makes elements [0, e) of x complete, and prepares them for products.
+  std::size_t ready = 0;
+  const auto need = [&](std::size_t e) {
+    if (needed_until)
+      needed_until(e);
+    else
+      e = x.extent(0);
+    m_product.prepare_range(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), {ready, e}, m_weights);
+    ready = e;
+  };
   const auto dense_of_layer = [&](const Dense& layer, const Factor& from, const RealMatrix& to) {
     if (layer.quantized)
       m_quantized->forward(exec, m_product, layer.number, from.matrix, quantized_parameters(x, layer), to);
@@ -409,6 +419,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
+  need(m_offsets.layers.front().qkv.weight);  // both norms and biases of a half lie before the next half's weight
   const LayerNorm<Exec, Real> first = norm(x, 0);
   Kernels::embed(exec, m_attention.sequence, tokens.input, matrix_at<Exec>(x, m_offsets.word, m_shape.vocabulary, H),
                  matrix_at<Exec>(x, m_offsets.position, m_shape.positions, H), bias(m_offsets.type, bert ? H : 0),
@@ -422,6 +433,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     LayerInputs& inputs = m_inputs[l];
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
+    need(offsets.feed_forward_input.weight);
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
     keep(offsets.qkv, before.output, inputs.qkv);
     dense_of_layer(offsets.qkv, inputs.qkv, qkv);
@@ -432,6 +444,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
+    need(l + 1 < m_shape.layers ? m_offsets.layers[l + 1].qkv.weight : x.extent(0));
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
     keep(offsets.feed_forward_input, between.output, inputs.feed_forward_input);
     dense_of_layer(offsets.feed_forward_input, inputs.feed_forward_input, inner);

@@ -123,8 +123,9 @@ public:
   double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
 
   /// The loss with dropout; keeps what `backward` needs.
-  double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                 const DropoutKey& key);
+  /// \param needed_until is asked for the embeddings, then for each half of a layer, and last for all of x
+  double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, const DropoutKey& key,
+                 const ParameterRequest& needed_until = {});
 
   /// g ← scale · gradient of the last `forward`, which had the same x and tokens; g += it if `add`. To be called once
   /// for each `forward`, because it overwrites the activations.
@@ -154,7 +155,7 @@ private:
   };
 
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
-             const DropoutKey& key, CrossEntropyOutput output);
+             const DropoutKey& key, CrossEntropyOutput output, const ParameterRequest& needed_until);
   /// From n_{2 L} to the loss.
   double head(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
               CrossEntropyOutput output);

@@ -30,6 +30,11 @@ public:
   bool begin_buckets(const StepContext& context) override {
     return m_frozen && m_momentum.begin_buckets(frozen_update(context), context.lr);
   }
+  void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
+                     PhaseTimes& times) override {
+    m_momentum.update_parameters_of(k, exec, frozen_update(context), m_rates, m_variance, x, times);
+  }
+  StepState end_buckets(const Exec& exec) override { return frozen_state(exec); }
   void take_back() override { m_momentum.take_back(); }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -86,9 +91,12 @@ private:
     const AdamUpdate update = frozen_update(context);
 
     // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
-    if (!context.buckets_averaged) m_momentum.average(exec, update, g, context.lr, times);
+    m_momentum.average(exec, update, g, context.lr, times);
     m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
+    return frozen_state(exec);
+  }
 
+  StepState frozen_state(const Exec& exec) const {
     StepState state;
     state.variance_l1 = m_variance_l1;
     state.variance_ratio = 1;

@@ -32,7 +32,6 @@ struct StepContext {
   double lr = 0;                ///< γ of this step
   double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂² to clip by (`optimizer.clip_norm`), the same on every rank
   bool averaged = false;        ///< g is already the average over ranks; only where `averages_gradient` is true
-  bool buckets_averaged = false;  ///< `Setup::buckets` have averaged this step; only where `begin_buckets` was true
 };
 
 /// An empty cell of steps.csv.
@@ -63,14 +62,25 @@ public:
     return false;
   }
 
-  /// Begins the step's average of momenta in `Setup::buckets`. The caller then averages each bucket with its part of g
-  /// while the backward pass still computes, and calls `step`, or `take_back` if the ranks skip the step.
-  /// \param context that of `step` \returns false if the step does not average in buckets; nothing has begun then
+  /// Begins a step whose momenta are averaged in `Setup::buckets`. Instead of `step`, the caller averages each bucket
+  /// with its part of g, which it may do while the backward pass still computes, calls `update_bucket` for each bucket
+  /// that is averaged, and then `end_buckets`; or `take_back` if the ranks skip the step.
+  /// \returns false if the step does not average in buckets; nothing has begun then
   virtual bool begin_buckets(const StepContext& context) {
     (void)context;
     return false;
   }
-  /// Undoes what `begin_buckets` began.
+  /// x ← the step's update of the elements of bucket k, which is averaged. \param x (d) \param context as it began
+  virtual void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
+                             PhaseTimes& times) {
+    (void)exec, (void)x, (void)k, (void)context, (void)times;
+  }
+  /// Ends the step.
+  virtual StepState end_buckets(const Exec& exec) {
+    (void)exec;
+    return {};
+  }
+  /// Undoes all of the step. All of its buckets have been averaged, and none has updated x.
   virtual void take_back() {}
 
   /// One update. Collective.

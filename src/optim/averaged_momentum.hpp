@@ -69,19 +69,27 @@ public:
   /// x ← x − f γ (m / (√v + η) + λ x)
   void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
                          const Vector<Exec, float>& v, const Vector<Exec, float>& x, PhaseTimes& times) const {
-    const Stopwatch watch;
-    if (!is_in_messages()) {
-      optim::update_parameters(exec, update, rates, m_floats, v, x);
-    } else if (m_setup.buckets == nullptr) {
-      optim::update_parameters(exec, update, rates, m_allreduce->last_decoder(), v, x);
-    } else {
-      for (std::size_t k = 0; k < m_setup.buckets->size(); ++k) {
-        const Range bucket = m_setup.buckets->elements(k);
-        const auto elements = std::make_pair(bucket.begin, bucket.end);
-        optim::update_parameters<Exec>(exec, update, rates.from(bucket.begin), m_setup.buckets->decoder(k),
-                                       Kokkos::subview(v, elements), Kokkos::subview(x, elements));
-      }
+    if (is_in_messages() && m_setup.buckets != nullptr) {
+      for (std::size_t k = 0; k < m_setup.buckets->size(); ++k)
+        update_parameters_of(k, exec, update, rates, v, x, times);
+      return;
     }
+    const Stopwatch watch;
+    if (is_in_messages())
+      optim::update_parameters(exec, update, rates, m_allreduce->last_decoder(), v, x);
+    else
+      optim::update_parameters(exec, update, rates, m_floats, v, x);
+    fence(exec, "OneBit::optim::frozen_update");
+    times.add(Phase::update, watch.seconds());
+  }
+  /// The same for the elements of bucket k alone, once m is in the buckets' messages. \param v, x (d)
+  void update_parameters_of(std::size_t k, const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
+                            const Vector<Exec, float>& v, const Vector<Exec, float>& x, PhaseTimes& times) const {
+    const Stopwatch watch;
+    const Range bucket = m_setup.buckets->elements(k);
+    const auto elements = std::make_pair(bucket.begin, bucket.end);
+    optim::update_parameters<Exec>(exec, update, rates.from(bucket.begin), m_setup.buckets->decoder(k),
+                                   Kokkos::subview(v, elements), Kokkos::subview(x, elements));
     fence(exec, "OneBit::optim::frozen_update");
     times.add(Phase::update, watch.seconds());
   }

@@ -144,7 +144,7 @@ namespace {
 /// Why buckets of momenta cannot be averaged during the backward pass; empty if they can.
 template <class Exec>
 std::string obstacle(const config::Input& input, const comm::CompressedBuckets<Exec>& buckets, TransportKind kind) {
-  if (!input.comm.overlap_compressed) return "comm.overlap_compressed is false";
+  if (input.comm.overlap_compressed == Overlap::none) return "comm.overlap_compressed is none";
   if (input.optimizer.clip > 0 && input.optimizer.clip_norm == ClipNorm::this_step)
     return "optimizer.clip needs the norm of the whole gradient (optimizer.clip_norm: last_step does not)";
   if (buckets.ranks() == 1) return "one rank sends nothing";
@@ -156,7 +156,7 @@ std::string obstacle(const config::Input& input, const comm::CompressedBuckets<E
 
 template <class Exec>
 MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Communicator& communicator,
-                                            TransportKind kind, const TensorTable& tensors) {
+                                            TransportKind kind, const TensorTable& tensors, bool asks) {
   using On = typename comm::CompressedBuckets<Exec>::On;
   if (input.comm.compressed_bucket_bytes == 0) return {};
   auto transport =
@@ -168,7 +168,9 @@ MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Co
     if (!made.reason.empty()) return;
     made.overlapped = std::make_unique<comm::OverlappedAverage<Exec>>(made.buckets, tensors.size(),
                                                                       input.comm.compressed_bucket_bytes);
-    made.reason = "each needs its own part of the gradient alone";
+    made.overlap = asks ? input.comm.overlap_compressed : Overlap::backward;
+    made.reason = made.overlap == Overlap::step ? "a layer needs its own part of them alone"
+                                                : "each needs its own part of the gradient alone";
   });
   return made;
 }
@@ -179,7 +181,7 @@ MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Co
   template std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(                                     \
       const config::Input&, const Communicator&, TransportKind, std::size_t);                                          \
   template MomentumBuckets<Exec> make_momentum_buckets(const config::Input&, const Communicator&, TransportKind,       \
-                                                       const TensorTable&);
+                                                       const TensorTable&, bool);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::train

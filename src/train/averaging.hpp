@@ -49,14 +49,16 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
 template <class Exec>
 struct MomentumBuckets {
   std::shared_ptr<comm::CompressedBuckets<Exec>> buckets;     ///< null if the input asks for none
-  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped;  ///< averages them during the backward pass; else null
+  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped;  ///< averages them beside the computation; else null
+  Overlap overlap = Overlap::none;                            ///< what is done
   std::string reason;                                         ///< a sentence that follows "because"
 };
 
-/// Makes the buckets, and what averages them during the backward pass, where that is asked for and possible. Arguments
-/// as of `make_overlapped_average`. Collective.
+/// Makes the buckets, and what averages them beside the computation, where that is asked for and possible. Arguments as
+/// of `make_overlapped_average`. Collective.
+/// \param asks whether the workload asks for parameters as it goes on
 template <class Exec>
 MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Communicator& communicator,
-                                            TransportKind kind, const TensorTable& tensors);
+                                            TransportKind kind, const TensorTable& tensors, bool asks);
 
 }  // namespace onebit::train

@@ -90,7 +90,7 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
   for (std::size_t i = 0; i < all.size(); ++i) most[i % 3] = std::max(most[i % 3], all[i]);
   return {{"bucket_bytes", session.overlapped_average ? session.input.comm.bucket_bytes : 0},
           {"compressed_bucket_bytes", session.momenta.buckets ? session.input.comm.compressed_bucket_bytes : 0},
-          {"compressed_overlap", session.momenta.overlapped ? 1 : 0},
+          {"compressed_overlap", to_string(session.momenta.overlap)},
           {"compute_time_ms", session.input.workload.compute_time_ms},
           {"compute_overruns", overruns},
           {"parameters_hash", hash_of_x},

@@ -41,7 +41,8 @@ struct Session {
         overlapped_average(
             make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())),
         momentum_communicator(communicator.get()),
-        momenta(make_momentum_buckets<Exec>(input, momentum_communicator, averaging.transport->kind(), tensors())) {
+        momenta(make_momentum_buckets<Exec>(input, momentum_communicator, averaging.transport->kind(), tensors(),
+                                            workload->asks_for_parameters())) {
     if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance
     std::string initialized;
     communicator.collectively([&] {
@@ -134,7 +135,10 @@ private:
     std::printf("averages: %s%s, because %s\n", averaging.name().c_str(), type.c_str(), averaging.reason.c_str());
     if (momenta.buckets)
       std::printf("momenta: averaged in %zu bucket(s) %s, because %s\n", momenta.buckets->size(),
-                  momenta.overlapped ? "during the backward pass" : "after the backward pass", momenta.reason.c_str());
+                  momenta.overlap == Overlap::none       ? "after the backward pass"
+                  : momenta.overlap == Overlap::backward ? "during the backward pass"
+                                                         : "during the backward and the next forward pass",
+                  momenta.reason.c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());

@@ -4,11 +4,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "base/activity.hpp"
 #include "comm/allreduce.hpp"
 #include "train/agreement.hpp"
+#include "train/bucket_update.hpp"
 #include "train/messages.hpp"
 #include "train/replicas.hpp"
 #include "train/session.hpp"
@@ -28,6 +30,7 @@ public:
         m_input(session.input),
         m_communicator(session.communicator),
         m_gradient_check(session.tensors(), session.input.comm.dense_type),
+        m_update(session),
         m_progress(session.input, session.communicator.rank() == 0, run.step + 1) {}
 
   /// \returns `success`, or `stopped` if a signal ended the run early; its checkpoint is then complete
@@ -45,24 +48,29 @@ public:
       optim::StepContext context{step, record.lr, m_run.mean_square_norm};
       m_session.dense_average.begin_step(step);
       const double loss = gradient(context, record);
-      const Agreement agreement = agree(loss);
+      const Agreement agreement = agree(loss, record);
+      record.loss = agreement.mean_loss;
+      record.gradient_norm = std::sqrt(agreement.mean_square_norm);
+      record.quantization = m_session.workload->quantization();
       if (m_input.optimizer.clip_norm == ClipNorm::this_step) context.mean_square_norm = agreement.mean_square_norm;
       if (agreement.finite) {
         update(context, record);
         m_run.mean_square_norm = agreement.mean_square_norm;
       } else {
-        skip(loss, context, record);
+        skip(loss, record);
       }
-
-      record.seconds = watch.seconds();
-      record.loss = agreement.mean_loss;
-      record.gradient_norm = std::sqrt(agreement.mean_square_norm);
-      validate(record);
-      check_replicas(step);
-      report(record);
-
       m_run.step = step;
       const bool stops = agreement.stops && step < last;
+      if (m_update.under_way() && (stops || needs_parameters(step))) m_update.end(record, record.times);
+      record.seconds = watch.seconds();
+      if (m_update.under_way()) {
+        m_open = record;  // the next step ends it
+        continue;
+      }
+
+      validate(record);
+      check_replicas(record);
+      report(record);
       if (!stops && !m_checkpoints.due(step)) continue;
       m_deferred.rethrow(m_communicator);
       const std::string checkpoint = m_checkpoints.write(m_session.exec, m_run);
@@ -78,64 +86,110 @@ public:
   }
 
 private:
-  /// g ← this rank's gradient. During the backward pass, buckets of g may become the average of all ranks' gradients,
-  /// or the algorithm's buckets of momenta may be averaged: `context` says which. \returns this rank's loss
+  /// g ← this rank's gradient. During the forward pass the last step's update may end. During the backward pass,
+  /// buckets of g may become the average of all ranks' gradients, or the algorithm's buckets of momenta may be
+  /// averaged. \param context gets whether g is averaged \returns this rank's loss
   double gradient(optim::StepContext& context, StepRecord& record) {
     Session<Exec>& s = m_session;
-    double loss = 0;
-    const auto compute = [&](const GradientProgress& final_from) {
-      loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, final_from);
-    };
     const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
-    context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
-    context.buckets_averaged = s.momenta.overlapped && s.algorithm->begin_buckets(context);
-    comm::OverlappedAverage<Exec>* const overlapped = context.averaged           ? s.overlapped_average.get()
-                                                      : context.buckets_averaged ? s.momenta.overlapped.get()
-                                                                                 : nullptr;
-    if (overlapped != nullptr) {
-      const GradientProgress final_from = [&](std::size_t b) { overlapped->final_from(b); };
-      overlapped->start(s.exec, s.g, context.step, check);
-      m_deferred([&] {
-        compute(final_from);
-        final_from(0);
-      });
-      record.hidden_allreduce = overlapped->wait(record.times);
-    } else {
-      m_deferred([&] { compute({}); });
-      check(0, s.tensors().size());
-    }
+    comm::OverlappedAverage<Exec>* overlapped = nullptr;
+    bool is_begun = false;
+    const auto begin_average = [&] {
+      if (is_begun) return;
+      is_begun = true;
+      end_last_update(record.times);
+      context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
+      m_in_buckets = s.momenta.overlapped && s.algorithm->begin_buckets(context);
+      if (context.averaged) overlapped = s.overlapped_average.get();
+      if (m_in_buckets) overlapped = s.momenta.overlapped.get();
+      if (m_in_buckets && m_early > 0) overlapped->set_early(m_early);
+      if (overlapped != nullptr) overlapped->start(s.exec, s.g, context.step, check);
+    };
+    double loss = 0, waited = 0;
+    StepProgress progress;
+    progress.needed_until = [&](std::size_t e) {
+      const Stopwatch watch;
+      m_update.until(e, record.times);
+      waited += watch.seconds();
+    };
+    progress.final_from = [&](std::size_t b) {
+      begin_average();
+      if (overlapped != nullptr) overlapped->final_from(b);
+    };
+
+    if (!s.workload->asks_for_parameters()) begin_average();
+    m_deferred([&] { loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, progress); });
+    record.times.add(Phase::forward, -waited);  // it counts where `m_update` adds it
+    progress.final_from(0);
+    if (overlapped == nullptr) check(0, s.tensors().size());
+    if (context.averaged) record.hidden_allreduce = overlapped->wait(record.times);
     return loss;
   }
 
   /// Tells the other ranks about this one's loss, gradient and state: the one small message of a step beside the
-  /// algorithm's own. \throws AgreedError if any rank failed
-  Agreement agree(double loss) {
-    double sums[4] = {loss, m_gradient_check.square_norm(m_session.exec), m_deferred.failed() ? 1.0 : 0.0,
-                      StopSignal::received() ? 1.0 : 0.0};
-    m_communicator.sum(sums, 4);
-    if (sums[2] > 0) m_deferred.rethrow(m_communicator);
+  /// algorithm's own. Buckets of momenta may be under way, before and after. \throws AgreedError if any rank failed
+  Agreement agree(double loss, StepRecord& record) {
+    comm::OverlappedAverage<Exec>* const buckets = m_in_buckets ? m_session.momenta.overlapped.get() : nullptr;
+    double sums[5] = {loss, m_gradient_check.square_norm(m_session.exec), m_deferred.failed() ? 1.0 : 0.0,
+                      StopSignal::received() ? 1.0 : 0.0, 0};
+    if (buckets != nullptr) {
+      std::optional<SumUnderWay> sum;
+      buckets->when_final([&] {
+        if (!sum) {
+          sums[4] = static_cast<double>(buckets->best_early());
+          sum.emplace(m_communicator, sums, 5);
+        }
+        return sum->done();
+      });
+    } else {
+      m_communicator.sum(sums, 5);
+    }
     const double ranks = m_communicator.size();
-    return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[3] > 0};
+    const Agreement agreement{sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]),
+                              sums[3] > 0};
+    const bool failed = sums[2] > 0;
+    if (buckets != nullptr && (failed || !agreement.finite || m_session.momenta.overlap != Overlap::step))
+      record.hidden_allreduce = buckets->wait(record.times);
+    else if (buckets != nullptr)
+      m_early = static_cast<std::size_t>(sums[4] / ranks);
+    if (failed) m_deferred.rethrow(m_communicator);
+    return agreement;
   }
 
-  /// x ← the algorithm's update, which averages what is not averaged yet, dense or compressed.
+  /// x ← the algorithm's update, which averages what is not averaged yet, dense or compressed. The update may only
+  /// begin here, where the average of momenta in buckets goes on.
   void update(const optim::StepContext& context, StepRecord& record) {
+    if (m_in_buckets) return m_update.begin(context);
     const bool was_frozen = m_run.last.frozen_at > 0;
-    m_run.last = m_session.algorithm->step(m_session.exec, m_session.x, m_session.g, context, record.times);
-    if (m_communicator.rank() == 0 && m_run.last.frozen_at > 0 && !was_frozen) announce_freeze(m_input, m_run.last);
+    record.state = m_session.algorithm->step(m_session.exec, m_session.x, m_session.g, context, record.times);
+    if (m_communicator.rank() == 0 && record.state.frozen_at > 0 && !was_frozen) announce_freeze(m_input, record.state);
   }
 
   /// Leaves x unchanged, because a loss or a gradient is not finite; ends the run if the input asks for that.
-  void skip(double loss, const optim::StepContext& context, StepRecord& record) {
+  void skip(double loss, StepRecord& record) {
     if (m_input.optimizer.on_nonfinite == OnNonfinite::abort)
       abort_nonfinite(m_communicator, loss, m_gradient_check.nonfinite_tensor(), record.step);
-    if (context.buckets_averaged) m_session.algorithm->take_back();
+    if (m_in_buckets) m_session.algorithm->take_back();
     record.skipped = true;
     // All ranks end with the same parameters, even if the last step is skipped.
-    if (record.step == m_input.train.steps && !m_run.last.synchronised) {
+    record.state = m_run.last;
+    if (record.step == m_input.train.steps && !record.state.synchronised) {
       comm::average(m_session.exec, *m_session.averaging.transport, m_session.x, record.times);
-      m_run.last.synchronised = true;
+      record.state.synchronised = true;
     }
+  }
+
+  /// Whether something reads all of x after step `step`, before the next one.
+  bool needs_parameters(long step) const {
+    return m_session.momenta.overlap != Overlap::step || step == m_input.train.steps ||
+           config::validates(m_input.train, step) || checks_replicas(step) || m_checkpoints.due(step);
+  }
+
+  /// Ends the update of the last step, if it is under way, and reports that step.
+  void end_last_update(PhaseTimes& times) {
+    if (!m_update.under_way()) return;
+    m_update.end(m_open, times);
+    report(m_open);
   }
 
   /// Records means over all ranks' validation samples, in steps that validate.
@@ -152,18 +206,20 @@ private:
     record.validation_accuracy = sums[1] / sums[2];
   }
 
-  void check_replicas(long step) {
+  bool checks_replicas(long step) const {
     const int every = m_input.run.check_replicas_every;
-    if (m_communicator.size() > 1 && every > 0 && m_run.last.synchronised &&
-        (step % every == 0 || step == m_input.train.steps))
-      train::check_replicas(m_session.exec, m_communicator, m_session.x, step);
+    return m_communicator.size() > 1 && every > 0 && (step % every == 0 || step == m_input.train.steps);
+  }
+
+  void check_replicas(const StepRecord& record) {
+    if (checks_replicas(record.step) && record.state.synchronised)
+      train::check_replicas(m_session.exec, m_communicator, m_session.x, record.step);
   }
 
   void report(StepRecord& record) {
     const Region region("OneBit::train::results");
     const comm::Transport<Exec>& transport = *m_session.averaging.transport;
-    record.state = m_run.last;
-    record.quantization = m_session.workload->quantization();
+    m_run.last = record.state;
     record.tokens = m_session.workload->tokens_per_step();
     record.traffic = transport.traffic();
     record.traffic_within_host = transport.traffic_within_host().total();
@@ -183,6 +239,10 @@ private:
   const Communicator& m_communicator;
   GradientCheck<Exec> m_gradient_check;
   Deferred m_deferred;
+  bool m_in_buckets = false;  ///< the step averages momenta in buckets during the backward pass
+  BucketUpdate<Exec> m_update;
+  StepRecord m_open{};      ///< of the last step, while its update is under way
+  std::size_t m_early = 0;  ///< how many buckets come first in the next step; 0 while unknown
   Progress m_progress;
 };
 

@@ -41,7 +41,7 @@ public:
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress&) override {
+                  PhaseTimes& times, const StepProgress&) override {
     const Region region("OneBit::workload::quadratic");
     const Stopwatch watch;
     const Curvature h = m_curvature;

@@ -27,7 +27,8 @@ public:
   const TensorTable& tensors() const override { return m_tensors; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress& final_from) override;
+                  PhaseTimes& times, const StepProgress& progress) override;
+  bool asks_for_parameters() const override { return true; }
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
   double tokens_per_step() const override {

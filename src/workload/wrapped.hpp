@@ -19,9 +19,10 @@ public:
   const TensorTable& tensors() const override { return m_workload->tensors(); }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { m_workload->initialize(exec, x); }
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress& final_from) override {
-    return m_workload->gradient(exec, x, step, g, times, final_from);
+                  PhaseTimes& times, const StepProgress& progress) override {
+    return m_workload->gradient(exec, x, step, g, times, progress);
   }
+  bool asks_for_parameters() const override { return m_workload->asks_for_parameters(); }
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override {
     return m_workload->validation_loss(exec, x);
   }
@@ -36,9 +37,10 @@ private:
 /// Sets the time of a gradient to T (`workload.compute_time_ms`): the rank computes, then sleeps. For experiments on
 /// networks whose ranks share cores, although in production each would have its own.
 ///
-/// A third of T counts as the forward pass, and two thirds as the backward pass, in which the gradient becomes final at
-/// an even rate from its end to its beginning: elements [b, d) are reported no earlier than T/3 + (1 − b/d) 2T/3 after
-/// the start.
+/// A third of T counts as the forward pass, which asks for parameters at an even rate from their beginning to their
+/// end. Two thirds count as the backward pass, in which the gradient becomes final at an even rate from its end to its
+/// beginning: elements [b, d) are reported no earlier than T/3 + (1 − b/d) 2T/3 after the start. Waits for parameters
+/// come on top of T.
 template <class Exec>
 class Timed final : public Wrapped<Exec> {
 public:
@@ -47,27 +49,37 @@ public:
       : Wrapped<Exec>(std::move(workload)), m_seconds(seconds) {}
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress& final_from) override {
+                  PhaseTimes& times, const StepProgress& progress) override {
     const Stopwatch watch;
-    const auto sleep_until = [&](double seconds) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(seconds - watch.seconds()));
+    double waited = 0;
+    const auto sleep_until = [&](double computed) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(computed + waited - watch.seconds()));
     };
-    GradientProgress timed_final_from;
-    if (final_from)
-      timed_final_from = [&](std::size_t b) {
+    const double parameters = static_cast<double>(this->tensors().size());
+    StepProgress timed;
+    if (progress.final_from)
+      timed.final_from = [&](std::size_t b) {
         if (b == 0) return;  // `gradient` returns then
-        const double done = 1 - static_cast<double>(b) / static_cast<double>(this->tensors().size());
-        sleep_until(m_seconds * (1 + 2 * done) / 3);
-        final_from(b);
+        sleep_until(m_seconds * (1 + 2 * (1 - static_cast<double>(b) / parameters)) / 3);
+        progress.final_from(b);
+      };
+    double forward = 0;  // the share of the forward pass that the parameters so far were needed for
+    if (progress.needed_until)
+      timed.needed_until = [&](std::size_t e) {
+        sleep_until(m_seconds * forward / 3);
+        forward = static_cast<double>(e) / parameters;
+        const Stopwatch wait;
+        progress.needed_until(e);
+        waited += wait.seconds();
       };
     PhaseTimes computed;
-    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, computed, timed_final_from);
-    if (watch.seconds() > m_seconds)
+    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, computed, timed);
+    if (watch.seconds() - waited > m_seconds)
       ++m_overruns;
     else
       sleep_until(m_seconds);
-    const double seconds = watch.seconds();
-    times.add(Phase::forward, seconds / 3);
+    const double seconds = watch.seconds() - waited;
+    times.add(Phase::forward, seconds / 3 + waited);
     times.add(Phase::backward, seconds * 2 / 3);
     return loss;
   }
@@ -95,13 +107,13 @@ public:
   }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const GradientProgress& final_from) override {
-    if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, final_from);
+                  PhaseTimes& times, const StepProgress& progress) override {
+    if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, progress);
     const Region region("OneBit::workload::fault");
     if (m_kind == Fault::desync) add_to_first(exec, x, 0.5f);
     if (m_kind == Fault::hang) hang();
     // Reports no elements as final: those may be averaged at once, before the fault is in them.
-    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {});
+    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {{}, progress.needed_until});
     if (m_kind == Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());
     return loss;
   }

@@ -195,7 +195,7 @@ TEST(Checkpoint, restart_of_buckets_is_bit_identical) {
   };
   train::train(Exec(), input(straight, {buckets, "checkpoint.every=1", "checkpoint.keep=24"}), world);
   for (const int step : {7, 8, 9, 15})  // before T_w = 8, at it, and with momenta in floats and in messages
-    for (const std::string overlap : {"true", "false"}) {
+    for (const std::string overlap : {"step", "backward", "none"}) {
       const std::string again = scratch / ("again" + std::to_string(step) + overlap);
       train::train(Exec(),
                    input(again, {buckets, "comm.overlap_compressed=" + overlap,

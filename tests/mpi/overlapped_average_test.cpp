@@ -246,6 +246,71 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
   }
 }
 
+/// With early buckets the others wait for the end of the backward pass, and then begin from the beginning of the
+/// vector. Each wait ends when its part is averaged.
+TYPED_TEST(Overlapped, buckets_that_are_not_early_come_in_the_order_of_the_next_forward_pass) {
+  const std::size_t buckets = 7, length = buckets * block_length - 100;
+  const Vector<TypeParam, float> values("OneBit::test::values", length);
+  auto noting = std::make_unique<Noting<TypeParam>>(values.data());
+  Noting<TypeParam>& notes = *noting;
+  OverlappedAverage<TypeParam> overlapped(std::move(noting), length, block_bytes);
+  for (std::size_t early = 0; early <= buckets; ++early) {
+    SCOPED_TRACE(early);
+    notes.began.clear();
+    notes.served.clear();
+    notes.completed = 0;
+    notes.final_begin = length;
+    overlapped.set_early(early);
+    overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
+    for (std::size_t b = length - length % block_length; b > 0; b -= block_length) {
+      notes.final_begin = b;
+      overlapped.final_from(b);
+      std::this_thread::sleep_for(std::chrono::microseconds(b * 31 % 400));
+    }
+    notes.final_begin = 0;
+    int calls = 0;
+    overlapped.when_final([&] { return ++calls == 3; });
+    EXPECT_EQ(calls, 3);
+    // Those that were averaged by then, which are early, or one more.
+    EXPECT_LE(overlapped.best_early(), std::min(early + 1, buckets));
+    PhaseTimes times;
+    for (std::size_t k = 0; k < buckets; ++k) {
+      overlapped.wait_until(std::min((k + 1) * block_length, length), times);
+      const std::size_t least = early + k + 1 <= buckets ? early + k + 1 : buckets;
+      EXPECT_GE(notes.completed, least);
+    }
+    EXPECT_GE(overlapped.wait(times), 0);
+    EXPECT_TRUE(notes.in_order);
+    ASSERT_EQ(notes.began.size(), buckets);
+    for (std::size_t place = 0; place < buckets; ++place) {
+      const std::size_t bucket = place < early ? buckets - 1 - place : place - early;
+      EXPECT_EQ(notes.began[place].begin, bucket * block_length);
+      EXPECT_LE(notes.began[place].final_begin, place < early ? bucket * block_length : 0);
+    }
+  }
+}
+
+/// All early buckets were averaged when the last element became final: one more may be early in the next step.
+TYPED_TEST(Overlapped, best_number_of_early_buckets_follows_the_average) {
+  const std::size_t buckets = 5;
+  const Vector<TypeParam, float> values("OneBit::test::values", buckets * block_length);
+  auto noting = std::make_unique<Noting<TypeParam>>(values.data());
+  Noting<TypeParam>& notes = *noting;
+  OverlappedAverage<TypeParam> overlapped(std::move(noting), values.extent(0), block_bytes);
+  overlapped.set_early(2);
+  PhaseTimes times;
+  overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
+  overlapped.final_from(1);
+  while (notes.completed < 2) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the thread then notes that it is averaged
+  overlapped.wait(times);
+  EXPECT_EQ(overlapped.best_early(), 3u);
+  overlapped.start(TypeParam(), values, 2, [](std::size_t, std::size_t) {});
+  overlapped.final_from(0);  // before any can be averaged
+  overlapped.wait(times);
+  EXPECT_EQ(overlapped.best_early(), 0u);
+}
+
 /// While a rank waits for its buckets, the watchdog must see that they come in: on slow links a sound average takes
 /// longer than run.watchdog_seconds.
 TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
@@ -262,6 +327,14 @@ TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
   const std::uint64_t own = 2;  // `wait` is an activity, which begins and ends
   EXPECT_GE(Activity::seen().changes, handed_over + own + 2 * buckets - 1) << "handed over in " << handed_over - before;
   Activity::watch(false);
+}
+
+TYPED_TEST(Overlapped, error_of_the_work_comes_out_of_when_final) {
+  const Vector<TypeParam, float> values("OneBit::test::values", 5000);
+  OverlappedAverage<TypeParam> overlapped(std::make_unique<NoAverage<TypeParam>>(), 5000, 1);
+  overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
+  EXPECT_THROW(overlapped.when_final([]() -> bool { throw std::runtime_error("the work failed"); }),
+               std::runtime_error);
 }
 
 TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {

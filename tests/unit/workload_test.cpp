@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <optional>
+#include <thread>
 
 #include "../support.hpp"
 #include "workload/workload.hpp"
@@ -28,12 +31,15 @@ struct Computed {
   std::vector<float> gradient;
   std::vector<std::size_t> final_from;
   std::vector<double> at;  ///< seconds after the begin
+  std::vector<std::size_t> needed_until;
+  std::vector<double> asked_at;
   PhaseTimes times;
   double seconds = 0;
 };
 
+/// \param wait seconds that each request for parameters takes; without it, x is complete
 template <class Exec>
-Computed compute(Workload<Exec>& workload, long step) {
+Computed compute(Workload<Exec>& workload, long step, std::optional<double> wait = {}) {
   const Exec exec;
   const std::size_t d = workload.tensors().size();
   const Vector<Exec, float> x("OneBit::test::x", d), g("OneBit::test::g", d);
@@ -41,10 +47,16 @@ Computed compute(Workload<Exec>& workload, long step) {
   workload.initialize(exec, x);
   Computed computed;
   const Stopwatch watch;
-  workload.gradient(exec, x, step, g, computed.times, [&](std::size_t b) {
+  const auto is_final = [&](std::size_t b) {
     computed.final_from.push_back(b);
     computed.at.push_back(watch.seconds());
-  });
+  };
+  const ParameterRequest is_needed = [&](std::size_t e) {
+    computed.needed_until.push_back(e);
+    computed.asked_at.push_back(watch.seconds());
+    std::this_thread::sleep_for(std::chrono::duration<double>(*wait));
+  };
+  workload.gradient(exec, x, step, g, computed.times, {is_final, wait ? is_needed : ParameterRequest()});
   computed.seconds = watch.seconds();
   computed.gradient = test::to_host(g);
   return computed;
@@ -97,6 +109,30 @@ TYPED_TEST(WorkloadTest, timed_gradient_takes_no_less_than_its_time_and_is_the_s
     EXPECT_GE(computed.at[k], seconds * (1 + 2 * share) / 3);
   }
   EXPECT_EQ(plain->compute_overruns(), 0);
+}
+
+TYPED_TEST(WorkloadTest, waits_for_parameters_come_on_top_of_the_time) {
+  const double seconds = 0.03, wait = 0.002;
+  const auto timed = make_workload(TypeParam(), synthetic_input(5000, 1e3 * seconds), Share{0, 1});
+  ASSERT_TRUE(timed->asks_for_parameters());
+  const auto& tensors = timed->tensors().tensors();
+  const Computed computed = compute(*timed, 1, wait);
+  const double waited = wait * static_cast<double>(tensors.size());
+  EXPECT_GE(computed.seconds, seconds + waited);
+  EXPECT_GE(computed.times[Phase::forward], seconds / 3 + waited);
+  EXPECT_GE(computed.times[Phase::backward], 2 * seconds / 3);
+  EXPECT_LT(computed.times[Phase::backward], computed.seconds - waited);
+  ASSERT_EQ(computed.needed_until.size(), tensors.size());
+  for (std::size_t k = 0; k < tensors.size(); ++k) {
+    EXPECT_EQ(computed.needed_until[k], tensors[k].offset + tensors[k].size());
+    // A tensor is asked for when the forward pass has come to its beginning.
+    EXPECT_GE(computed.asked_at[k],
+              seconds / 3 * static_cast<double>(tensors[k].offset) / 5000 + wait * static_cast<double>(k));
+  }
+  for (std::size_t k = 0; k < computed.final_from.size(); ++k) {
+    const double share = 1 - static_cast<double>(computed.final_from[k]) / 5000;
+    EXPECT_GE(computed.at[k], seconds * (1 + 2 * share) / 3 + waited);
+  }
 }
 
 TYPED_TEST(WorkloadTest, computation_that_takes_longer_is_counted) {
