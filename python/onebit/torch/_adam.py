@@ -54,7 +54,8 @@ class OneBitAdam(torch.optim.Optimizer):
                                          "give float32 tensors on one device"))
             begin, length = length, length + sum(p.numel() for p in group["params"])
             self._ranges.append(slice(begin, length))
-        self._gradient, self._exp_avg, self._exp_avg_sq = torch.zeros(3, length, device=first.device)
+        vectors = torch.zeros(3, length, dtype=torch.float32, device=first.device)
+        self._gradient, self._exp_avg, self._exp_avg_sq = vectors
         self._allreduce = compressed_average(comm, self._exp_avg, options)
         self._broadcast_parameters()
 
@@ -141,7 +142,7 @@ class OneBitAdam(torch.optim.Optimizer):
             "exp_avg": self._exp_avg.clone(),
             "exp_avg_sq": self._exp_avg_sq.clone(),
             "variance_norms": list(self._monitor.norms),
-            "residuals": self._allreduce.state_dict(),
+            "residuals": {name: torch.from_numpy(of) for name, of in self._allreduce.state_dict().items()},
         }
 
     def load_state_dict(self, state_dict):
@@ -152,7 +153,7 @@ class OneBitAdam(torch.optim.Optimizer):
         if len(state_dict["exp_avg"]) != len(self._exp_avg):
             raise ValueError(_bad(f"the state is of {len(state_dict['exp_avg'])} parameters, and there are "
                                   f"{len(self._exp_avg)}", "load the state of the same model"))
-        self._allreduce.load_state_dict(state_dict["residuals"])
+        self._allreduce.load_state_dict({name: of.cpu().numpy() for name, of in state_dict["residuals"].items()})
         super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
         self._steps, self.frozen_at = state_dict["step"], state_dict["frozen_at"]
         self._exp_avg.copy_(state_dict["exp_avg"])
