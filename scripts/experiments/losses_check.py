@@ -17,14 +17,18 @@ SAME = ("machine", "compiler", "kokkos", "blas", "blas_core")  # columns of a ma
 COMPARED = ("final_validation_loss", "bytes_sent")
 
 
+def place(cell):
+    """(study, run, seed)"""
+    return cell.study.name, cell.name, cell.seed
+
+
 def kept_rows(studies):
-    """{(study, run, seed): row} of complete runs whose input is still the same."""
-    identities = {(cell.study.name, cell.name, str(cell.seed)): cell.identity for study in studies
-                  for cell in study.cells}
+    """{place: row} of complete runs whose input is still the same."""
+    identities = {place(cell): cell.identity for study in studies for cell in study.cells}
     rows = {}
     for study in studies:
         for row in tables.read_csv(study.kept / f"{study.name}_runs.csv"):
-            at = study.name, row["run"], row["seed"]
+            at = study.name, row["run"], int(row["seed"])
             if row["status"] == "complete" and identities.get(at) == row["identity"]:
                 rows[at] = row
     return rows
@@ -35,13 +39,12 @@ def sample_of(study, cells, rows):
     def with_needs(cell):
         return [*(more for need in cell.needs for more in with_needs(cells[need])), cell]
 
-    def at(cell):
-        return cell.study.name, cell.name, str(cell.seed)
+    def cost(sample):
+        rows_of_it = [rows[place(cell)] for cell in sample]
+        return rows_of_it[-1]["machine"] != provenance.machine(), sum(float(row["wall_s"]) for row in rows_of_it)
 
-    candidates = [with_needs(cell) for cell in study.cells]
-    candidates = [some for some in candidates if all(at(cell) in rows for cell in some)]
-    return min(candidates, default=[], key=lambda some: (
-        rows[at(some[-1])]["machine"] != provenance.machine(), sum(float(rows[at(cell)]["wall_s"]) for cell in some)))
+    samples = map(with_needs, study.cells)
+    return min((sample for sample in samples if all(place(cell) in rows for cell in sample)), key=cost, default=[])
 
 
 def verdict(new, old):
@@ -73,7 +76,7 @@ def check(arguments, parts, lacking):
 def check_page(studies, options):
     """True unless a loss differs that must not."""
     program, rows, good, ran = program_of(options), kept_rows(studies), True, set()
-    cells = {(cell.study.name, cell.name, cell.seed): cell for study in studies for cell in study.cells}
+    cells = {place(cell): cell for study in studies for cell in study.cells}
     for study in studies:
         study.version = provenance.program_version(options.onebit)
         sample = sample_of(study, cells, rows)
@@ -83,7 +86,7 @@ def check_page(studies, options):
             if cell in ran:
                 continue
             ran.add(cell)
-            words, same = verdict(cell.run(program, options.machine), rows[cell.study.name, cell.name, str(cell.seed)])
+            words, same = verdict(cell.run(program, options.machine), rows[place(cell)])
             print(f"{cell.study.name} {cell.name} seed {cell.seed}: {words}", flush=True)
             good &= same
     return good

@@ -15,7 +15,7 @@ REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py
             DIGITS: "scripts/classification_tasks.py digits"}  # of files that a part reads
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
-Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines")
+Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines", defaults=[False])
 
 
 class Study(collections.namedtuple("Study", "page needs studies")):
@@ -33,7 +33,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
         rows = [row for name in self.files[::2] for row in read_csv(ROOT / "docs/results" / name)]
         return Part(self.page, "losses", sum(number(row["wall_s"]) for row in rows) / 60, self.needs, self.files,
                     [f"scripts/experiments/study.py --onebit {{onebit}} --results {{runs}}/study "
-                     f"--page {{results}}/{self.page}.md {' '.join(self.inputs)}"], False)
+                     f"--page {{results}}/{self.page}.md {' '.join(self.inputs)}"])
 
 
 STUDIES = (
@@ -49,7 +49,7 @@ def laboratory(name, minutes, arguments="", needs=(), script=None):
     """An experiment in the network laboratory, which writes one CSV file."""
     return Part(name, "communication", minutes, ("idle", "root", *needs), [f"communication/{name}.csv"],
                 [f"scripts/experiments/{script or name}.py --onebit {{onebit}} "
-                 f"--output {{results}}/communication/{name}.csv {arguments}"], False)
+                 f"--output {{results}}/communication/{name}.csv {arguments}"])
 
 
 def layers(name, minutes, files, output, script):
@@ -80,7 +80,7 @@ PARTS = [
         *(f"mpirun -n 4 {{onebit}} train inputs/quickstart_{name}.yaml --set run.output={{runs}}/quickstart/{name}"
           for name in QUICKSTART),
         "scripts/quickstart_table.py --csv {results}/quickstart.csv "
-        + " ".join(f"{{runs}}/quickstart/{name}" for name in QUICKSTART)], False),
+        + " ".join(f"{{runs}}/quickstart/{name}" for name in QUICKSTART)]),
 
     laboratory("figure5", 1.5),
     laboratory("table1", 2),
@@ -92,22 +92,22 @@ PARTS = [
         "scripts/experiments/validation.py --onebit {onebit} --output {results}/communication/laboratory.csv "
         "--rates 100mbit,300mbit,1gbit",
         "scripts/experiments/validate_model.py --onebit {onebit} --output {results}/prediction.md "
-        "{results}/communication/laboratory.csv"], False),
+        "{results}/communication/laboratory.csv"]),
     laboratory("peers", 10, "--python {python}", ["python"]),
     laboratory("hidden", 18, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
     Part("time_to_target", "communication", 25, ("idle", "root", KJV), ["time_to_target.csv"], [
         f"scripts/experiments/time_to_target.py {command} --onebit {{onebit}} --output {{results}}/time_to_target.csv"
-        for command in ("losses", "measure", "page --page {results}/time_to_target.md")], False),
+        for command in ("losses", "measure", "page --page {results}/time_to_target.md")]),
     Part("crossover", "communication", 0.3, (), ["crossover.csv"],
-         ["scripts/experiments/crossover.py --onebit {onebit} --output {results}/crossover.md"], False),
+         ["scripts/experiments/crossover.py --onebit {onebit} --output {results}/crossover.md"]),
     Part("communication_page", "communication", 0.1, (), [],
-         ["scripts/experiments/communication.py {results}/communication"], False),
+         ["scripts/experiments/communication.py {results}/communication"]),
 
     Part("smoke", "losses", 10, (KJV,), ["smoke.csv"],
-         ["scripts/experiments/smoke.py --onebit {onebit} --output {results}/smoke.csv"], False),
+         ["scripts/experiments/smoke.py --onebit {onebit} --output {results}/smoke.csv"]),
     Part("gradient_groups", "losses", 4, (SECTIONS,), ["quantized_training/gradient_groups.csv"],
          ["scripts/experiments/gradient_groups.py --onebit {onebit} "
-          "--output {results}/quantized_training/gradient_groups.csv"], False),
+          "--output {results}/quantized_training/gradient_groups.csv"]),
     *(study.part() for study in STUDIES),
 ]
 

@@ -158,11 +158,11 @@ class Losses(unittest.TestCase):
             cells["study", name, 1] = cell = mock.Mock(study=study, needs=needs, seed=1)
             cell.name = name
         study.cells = list(cells.values())[1:]
-        rows = {("study", name, "1"): {"wall_s": seconds, "machine": "another"}
+        rows = {("study", name, 1): {"wall_s": seconds, "machine": "another"}
                 for name, seconds in (("start", "5"), ("long", "20"), ("short", "1"))}
         sample = losses_check.sample_of(study, cells, rows)
         self.assertEqual([cell.name for cell in sample], ["start", "short"])
-        rows["study", "long", "1"]["machine"] = provenance.machine()
+        rows["study", "long", 1]["machine"] = provenance.machine()
         self.assertEqual([cell.name for cell in losses_check.sample_of(study, cells, rows)], ["long"])
 
 
