@@ -172,7 +172,7 @@ def page(rows):
     measured = [row for row in rows if row["time_to_target_s"]]
     errors = [number(row["predicted_s"]) / number(row["time_to_target_s"]) - 1 for row in measured]
     lines, first = [], {}
-    for method in METHODS:
+    for method in dict.fromkeys(row["method"] for row in runs):
         own = [row for row in runs if row["method"] == method]
         line = [method, spread([number(row["steps_to_target"] or "inf") for row in own], "{:.0f}".format),
                 spread([number(row["bytes_to_target"] or "inf") for row in own], tables.with_unit)]
@@ -181,7 +181,7 @@ def page(rows):
             run = next(filter(is_measured, cells), None)
             values = [seconds_of(row, run) for row in cells]
             median = statistics.median(values)
-            text = spread(values, "{:.0f} s".format)
+            text = spread(values, "{:.0f}".format)
             gain = first.setdefault(rate, median) / median
             line.append((text if run else f"*{text}*") + (f", {gain:.2g} ×" if len(lines) and gain else ""))
         lines.append(line)
@@ -193,9 +193,9 @@ def page(rows):
         "How long does each method train [inputs/figure4b.yaml](../../inputs/figure4b.yaml) until a validation loss of "
         f"{runs[0]['target_loss']}, on {runs[0]['hosts']} hosts? A gradient takes {measured[0]['compute_time_ms']} ms. "
         "Dense averages are in bf16 except where a row says fp32, and overlap with the backward pass. Bytes are those "
-        f"that a rank sent. Each cell has the median over the seeds {', '.join(seeds)}, the least and the greatest in "
-        "brackets where they differ, and how much faster than Adam in bf16 the median is. A seed that does not reach "
-        "the loss counts as infinite.",
+        "that a rank sent, times are in seconds. Each cell has the median over the seeds "
+        f"{', '.join(seeds)}, the least and the greatest in brackets where they differ, and how much faster than Adam "
+        "in bf16 the median is. A seed that does not reach the loss counts as infinite.",
         "Steps and bytes are those of runs with every seed, because losses do not depend on the network. Times of seed "
         f"{measured[0]['seed']} that are not in italics were measured in the laboratory "
         "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `onebit predict` says for "
@@ -205,7 +205,7 @@ def page(rows):
         tables.markdown(["method", "steps", "bytes", *rates], lines),
         "The methods' settings, beside those of the input:",
         tables.markdown(["method", "`--set`"], [
-            [method, " ".join(f"`{pair}`" for pair in settings_of(method).split())] for method in METHODS]),
+            [line[0], " ".join(f"`{pair}`" for pair in settings_of(line[0]).split())] for line in lines]),
         f"Machine: {machines}. Commits of the program: {commits}. The second command needs root and an idle machine:",
         "```\nscripts/experiments/time_to_target.py losses\nsudo scripts/experiments/time_to_target.py measure\n"
         "scripts/experiments/time_to_target.py page\n```"])
