@@ -5,6 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs] [--reframe]
+                        [--python]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable ones are found, and exports the default corpus.
@@ -23,6 +24,8 @@ Elsewhere: says what to provide.
               test integration.site
   --reframe   also install ReFrame from PyPI where that can be reached, for
               packaging/reframe and the test integration.reframe
+  --python    also install mpi4py, NumPy and PyTorch for the system's Python, for
+              the package of python/ and its tests
   --help      this text
 
 Environment:
@@ -48,6 +51,7 @@ fuzz=no
 style=no
 docs=no
 reframe=no
+python=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
@@ -57,6 +61,7 @@ for argument in "$@"; do
     --style) style=yes ;;
     --docs) docs=yes ;;
     --reframe) reframe=yes ;;
+    --python) python=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -95,6 +100,10 @@ if [[ $docs == yes ]]; then
 fi
 if [[ $reframe == yes ]]; then
   packages+=(python3-pip)
+fi
+if [[ $python == yes ]]; then
+  packages+=(python3-mpi4py python3-numpy python3-torch  # at run time
+             python3-venv python3-setuptools python3-wheel) # `pip install ./python` without an index
 fi
 
 without_apt() {

@@ -33,7 +33,7 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
-setup=(scripts/setup.sh --fuzz --style --docs --reframe)
+setup=(scripts/setup.sh --fuzz --style --docs --reframe --python)
 if [[ $cuda == yes ]]; then
   setup+=(--cuda)
 fi

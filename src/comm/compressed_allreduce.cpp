@@ -7,13 +7,46 @@
 namespace onebit {
 namespace {
 
-void check(const CompressedAllreduceOptions& options) {
-  const std::string where = "CompressedAllreduce";
+const char* const where = "CompressedAllreduce";
+
+/// Collective, and before any other check: all ranks throw, or none.
+void check_same(const Communicator& communicator, std::size_t length, const CompressedAllreduceOptions& options) {
+  const char* const names[] = {"length", "bits", "group", "error_feedback", "message_bytes"};
+  const double own[] = {static_cast<double>(length), static_cast<double>(options.bits),
+                        static_cast<double>(options.group), options.error_feedback ? 1.0 : 0.0,
+                        static_cast<double>(options.message_bytes)};
+  constexpr std::size_t count = std::size(own);
+  const std::vector<double> all = communicator.gather(own, count);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto number = [&](std::size_t k) { return std::to_string(static_cast<long long>(all[k])); };
+    if (all[i] != all[i % count])
+      throw InputError(where,
+                       std::string(names[i % count]) + " is " + number(i % count) + " on rank 0 and " + number(i) +
+                           " on rank " + std::to_string(i / count),
+                       "give all ranks the same");
+  }
+}
+
+void check(std::size_t length, const CompressedAllreduceOptions& options) {
+  if (length == 0) throw InputError(where, "the length is 0", "give the number of elements");
   if (options.bits < 1 || options.bits > 16)
     throw InputError(where, std::to_string(options.bits) + " bits an element are not possible", "give 1 to 16");
   if (options.group % compress::bits_per_word != 0)
     throw InputError(where, "a group of " + std::to_string(options.group) + " elements is not possible",
                      "give a multiple of 32, or 0 for one scale for the vector");
+}
+
+/// `length` elements at `values` on the host, for copies.
+template <class T>
+auto host_view(T* values, std::size_t length) {
+  return Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values, length);
+}
+
+template <class Exec>
+Vector<Exec, const float> copy_of(const float* values, std::size_t length) {
+  const auto copy = make_uninitialized<Exec, float>("OneBit::comm::residual", length);
+  Kokkos::deep_copy(copy, host_view(values, length));
+  return copy;
 }
 
 void start_kokkos() {
@@ -27,14 +60,17 @@ struct CompressedAllreduce::Engine {
   virtual ~Engine() = default;
   virtual void operator()(float* x, float residual_factor) = 0;
   virtual std::uint64_t bytes_sent() const = 0;
+  virtual ResidualLengths residual_lengths() const = 0;
+  virtual void get_residuals(float* worker, float* server) const = 0;
+  virtual void set_residuals(const float* worker, const float* server) = 0;
 };
 
 template <class Exec>
 struct CompressedAllreduce::EngineOn final : Engine {
-  EngineOn(MPI_Comm parent, std::size_t length, const CompressedAllreduceOptions& options)
+  EngineOn(std::unique_ptr<Communicator> its_own, std::size_t length, const CompressedAllreduceOptions& options)
       : length(length),
-        communicator(parent),
-        transport(comm::make_transport<Exec>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(),
+        communicator(std::move(its_own)),
+        transport(comm::make_transport<Exec>(TransportKind::automatic, *communicator, std::numeric_limits<int>::max(),
                                              {options.message_bytes})),
         allreduce(*transport, layout(options), compressor(options), options.error_feedback) {}
 
@@ -44,9 +80,21 @@ struct CompressedAllreduce::EngineOn final : Engine {
   }
   std::uint64_t bytes_sent() const override { return transport->traffic().total(); }
 
+  ResidualLengths residual_lengths() const override {
+    return {length, allreduce.compressor()->layout().chunk_length()};
+  }
+  void get_residuals(float* worker, float* server) const override {
+    Kokkos::deep_copy(host_view(worker, residual_lengths().worker), allreduce.worker_residual(exec));
+    Kokkos::deep_copy(host_view(server, residual_lengths().server), allreduce.server_residual(exec));
+  }
+  void set_residuals(const float* worker, const float* server) override {
+    allreduce.set_residuals(exec, copy_of<Exec>(worker, residual_lengths().worker),
+                            copy_of<Exec>(server, residual_lengths().server));
+  }
+
   compress::Layout layout(const CompressedAllreduceOptions& options) const {
     const auto grouping = options.group == 0 ? compress::Grouping::vector : compress::Grouping::fixed;
-    return {length, communicator.size(), grouping, options.group};
+    return {length, communicator->size(), grouping, options.group};
   }
   static compress::Options compressor(const CompressedAllreduceOptions& options) {
     compress::Options compressor;
@@ -57,24 +105,25 @@ struct CompressedAllreduce::EngineOn final : Engine {
 
   Exec exec;
   std::size_t length;
-  Communicator communicator;
+  std::unique_ptr<Communicator> communicator;
   std::unique_ptr<comm::Transport<Exec>> transport;
   comm::CompressedAllreduce<Exec> allreduce;
 };
 
 CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t length,
                                          const CompressedAllreduceOptions& options) {
-  check(options);
+  auto its_own = std::make_unique<Communicator>(communicator);
+  check_same(*its_own, length, options);
+  check(length, options);
   start_kokkos();
   const std::string backend = options.backend.empty() ? BackendName<HostExec>::value : options.backend;
   std::string known;
-#define ONEBIT_MAKE_ENGINE(Exec)                                                                                       \
-  if (backend == BackendName<Exec>::value) m_engine = std::make_unique<EngineOn<Exec>>(communicator, length, options); \
+#define ONEBIT_MAKE_ENGINE(Exec)                                                      \
+  if (backend == BackendName<Exec>::value)                                            \
+    m_engine = std::make_unique<EngineOn<Exec>>(std::move(its_own), length, options); \
   known += std::string(known.empty() ? "" : ", ") + BackendName<Exec>::value;
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_MAKE_ENGINE)
-  if (!m_engine)
-    throw InputError("CompressedAllreduce", "this build has no backend '" + excerpt(backend) + "'",
-                     "use one of " + known);
+  if (!m_engine) throw InputError(where, "this build has no backend '" + excerpt(backend) + "'", "use one of " + known);
 }
 
 CompressedAllreduce::~CompressedAllreduce() = default;
@@ -82,5 +131,15 @@ CompressedAllreduce::~CompressedAllreduce() = default;
 void CompressedAllreduce::operator()(float* x, float residual_factor) { (*m_engine)(x, residual_factor); }
 
 std::uint64_t CompressedAllreduce::bytes_sent() const { return m_engine->bytes_sent(); }
+
+CompressedAllreduce::ResidualLengths CompressedAllreduce::residual_lengths() const {
+  return m_engine->residual_lengths();
+}
+
+void CompressedAllreduce::get_residuals(float* worker, float* server) const { m_engine->get_residuals(worker, server); }
+
+void CompressedAllreduce::set_residuals(const float* worker, const float* server) {
+  m_engine->set_residuals(worker, server);
+}
 
 }  // namespace onebit

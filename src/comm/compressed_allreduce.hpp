@@ -32,7 +32,7 @@ public:
   /// \param communicator of the ranks that average; the object duplicates it
   /// \param length of the vectors, the same on every rank
   /// \param options the same on every rank
-  /// \throws std::runtime_error that says what is wrong with an option, and what to do
+  /// \throws std::runtime_error that says what is wrong with an option, or differs between ranks, and what to do
   CompressedAllreduce(MPI_Comm communicator, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();
 
@@ -43,6 +43,20 @@ public:
 
   /// Bytes that this rank has sent to others.
   std::uint64_t bytes_sent() const;
+
+  /// Elements of a rank's residuals.
+  struct ResidualLengths {
+    std::size_t worker;  ///< of δ_i: the length of the vector
+    std::size_t server;  ///< of δ̄_k: the length of a chunk with its padding
+  };
+  /// Those of this rank.
+  ResidualLengths residual_lengths() const;
+  /// Copies this rank's residuals, which are all of an object's state, to host memory; for checkpoints.
+  /// \param worker, server (residual_lengths())
+  void get_residuals(float* worker, float* server) const;
+  /// Sets the residuals of the next call, from host memory. An object of the same options on the same ranks then goes
+  /// on where the one that they come from stood. \param worker, server (residual_lengths())
+  void set_residuals(const float* worker, const float* server);
 
 private:
   struct Engine;

@@ -300,7 +300,7 @@ class Bench(unittest.TestCase):
         self.assertIn("1.00x", table)
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
-    @unittest.skipUnless(PYTHON_WITH_TORCH, "no torch here: PyTorch is no part of the set-up")
+    @unittest.skipUnless(PYTHON_WITH_TORCH, "no torch here: scripts/setup.sh --python installs it")
     def test_peers_of_pytorch(self):
         rows, table = self.run_peers("--rounds", "1", "--collectives", "pairwise_compressed", "--python",
                                      PYTHON_WITH_TORCH, "--peers", "gloo_fp32,gloo_fp16,powersgd_1")

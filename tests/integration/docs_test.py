@@ -14,10 +14,10 @@ import re
 import sys
 
 # The least number of excerpts of a page, and of paths in the paper map. Pages without any would pass unseen.
-LEAST_BLOCKS = {"extending.md": 8, "library.md": 2}
+LEAST_BLOCKS = {"extending.md": 8, "library.md": 3, "python.md": 2}
 LEAST_PATHS = {"papers.md": 40}
 
-FOLDERS = r"src|inputs|scripts|tests|docs|cmake|packaging"
+FOLDERS = r"src|inputs|scripts|tests|docs|cmake|packaging|python"
 PATH = re.compile(rf"(?:\./)?((?:{FOLDERS})/[\w./-]*\w|[a-z]+/\w+\.(?:hpp|cpp))")
 PAGE = re.compile(r"docs/(?!results/)[\w/]+\.md")
 

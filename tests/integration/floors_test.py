@@ -86,7 +86,7 @@ def enum_errors(src: Path) -> list[str]:
     """Errors of enums: a name or values that two of them share, and names of choices that do not fit the values."""
     errors = []
     seen: dict[object, Path] = {}
-    for file in sorted(path for path in src.rglob("*") if path.suffix in {".hpp", ".cpp"}):
+    for file in sorted(path for path in src.rglob("*") if path.suffix in {".h", ".hpp", ".cpp"}):
         text = re.sub(r"//.*", "", file.read_text(encoding="utf-8"))
         for name, body in re.findall(r"\benum class (\w+)[^{;]*\{([^}]*)\}", text):
             values = tuple(re.findall(r"(\w+)(?:\s*=[^,]*)?\s*(?:,|$)", body.strip()))
@@ -107,7 +107,7 @@ def enum_errors(src: Path) -> list[str]:
 def main() -> None:
     src = Path(sys.argv[1]) / "src"
     errors = link_errors(src / "CMakeLists.txt") + enum_errors(src)
-    files = sorted(path for path in src.rglob("*") if path.suffix in {".hpp", ".cpp", ".in"})
+    files = sorted(path for path in src.rglob("*") if path.suffix in {".h", ".hpp", ".cpp", ".in"})
     for file in files:
         folder = file.relative_to(src).parts[0]
         if folder in FLOORS:

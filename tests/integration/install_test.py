@@ -6,6 +6,7 @@ Usage: install_test.py BUILD_DIRECTORY MPIEXEC SOURCE_DIRECTORY CXX_COMPILER [un
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,8 +39,10 @@ class Install(unittest.TestCase):
         prefix, build = self.directory / "prefix", self.directory / "build"
         self.command("cmake", "--install", BUILD, "--prefix", prefix)
         # No header that could stand before one of the caller's.
-        self.assertEqual([str(p.relative_to(prefix)) for p in (prefix / "include").rglob("*.hpp")],
-                         ["include/onebit/compressed_allreduce.hpp"])
+        self.assertEqual([str(p.relative_to(prefix)) for p in sorted((prefix / "include").rglob("*.h*"))],
+                         ["include/onebit/compressed_allreduce.hpp", "include/onebit/onebit.h"])
+        symbols = self.command("nm", "-D", "--defined-only", prefix / "lib" / "libonebit.so.1")
+        self.assertEqual([line for line in symbols.splitlines() if not re.search(" (onebit_|ONEBIT_1)", line)], [])
         self.assertIn("onebit_adam", self.command(prefix / "bin" / "onebit", "list"))
         # Nothing may lead back to where it was built.
         for file in prefix.rglob("*.cmake"):
@@ -47,7 +50,10 @@ class Install(unittest.TestCase):
         self.command("cmake", "-G", "Ninja", "-S", pathlib.Path(SOURCE) / "tests" / "install", "-B", build,
                      f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={COMPILER}")
         self.command("cmake", "--build", build)
-        words = self.command(MPIEXEC, "-n", "2", "--oversubscribe", build / "average").split()
+        for program in ("average", "average_c"):
+            self.check_average(self.command(MPIEXEC, "-n", "2", "--oversubscribe", build / program).split())
+
+    def check_average(self, words):
         self.assertEqual(words[0], "average")
         # The mean of what came from ranks 0 and 1. A call's result is one bit an element; the mean of 1,000 calls is
         # off by no more than what was still to be added, two residuals, over 1,000.

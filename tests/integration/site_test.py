@@ -99,7 +99,7 @@ class Site(unittest.TestCase):
 
     def test_the_library_has_its_declarations(self):
         page = self.html / "docs/reference/library.html"
-        for name in ("CompressedAllreduceOptions", "bytes_sent", "residual_factor"):
+        for name in ("CompressedAllreduceOptions", "bytes_sent", "residual_factor", "onebit_last_error"):
             self.assertIn(name, page.read_text(encoding="utf-8").partition("declarations")[2])
 
     def test_figures_are_on_their_pages(self):

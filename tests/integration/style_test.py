@@ -22,7 +22,7 @@ import skips
 COLUMNS, LINES = 120, 80  # most columns of a line, most lines of a function of src
 TABLES = {"std::vector<Section> keys(Input& in) {"}  # functions that may be longer: the keys of the input, one by one
 LAYOUT = "14"  # the version of clang-format whose layout this is; others lay out some lines in another way
-CODE = {".cpp", ".hpp"}
+CODE = {".c", ".cpp", ".h", ".hpp"}
 TEXT = CODE | {".in", ".py", ".sh", ".sbatch", ".md", ".txt", ".yaml"}
 
 
@@ -85,10 +85,11 @@ class Style(unittest.TestCase):
         tool = shutil.which("ruff") or shutil.which("ruff", path=str(deps / "ruff/bin"))
         if not tool:
             self.skipTest("no ruff here: scripts/setup.sh --style installs it from PyPI")
-        self.run_tool([tool, "check", "--no-cache", "scripts", "tests"], "ruff check --fix scripts tests, or by hand")
+        self.run_tool([tool, "check", "--no-cache", "python", "scripts", "tests"],
+                      "ruff check --fix python scripts tests, or by hand")
 
     def test_lines(self):
-        paths = files("src", "scripts", "tests") + files("docs", kinds={".md"})
+        paths = files("python", "src", "scripts", "tests") + files("docs", kinds={".md"})
         self.refuse([error for path in paths for error in long_lines(path)],
                     f"break lines of more than {COLUMNS} columns")
 

@@ -62,15 +62,31 @@ TEST(Library, runs_on_the_host_by_itself) {
   EXPECT_EQ(x[1], -3);
 }
 
-TEST(Library, refuses_options) {
-  const auto message_of = [](const CompressedAllreduceOptions& options) -> std::string {
-    try {
-      CompressedAllreduce(MPI_COMM_WORLD, 8, options);
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
-    return "";
+std::string message_of(const CompressedAllreduceOptions& options, std::size_t length = 8) {
+  try {
+    CompressedAllreduce(MPI_COMM_WORLD, length, options);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Library, refuses_ranks_that_differ) {
+  const Communicator world;
+  const bool last = world.rank() == world.size() - 1;
+  const auto expect = [&](const std::string& message, const std::string& name) {  // on every rank
+    if (world.size() == 1) return;
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+    EXPECT_NE(message.find("on rank " + std::to_string(world.size() - 1)), std::string::npos) << message;
   };
+  expect(message_of({}, last ? 9 : 8), "length is 8 on rank 0 and 9");
+  CompressedAllreduceOptions options;
+  options.bits = last ? 17 : 1;
+  expect(message_of(options), "bits is 1 on rank 0 and 17");
+}
+
+TEST(Library, refuses_options) {
+  EXPECT_NE(message_of({}, 0).find("length is 0"), std::string::npos);
   CompressedAllreduceOptions options;
   options.bits = 17;
   EXPECT_NE(message_of(options).find("17 bits"), std::string::npos);

@@ -1,0 +1,147 @@
+"""The compressed allreduce for arrays and tensors in place."""
+
+import ctypes
+import sys
+import weakref
+
+import numpy as np
+from mpi4py import MPI
+
+from onebit._library import Options, check, library
+
+DEVICE_BACKENDS = {"cuda": "cuda", "hip": "cuda"}  # the type of PyTorch's device for a backend on GPUs
+
+
+def _destroy(handle):
+    """Ends an object of the library; at exit Python calls this before mpi4py ends MPI."""
+    if not MPI.Is_finalized():
+        library().onebit_allreduce_destroy(handle)
+
+
+def _bad(what, remedy):
+    return f"onebit.CompressedAllreduce: {what}\n  remedy: {remedy}"
+
+
+class CompressedAllreduce:
+    """x ← (1/n) Σ_i x_i in place, compressed with error feedback: the error of one call is added to the next one's
+    vector. docs/reference/library.md has the options, docs/reference/algorithms.md the result.
+
+    An object belongs to one vector. Call it from the thread that made the process's first object, or with the backend
+    "serial" from any one thread at a time.
+    """
+
+    def __init__(self, comm, length, bits=1, group=0, error_feedback=True, message_bytes=0, backend=""):
+        """Collective, with the same arguments on every rank.
+
+        comm: a communicator of mpi4py; the object makes a duplicate of it
+        length: elements of the vector
+        bits: sent for an element: 1 for signs, 2 to 16 for a grid
+        group: elements that share a scale, a multiple of 32; 0 for the whole vector
+        error_feedback: False leaves errors of compression uncorrected
+        message_bytes: most bytes of a message between a pair of ranks; 0 for MPI's collectives
+        backend: "openmp", "serial", or "cuda" or "hip" for tensors on a GPU; "" for the host's
+        """
+        if not MPI.Is_initialized() or MPI.Is_finalized():
+            raise ValueError(_bad("MPI is not running", "make it after MPI.Init and before MPI.Finalize"))
+        for name, value in (("length", length), ("bits", bits), ("group", group), ("message_bytes", message_bytes)):
+            if not isinstance(value, (int, np.integer)) or value < 0:
+                raise ValueError(_bad(f"{name} is {value!r}", "give a whole number from 0 on"))
+        self.comm, self.length = comm, int(length)
+        self._device = DEVICE_BACKENDS.get(backend, "cpu")
+        options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode())
+        handle = ctypes.c_void_p()
+        check(library().onebit_allreduce_create_f(comm.py2f(), self.length, ctypes.byref(options),
+                                                  ctypes.byref(handle)))
+        self._handle = handle
+        # At exit Python calls what was not called before, the newest first: the same order on every rank.
+        self._finalizer = weakref.finalize(self, _destroy, handle)
+
+    def __call__(self, x, residual_factor=1.0):
+        """Collective. Averages x in place and returns it.
+
+        x: a NumPy array or a PyTorch tensor of `length` float32 numbers without gaps, of any shape
+        residual_factor: multiplies the error of the last call; γ_{t−1}/γ_t where averages are weighted by γ_t
+        """
+        check(library().onebit_allreduce_run(self._open(), self._address(x), residual_factor))
+        return x
+
+    @property
+    def bytes_sent(self):
+        """Bytes that this rank has sent to others."""
+        sent = ctypes.c_uint64()
+        check(library().onebit_allreduce_bytes_sent(self._open(), ctypes.byref(sent)))
+        return sent.value
+
+    def state_dict(self):
+        """This rank's residuals, all of the object's state, as NumPy arrays: `worker` (length) and `server`."""
+        worker, server = (np.empty(length, np.float32) for length in self._residual_lengths())
+        check(library().onebit_allreduce_get_residuals(self._open(), worker.ctypes.data, server.ctypes.data))
+        return {"worker": worker, "server": server}
+
+    def load_state_dict(self, state):
+        """Goes on where the object stood whose `state_dict` this is: one of the same rank, with the same options."""
+        names, lengths = ("worker", "server"), self._residual_lengths()
+        worker, server = (np.ascontiguousarray(state[name], np.float32).reshape(-1) for name in names)
+        for name, given, length in zip(names, (worker, server), lengths):
+            if given.size != length:
+                raise ValueError(_bad(f"the residual '{name}' has {given.size} elements, and {length} are needed",
+                                      "load it on as many ranks as saved it, for a vector of the same length"))
+        check(library().onebit_allreduce_set_residuals(self._open(), worker.ctypes.data, server.ctypes.data))
+
+    def close(self):
+        """Collective: frees the memory and the communicator. Otherwise the garbage collector or the exit does it."""
+        self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _open(self):
+        if not self._finalizer.alive:
+            raise ValueError(_bad("the object is closed", "make another one"))
+        return self._handle
+
+    def _residual_lengths(self):
+        lengths = ctypes.c_size_t(), ctypes.c_size_t()
+        check(library().onebit_allreduce_residual_lengths(self._open(), *map(ctypes.byref, lengths)))
+        return [length.value for length in lengths]
+
+    def _address(self, x):
+        """The address of x, which the library reads and writes. No array is converted, because that would copy it."""
+        torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+        if torch is not None and isinstance(x, torch.Tensor):
+            self._check_place(x)
+            count, dtype, contiguous, writable = x.numel(), str(x.dtype), x.is_contiguous(), True
+        elif isinstance(x, np.ndarray):
+            if self._device != "cpu":
+                raise ValueError(_bad("an array of NumPy is in host memory, and this object's backend is for GPUs",
+                                      "pass a tensor on the GPU, or make the object with backend=''"))
+            count, dtype, contiguous, writable = x.size, str(x.dtype), x.flags.c_contiguous, x.flags.writeable
+            if not x.dtype.isnative:
+                dtype = f"{dtype} of another byte order"
+        else:
+            raise TypeError(_bad(f"{type(x).__name__} is not averaged", "pass a NumPy array or a PyTorch tensor"))
+        if dtype not in ("float32", "torch.float32"):
+            raise TypeError(_bad(f"the vector has the type {dtype}, not float32",
+                                 "convert it, for example by x.astype(numpy.float32) or x.float()"))
+        if not contiguous:
+            raise ValueError(_bad("the vector has gaps or another order in memory",
+                                  "pass a contiguous one: numpy.ascontiguousarray(x) or x.contiguous() copies it"))
+        if not writable:
+            raise ValueError(_bad("the array is read-only", "pass an array that may be changed in place"))
+        if count != self.length:
+            raise ValueError(_bad(f"the vector has {count} elements, and this object averages {self.length}",
+                                  "use one object for each vector"))
+        return x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
+
+    def _check_place(self, tensor):
+        if tensor.device.type != self._device:
+            wanted = "backend='cuda' or 'hip'" if tensor.device.type == "cuda" else "backend=''"
+            raise ValueError(_bad(f"the tensor is on {tensor.device}, and this object averages on {self._device}",
+                                  f"move the tensor, or make the object with {wanted} where the library has it"))
+        if str(tensor.layout) != "torch.strided":
+            raise ValueError(_bad(f"the tensor has the layout {tensor.layout}", "pass a dense tensor"))
+        if tensor.device.type == "cuda":
+            sys.modules["torch"].cuda.current_stream(tensor.device).synchronize()  # who wrote it has another stream

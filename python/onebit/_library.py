@@ -1,0 +1,82 @@
+"""The shared library: where it is found, and the functions of src/comm/onebit.h."""
+
+import ctypes
+import functools
+import os
+import pathlib
+import sys
+
+ABI_VERSION = 1  # ONEBIT_ABI_VERSION of the header that this module was written for
+BAD_INPUT = 2  # ONEBIT_BAD_INPUT
+NAME = "libonebit.so"
+
+
+class Error(RuntimeError):
+    """What the library reports: what is wrong, and the remedy."""
+
+
+class Options(ctypes.Structure):
+    """onebit_options"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("bits", ctypes.c_int),
+        ("error_feedback", ctypes.c_int),
+        ("group", ctypes.c_size_t),
+        ("message_bytes", ctypes.c_size_t),
+        ("backend", ctypes.c_char_p),
+    ]
+
+
+def candidates():
+    """Where the library may be, the first one first. A name without a directory is for the system's loader."""
+    if os.environ.get("ONEBIT_LIBRARY"):
+        return [os.environ["ONEBIT_LIBRARY"]]
+    checkout = pathlib.Path(__file__).resolve().parents[2]
+    places = [checkout / "build/openmp", pathlib.Path(sys.prefix, "lib"), pathlib.Path(sys.prefix, "lib64")]
+    return [str(place / NAME) for place in places if (place / NAME).is_file()] + [f"{NAME}.{ABI_VERSION}"]
+
+
+def load(path):
+    """The library at `path` with the types of its functions."""
+    library = ctypes.CDLL(path)
+    handle, size, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+    options, made = ctypes.POINTER(Options), ctypes.POINTER(handle)
+    library.onebit_last_error.restype = text
+    for name, arguments in {
+        "onebit_allreduce_create_f": [ctypes.c_int, size, options, made],
+        "onebit_allreduce_run": [handle, handle, ctypes.c_float],
+        "onebit_allreduce_bytes_sent": [handle, ctypes.POINTER(ctypes.c_uint64)],
+        "onebit_allreduce_residual_lengths": [handle, ctypes.POINTER(size), ctypes.POINTER(size)],
+        "onebit_allreduce_get_residuals": [handle, handle, handle],
+        "onebit_allreduce_set_residuals": [handle, handle, handle],
+        "onebit_allreduce_destroy": [handle],
+    }.items():
+        getattr(library, name).argtypes = arguments
+    return library
+
+
+@functools.cache
+def library():
+    """\\returns the library, loaded once"""
+    errors = []
+    for path in candidates():
+        try:
+            found = load(path)
+        except (OSError, AttributeError) as error:
+            errors.append(f"{path}: {error}")
+            continue
+        version = found.onebit_abi_version()
+        if version != ABI_VERSION:
+            raise Error(f"onebit: {path} has ABI version {version}, this package needs {ABI_VERSION}\n"
+                        "  remedy: install library and package from the same sources")
+        return found
+    raise Error("onebit: the library cannot be loaded: " + "; ".join(errors) + "\n  remedy: build OneBit "
+                f"(docs/guide/python.md), and set ONEBIT_LIBRARY to the path of its {NAME}")
+
+
+def check(status):
+    """Raises what the last call of this thread reported: ValueError for bad input, else Error."""
+    if status != 0:
+        message = library().onebit_last_error().decode(errors="replace")
+        raise (ValueError if status == BAD_INPUT else Error)(message)

@@ -1,0 +1,59 @@
+"""When 1-bit Adam freezes the variance, T_w: src/optim/variance_monitor.hpp in Python."""
+
+import collections
+import dataclasses
+import math
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoFreeze:
+    """Freezes the variance v when it is stable: at the first step t ≥ warmup_steps at which the ratio r of ‖v_t‖₁ to
+    ‖v_{t−Δ}‖₁, with Δ = 1/(1−β2), satisfies min(r, 1/r) ≥ threshold; and at the latest after the fraction `at_most` of
+    the run. docs/reference/algorithms.md says why, under T_w.
+
+    total_steps: of the run
+    warmup_steps: of the learning rate's schedule; v is not frozen before
+    criterion: "two_sided", or "paper" for r ≥ threshold
+    """
+
+    total_steps: int
+    warmup_steps: int = 0
+    at_most: float = 0.2
+    threshold: float = 0.96
+    criterion: str = "two_sided"
+
+    def __post_init__(self):
+        if self.criterion not in ("two_sided", "paper"):
+            raise ValueError(f"onebit.torch.AutoFreeze: there is no criterion {self.criterion!r}\n"
+                             "  remedy: give 'two_sided' or 'paper'")
+
+    def latest(self):
+        # A product such as 0.07 · 100 = 7.000000000000001 must not count a step more.
+        fraction = math.ceil(self.at_most * self.total_steps - 1e-6)
+        return max(1, self.warmup_steps, min(fraction, self.total_steps - 1))
+
+    def is_stable(self, step, ratio):
+        if step < self.warmup_steps or not ratio > 0:  # NaN, too
+            return False
+        return (min(ratio, 1 / ratio) if self.criterion == "two_sided" else ratio) >= self.threshold
+
+
+class VarianceMonitor:
+    """Watches ‖v‖₁ from step to step."""
+
+    def __init__(self, rule, beta2):
+        self._rule, self._delta = rule, round(1 / (1 - beta2))
+        self.norms = collections.deque()  # of the last Δ steps
+
+    def is_due(self, step, variance):
+        """Whether v is frozen at this step, by this rank's v."""
+        if isinstance(self._rule, int):
+            return step >= self._rule
+        norm, ratio = variance.sum(dtype=torch.float64).item(), math.nan
+        if len(self.norms) == self._delta:
+            oldest = self.norms.popleft()
+            ratio = norm / oldest if oldest else norm * math.inf
+        self.norms.append(norm)
+        return step >= self._rule.latest() or self._rule.is_stable(step, ratio)

@@ -1,0 +1,91 @@
+#ifndef ONEBIT_H
+#define ONEBIT_H
+/// \file onebit.h
+/// The compressed allreduce for C, and for languages that call C (docs/reference/library.md). This header is installed
+/// with the shared library, so it includes no other header of OneBit; it is C99 and C++.
+///
+/// Every function that can fail returns ONEBIT_SUCCESS or an error, and never throws. An error of one rank is known to
+/// that rank alone: the others may wait for it, so it should end all of them (MPI_Abort). Errors of MPI go to the error
+/// handler of the communicator, which by default ends all ranks.
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Of this header. Grows when a program that was compiled with an older header could not use the library.
+#define ONEBIT_ABI_VERSION 1
+/// Of the library; another number than ONEBIT_ABI_VERSION means that the two do not fit.
+int onebit_abi_version(void);
+
+/// What functions return. The numbers are the exit statuses of the program `onebit`.
+#define ONEBIT_SUCCESS 0
+#define ONEBIT_FAILED 1     ///< the arguments are right, but the work failed
+#define ONEBIT_BAD_INPUT 2  ///< an argument cannot be used
+/// What the last error of the calling thread was, and what to do; "" before the first. Valid until the thread's next
+/// error.
+const char* onebit_last_error(void);
+
+/// How vectors are compressed and exchanged; the same on every rank.
+typedef struct onebit_options {
+  size_t size;           ///< sizeof(onebit_options): a later version appends members, which are then at their defaults
+  int bits;              ///< sent for an element: 1 for signs, 2 to 16 for QSGD's grid
+  int error_feedback;    ///< 0: errors of compression are not corrected
+  size_t group;          ///< elements that share a scale, a multiple of 32; 0 for the whole vector
+  size_t message_bytes;  ///< most bytes of a message between a pair of ranks; 0 for MPI's collectives
+  const char* backend;   ///< "serial", "openmp", or "cuda" or "hip" for device memory; NULL or "": the host's
+} onebit_options;
+/// The defaults: onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+#define ONEBIT_OPTIONS_DEFAULT \
+  { sizeof(onebit_options), 1, 1, 0, 0, NULL }
+
+/// Averages one vector, x ← (1/n) Σ_i x_i, compressed with error feedback; onebit::CompressedAllreduce of
+/// compressed_allreduce.hpp. It keeps the vector's residuals and a communicator of its own.
+typedef struct onebit_allreduce onebit_allreduce;
+
+/// Collective; MPI must have been started. Starts Kokkos if nobody has; Kokkos then runs until the program ends.
+/// \param communicator of the ranks that average; the object makes a duplicate of it
+/// \param length       of the vectors, at least 1 and the same on every rank
+/// \param options      NULL for the defaults
+/// \param made         the new object, which onebit_allreduce_destroy ends
+int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_options* options,
+                            onebit_allreduce** made);
+/// The same with Fortran's handle (MPI_Comm_c2f), which other languages have too: mpi4py calls it `comm.py2f()`.
+int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit_options* options,
+                              onebit_allreduce** made);
+
+/// Collective; complete when it returns, with the same bits on every rank.
+/// \param allreduce of this vector
+/// \param x (length) this rank's vector, then the average; device memory for the backends "cuda" and "hip"
+/// \param residual_factor multiplies the error of the last call, the same on every rank; usually 1. If averages are
+///        weighted by a learning rate γ_t, the factor γ_{t−1}/γ_t makes their weighted sum that of the vectors
+int onebit_allreduce_run(onebit_allreduce* allreduce, float* x, float residual_factor);
+
+/// Bytes that this rank has sent to others.
+int onebit_allreduce_bytes_sent(const onebit_allreduce* allreduce, uint64_t* bytes);
+
+/// Elements of this rank's residuals, the error of the last call: all of an object's state, for checkpoints.
+/// \param allreduce whose residuals
+/// \param worker of what this rank sends: the length of the vectors
+/// \param server of the chunk that this rank averages, with its padding
+int onebit_allreduce_residual_lengths(const onebit_allreduce* allreduce, size_t* worker, size_t* server);
+/// Copies them to host memory.
+/// \param allreduce whose residuals
+/// \param worker, server of these lengths
+int onebit_allreduce_get_residuals(const onebit_allreduce* allreduce, float* worker, float* server);
+/// Sets those of the next call, from host memory. An object of the same options on the same ranks then goes on where
+/// the one that they come from stood.
+/// \param allreduce whose residuals
+/// \param worker, server of these lengths
+int onebit_allreduce_set_residuals(onebit_allreduce* allreduce, const float* worker, const float* server);
+
+/// Collective, before MPI_Finalize. NULL is allowed.
+int onebit_allreduce_destroy(onebit_allreduce* allreduce);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The library from C and Python, on some ranks: the programs of tests/library.
+
+Usage: python_test.py RANKS MPIEXEC LIBRARY BITS_CPP BITS_C [unittest arguments]
+
+LIBRARY is the path of libonebit.so. Python is one that has mpi4py and PyTorch: this one, or the system's, for which
+scripts/setup.sh --python installs them.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+import skips
+import support
+
+RANKS, MPIEXEC, LIBRARY, BITS_CPP, BITS_C = sys.argv[1:6] if len(sys.argv) > 5 else ("1", "", "", "", "")
+PROGRAMS, PACKAGE = TESTS / "library", TESTS.parent / "python"
+CASES = 16  # of bits.h
+ENVIRONMENT = {**support.ENVIRONMENT, "PYTHONPATH": f"{PACKAGE}:{TESTS}", "ONEBIT_LIBRARY": LIBRARY,
+               "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def has_modules(python):
+    program = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('mpi4py') and f('torch')))"
+    return os.path.exists(python) and subprocess.run([python, "-c", program]).returncode == 0
+
+
+PYTHON = next(filter(has_modules, (sys.executable, "/usr/bin/python3")), None)
+needs_python = unittest.skipUnless(PYTHON, "no mpi4py and PyTorch here: scripts/setup.sh --python installs them")
+
+
+class Library(unittest.TestCase):
+    def run_ranks(self, *command):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])  # of DistributedDataParallel's rank 0
+        done = support.run(self, [MPIEXEC, "-n", RANKS, "--oversubscribe", *command], timeout=100,
+                           env={**ENVIRONMENT, "MASTER_PORT": port})
+        return done.stdout
+
+    def run_python(self, program, *arguments):
+        return self.run_ranks(PYTHON, "-m", "mpi4py", PROGRAMS / program, *arguments)
+
+    def expect_bits(self, output):
+        """Compares what bits.c or bits.py printed with what bits.cpp prints."""
+        expected, found = (sorted(re.findall("(?m)^case .*", text)) for text in (self.run_ranks(BITS_CPP), output))
+        self.assertEqual(len(expected), CASES * int(RANKS))
+        self.assertEqual(found, expected)
+        # Results that no option changes would be equal, too.
+        self.assertEqual(len({line.split()[5] for line in expected}), CASES // 2, "exchanges alone give the same bits")
+
+    def test_bits_of_c(self):
+        self.expect_bits(self.run_ranks(BITS_C))
+
+    @needs_python
+    def test_bits_of_python(self):
+        self.expect_bits(self.run_python("bits.py"))
+
+    @needs_python
+    def test_arrays(self):
+        self.run_python("arrays.py")
+
+    @needs_python
+    def test_optimizer(self):
+        self.run_python("optimizer.py")
+
+    @needs_python
+    def test_hook(self):
+        self.run_python("hook.py")
+
+    @needs_python
+    def test_training(self):
+        print(self.run_python("training.py"))
+
+    @needs_python
+    def test_pages_scripts(self):
+        for script, begin, end in (("ddp.py", 0.3, 0.15), ("adam.py", 0.3, 0.05)):
+            with self.subTest(script):
+                losses = [float(loss) for loss in re.findall("loss ([0-9.]+)", self.run_python(script))]
+                self.assertGreater(losses[0], begin)
+                self.assertLess(losses[-1], end)
+
+    @needs_python
+    def test_installed(self):
+        """`pip install` into a virtual environment, without an index; and a library that cannot be found."""
+        scratch = support.scratch(self)
+        python = scratch / "venv/bin/python"
+        support.run(self, [PYTHON, "-m", "venv", "--system-site-packages", scratch / "venv"])
+        shutil.copytree(PACKAGE, scratch / "python", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+        support.run(self, [python, "-m", "pip", "install", "--no-index", "--no-build-isolation", scratch / "python"])
+        program = ("import numpy, onebit, onebit.torch; from mpi4py import MPI; print(onebit.__file__, "
+                   "*onebit.CompressedAllreduce(MPI.COMM_WORLD, 2)(numpy.array([3, -3], 'f')))")
+        environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
+        done = support.run(self, [python, "-c", program], env=environment, cwd=scratch)
+        file, *values = done.stdout.split()
+        self.assertEqual(pathlib.Path(file).parents[4], scratch / "venv")
+        self.assertEqual(values, ["3.0", "-3.0"])
+        done = support.run(self, [python, "-c", program], 1, env={**environment, "ONEBIT_LIBRARY": "/none.so"},
+                           cwd=scratch)
+        self.assertRegex(done.stderr, "library cannot be loaded: /none.so: .*\n.*remedy: .* ONEBIT_LIBRARY")
+
+
+if __name__ == "__main__":
+    skips.main(sys.argv[6:])

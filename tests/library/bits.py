@@ -1,0 +1,65 @@
+"""The hashes of bits.h by the Python package, with a restart before the last call; odd cases average PyTorch tensors,
+even ones ranges of an array that begin anywhere."""
+
+import itertools
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+import onebit
+
+LENGTH, CALLS, CASES = 1000, 3, 16
+NO_HASH = 0xCBF29CE484222325
+
+
+def vector(rank, call):
+    word = np.arange(LENGTH, dtype=np.uint32) * np.uint32(2654435761)
+    word += np.uint32((rank * 40503 + call * 2246822519 + 1) % 2**32)
+    word ^= word >> np.uint32(15)
+    word *= np.uint32(2246822519)
+    word ^= word >> np.uint32(13)
+    return (word.view(np.int32) / 2147483648.0).astype(np.float32)
+
+
+def hash_of(before, values):
+    for byte in values.tobytes():
+        before = (before ^ byte) * 0x100000001B3 % 2**64
+    return before
+
+
+def average(allreduce, x, factor, with_torch):
+    """x ← its average, as a tensor or from an odd address on."""
+    if with_torch:
+        tensor = torch.from_numpy(x)
+        assert allreduce(tensor, factor) is tensor
+    else:
+        shifted = np.empty(LENGTH + 1, np.float32)[1:]
+        shifted[:] = x
+        x[:] = allreduce(shifted.reshape(10, -1), factor).reshape(-1)
+
+
+def run_case(number):
+    options = {"bits": 4 if number & 1 else 1, "group": 64 if number & 2 else 0,
+               "message_bytes": 256 if number & 4 else 0, "error_feedback": not number & 8}
+    comm = MPI.COMM_WORLD
+    allreduce, sent, results = onebit.CompressedAllreduce(comm, LENGTH, **options), 0, NO_HASH
+    for call in range(CALLS):
+        if call == CALLS - 1:
+            state, sent = allreduce.state_dict(), allreduce.bytes_sent
+            allreduce.close()
+            allreduce = onebit.CompressedAllreduce(comm, LENGTH, **options)
+            allreduce.load_state_dict(state)
+        x = vector(comm.rank, call)
+        average(allreduce, x, 0.5 if call == CALLS - 1 else 1.0, number % 2 == 1)
+        results = hash_of(results, x)
+    state = allreduce.state_dict()
+    residuals = hash_of(hash_of(NO_HASH, state["worker"]), state["server"])
+    sent += allreduce.bytes_sent
+    return f"case {number} rank {comm.rank} results {results:016x} residuals {residuals:016x} bytes {sent}"
+
+
+if __name__ == "__main__":
+    lines = MPI.COMM_WORLD.gather([run_case(number) for number in range(CASES)])
+    if lines:
+        print("\n".join(itertools.chain(*lines)))

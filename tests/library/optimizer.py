@@ -1,0 +1,229 @@
+"""onebit.torch.OneBitAdam: its two phases, its rule for the freeze, checkpoints and errors; runs on every rank."""
+
+import io
+import unittest
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+import onebit
+import skips
+from onebit.torch import AutoFreeze, OneBitAdam
+from onebit.torch._freeze import VarianceMonitor
+
+COMM = MPI.COMM_WORLD
+LR, BETAS, EPS, DECAY = 0.02, (0.9, 0.99), 1e-8, 0.1
+
+
+def model(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(7, 40), torch.nn.Tanh(), torch.nn.Linear(40, 3))
+
+
+def groups(net):
+    """Weights with a decay, biases without and with a learning rate of their own."""
+    return [{"params": [p for p in net.parameters() if p.dim() > 1], "weight_decay": DECAY},
+            {"params": [p for p in net.parameters() if p.dim() == 1], "weight_decay": 0, "lr": 0.5 * LR}]
+
+
+def one_bit_adam(net, freeze_step, **options):
+    return OneBitAdam(groups(net), freeze_step, LR, BETAS, EPS, **options)
+
+
+def backward(net, step):
+    """The gradients of this rank's batch of a step."""
+    batch = torch.Generator().manual_seed(100 * step + COMM.rank)
+    x = torch.randn(16, 7, generator=batch)
+    net.zero_grad()
+    (net(x) - torch.stack([x.sum(1), x.prod(1), x[:, 0]], 1)).square().mean().backward()
+
+
+def train(net, optimizer, steps, scheduler=None):
+    for step in steps:
+        backward(net, step)
+        optimizer.step()
+        if scheduler:
+            scheduler.step()
+
+
+def halving(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
+
+
+def flat(tensors):
+    return torch.cat([t.detach().reshape(-1) for t in tensors]).numpy().copy()
+
+
+class Reference:
+    """Algorithm 1 of the paper with decoupled weight decay, element by element in NumPy."""
+
+    def __init__(self, net, freeze_step, bias_correction, **options):
+        self.params = [p for group in groups(net) for p in group["params"]]
+        self.x = flat(self.params)
+        weights = sum(p.numel() for p in self.params if p.dim() > 1)
+        is_weight = np.arange(self.x.size) < weights
+        self.lr, self.decay = np.where(is_weight, LR, 0.5 * LR), np.where(is_weight, DECAY, 0)
+        self.m, self.v = np.zeros_like(self.x), np.zeros_like(self.x)
+        self.freeze_step, self.bias_correction = freeze_step, bias_correction
+        self.allreduce = onebit.CompressedAllreduce(COMM, self.x.size, **options)
+
+    def step(self, t):
+        g = flat([p.grad for p in self.params])
+        if t <= self.freeze_step:
+            g = sum(COMM.allgather(g)) / np.float32(COMM.size)
+            self.v = np.float32(BETAS[1]) * self.v + np.float32(1 - BETAS[1]) * g**2
+        self.m = np.float32(BETAS[0]) * self.m + np.float32(1 - BETAS[0]) * g
+        if t > self.freeze_step:
+            self.allreduce(self.m)
+        t = min(t, self.freeze_step)
+        c1, c2 = (1 - beta**t if self.bias_correction else 1 for beta in BETAS)
+        rate = self.lr * 0.5 ** ((self.steps_done) // 3)
+        self.x = (self.x - rate * (self.m / c1 / (np.sqrt(self.v / c2) + EPS) + self.decay * self.x)).astype(np.float32)
+
+
+class Optimizer(unittest.TestCase):
+    def same_on_all_ranks(self, net):
+        parts = COMM.allgather(flat(net.parameters()).tobytes())
+        self.assertEqual(len(set(parts)), 1, "the replicas differ")
+
+    def test_until_the_freeze_it_is_adamw(self):
+        net, twin = model(), model()
+        optimizer = one_bit_adam(net, 20)
+        train(net, optimizer, range(10), halving(optimizer))
+        expected = torch.optim.AdamW(groups(twin), LR, BETAS, EPS)
+        scheduler = halving(expected)
+        for step in range(10):
+            backward(twin, step)
+            for p in twin.parameters():
+                p.grad.copy_(torch.from_numpy(sum(COMM.allgather(p.grad.numpy())) / COMM.size))
+            expected.step()
+            scheduler.step()
+        self.assertIsNone(optimizer.frozen_at)
+        np.testing.assert_allclose(flat(net.parameters()), flat(twin.parameters()), rtol=2e-5, atol=1e-6)
+        self.same_on_all_ranks(net)
+
+    def test_after_the_freeze_it_is_the_papers(self):
+        for bias_correction in (True, False):
+            for options in ({}, {"group": 64}, {"bits": 4}):
+                net = model()
+                reference = Reference(net, 4, bias_correction, **options)
+                optimizer = one_bit_adam(net, 4, bias_correction=bias_correction, **options)
+                scheduler = halving(optimizer)
+                for step in range(9):
+                    backward(net, step)
+                    reference.steps_done = step
+                    reference.step(step + 1)
+                    optimizer.step()
+                    scheduler.step()
+                self.assertEqual(optimizer.frozen_at, 4)
+                np.testing.assert_allclose(flat(reference.params), reference.x, rtol=1e-4, atol=1e-5)
+                self.same_on_all_ranks(net)
+
+    def test_elements_without_a_variance_stay(self):
+        used, unread = torch.nn.Parameter(torch.ones(50)), torch.nn.Parameter(torch.ones(50))
+        optimizer = OneBitAdam([used, unread], 2, LR, weight_decay=DECAY)
+        for step in range(6):
+            optimizer.zero_grad()
+            (used[:40] * (COMM.rank + step)).square().sum().backward()
+            optimizer.step()
+            if step == 1:
+                frozen = flat([used, unread])
+        moved = flat([used, unread]) != frozen
+        self.assertTrue(moved[:40].all())
+        self.assertFalse(moved[40:].any())
+
+    def test_rank_0_gives_the_parameters(self):
+        net = model(seed=COMM.rank)
+        one_bit_adam(net, 1)
+        np.testing.assert_array_equal(flat(net.parameters()), flat(model(seed=0).parameters()))
+
+    def test_checkpoint(self):
+        for freeze_step in (2, 9, AutoFreeze(20, at_most=0.2), AutoFreeze(50)):
+            net = model()
+            optimizer = one_bit_adam(net, freeze_step)
+            scheduler, file = halving(optimizer), io.BytesIO()
+            train(net, optimizer, range(5), scheduler)
+            torch.save([part.state_dict() for part in (net, optimizer, scheduler)], file)
+            train(net, optimizer, range(5, 12), scheduler)
+
+            file.seek(0)
+            other = model(seed=2)
+            restarted = one_bit_adam(other, freeze_step)
+            for part, state in zip((other, restarted, again := halving(restarted)), torch.load(file)):
+                part.load_state_dict(state)
+            train(other, restarted, range(5, 12), again)
+            self.assertEqual(flat(other.parameters()).tobytes(), flat(net.parameters()).tobytes())
+            ours, theirs = optimizer.state_dict(), restarted.state_dict()
+            for name in ("worker", "server"):
+                self.assertTrue(ours["residuals"][name].equal(theirs["residuals"][name]), name)
+            self.assertEqual(ours["frozen_at"], theirs["frozen_at"])
+            self.assertEqual(ours["variance_norms"], theirs["variance_norms"])
+
+    def test_closure(self):
+        net = model()
+        optimizer = one_bit_adam(net, 100)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = net(torch.ones(1, 7)).square().sum()
+            loss.backward()
+            return loss
+
+        losses = [optimizer.step(closure).item() for _ in range(20)]
+        self.assertLess(losses[-1], 0.2 * losses[0])
+
+    def test_errors(self):
+        net = model()
+        for freeze_step in (0, -1, 2.5, "auto"):
+            with self.assertRaisesRegex(ValueError, "freeze_step is .*\n.*remedy: "):
+                one_bit_adam(net, freeze_step)
+        with self.assertRaisesRegex(TypeError, "torch.float64.*\n.*remedy: "):
+            one_bit_adam(model().double(), 1)
+        with self.assertRaisesRegex(ValueError, "17 bits.*\n.*remedy: "):
+            one_bit_adam(net, 1, bits=17)
+        optimizer = one_bit_adam(net, 1)
+        with self.assertRaisesRegex(RuntimeError, "cannot grow\n.*remedy: "):
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+        with self.assertRaisesRegex(ValueError, "the state has no exp_avg, .*\n.*remedy: "):
+            optimizer.load_state_dict(torch.optim.Adam(net.parameters()).state_dict())
+        with self.assertRaisesRegex(ValueError, "the state is of 1 parameters.*\n.*remedy: "):
+            optimizer.load_state_dict(OneBitAdam([torch.nn.Parameter(torch.ones(1))], 1).state_dict())
+        table = torch.nn.Embedding(4, 2, sparse=True)
+        table(torch.tensor([1])).sum().backward()
+        with self.assertRaisesRegex(TypeError, "sparse.*\n.*remedy: "):
+            OneBitAdam(table.parameters(), 1).step()
+
+
+class Freeze(unittest.TestCase):
+    """The same numbers as in tests/unit: Check.latest_freeze and VarianceMonitor."""
+
+    def test_latest(self):
+        self.assertEqual([AutoFreeze(steps).latest() for steps in range(1, 12)], [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3])
+        for expected, at_most, warmup in ((7, 0.07, 0), (99, 1, 0), (1, 1e-9, 0), (30, 1e-9, 30)):
+            self.assertEqual(AutoFreeze(100, warmup, at_most).latest(), expected)
+
+    def frozen_at(self, rule, norm_of):
+        monitor = VarianceMonitor(rule, 0.9)
+        return next(t for t in range(1, 1000) if monitor.is_due(t, torch.tensor([norm_of(t)])))
+
+    def test_rule(self):
+        def growing(t):
+            return 1 - 0.9**t
+
+        settled = next(t for t in range(11, 1000) if growing(t - 10) / growing(t) >= 0.96)
+        self.assertGreater(settled, 30)
+        for expected, options in ((settled, {}), (11, {"criterion": "paper"}), (60, {"warmup_steps": 60}),
+                                  (20, {"at_most": 0.02})):
+            self.assertEqual(self.frozen_at(AutoFreeze(1000, **options), growing), expected, options)
+        # r falls below 1 without end: neither criterion holds.
+        for criterion in ("two_sided", "paper"):
+            self.assertEqual(self.frozen_at(AutoFreeze(1000, criterion=criterion), lambda t: 0.9**t), 200)
+        self.assertEqual(self.frozen_at(5, growing), 5)
+        self.assertEqual(self.frozen_at(AutoFreeze(1000), lambda t: 0.0), 200)
+        with self.assertRaisesRegex(ValueError, "no criterion 'x'"):
+            AutoFreeze(1000, criterion="x")
+
+
+if __name__ == "__main__":
+    skips.main(["--failfast"])
