@@ -42,7 +42,9 @@ fi
 launcher=()
 if command -v ccache >/dev/null; then
   launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} # what another checkout has compiled counts, too
 fi
+processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
 cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
@@ -51,7 +53,6 @@ cmake --build build/openmp
 # A directory of its own leaves build/cuda to those who run it.
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
   (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
@@ -63,7 +64,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THR
 export ONEBIT_SKIPS=$PWD/build/skips.txt
 : >"$ONEBIT_SKIPS"
 failed=no
-ctest --preset openmp --output-on-failure --no-tests=error || failed=yes
+ctest --preset openmp --parallel "$processors" --output-on-failure --no-tests=error || failed=yes
 
 skip() { ONEBIT_TEST=$1 python3 tests/skips.py skip "" "$2" 2>/dev/null || true; }
 if [[ $cuda == no ]]; then

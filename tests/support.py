@@ -17,6 +17,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from lib.launch import overrides
 from lib.tables import read_csv
 
+# Open MPI's files are in a place of their own: it trips over those of another test's program that ends meanwhile.
+_temporary = tempfile.TemporaryDirectory(prefix="onebit.")
+os.chmod(_temporary.name, 0o755)  # some programs run as another user
+os.environ["TMPDIR"] = tempfile.tempdir = _temporary.name
+
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}

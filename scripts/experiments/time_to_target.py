@@ -1,20 +1,32 @@
 #!/usr/bin/env python3
-"""Measures how long each method trains on a slow network until a loss is reached, as MLPerf scores.
+"""How long does each method train on a slow network until a loss is reached? The median over seeds, as MLPerf scores.
 
-Trains inputs/figure4b.yaml by each method on each network, each run in a laboratory of its own; a gradient takes a
-fixed time, because ranks share this machine's cores. The time is the sum of all steps up to the first validation that
-finds `train.target_loss` or less, without validation. For rates that are not measured, `onebit predict` gives the time
-of each kind of step, and the steps are those of a measured run. The rates of both show its error. Needs root.
+losses   Losses do not depend on the network. So each method trains inputs/figure4b.yaml with each seed on ranks of this
+         machine, without shaped links and without the given time of a gradient. This gives steps and bytes to
+         `train.target_loss`.
+measure  repeats a seed in a laboratory at each rate (needs root and an idle machine). A gradient takes a fixed time,
+         because ranks share this machine's cores. The time is the sum of all steps up to the first validation that
+         finds the target or less, without validation.
+page     For other rates and seeds `onebit predict` gives the time of each kind of step. At a measured rate this
+         prediction is multiplied by what the measured run took of its own prediction. The page has it all.
+
+All commands keep their rows in one CSV file, and a row replaces the earlier one of its method, seed and rate.
 """
 
+import argparse
+import collections
+import math
 import pathlib
+import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from validate_model import Predict, one
 
-from lib import laboratory, tables
+from lib import ROOT, laboratory, tables
 from lib.laboratory import bits_per_second
+from lib.runs import read_keys, run_here
+from lib.tables import number
 
 BF16 = {"comm.dense_type": "bf16"}
 METHODS = {  # the first is what the others are compared with
@@ -25,124 +37,210 @@ METHODS = {  # the first is what the others are compared with
     "Efficient-Adam": {"optimizer.algorithm": "efficient_adam", "compression.scale": "l2",
                        "optimizer.bias_correction": "true", "optimizer.beta1": 0.6, "optimizer.lr": 6e-3},
 }
-COLUMNS = ["method", "rate", "link_bit_per_s", "burst_bytes", "hosts", "seed", "target_loss", "final_loss",
-           "steps_to_target", "time_to_target_s", "bytes_to_target", "predicted_s", "compute_time_ms",
-           "compute_overruns", "runs", "machine", "git"]
+KINDS = ("dense", "compressed", "local")  # of a step, by what it sends; `local` sends nothing
+COLUMNS = ["method", "settings", "seed", "rate", "link_bit_per_s", "burst_bytes", "hosts", "parameters", "target_loss",
+           "final_loss", "steps_to_target", *(f"{kind}_steps" for kind in KINDS), "bytes_to_target", "time_to_target_s",
+           "predicted_s", "compute_time_ms", "compute_overruns", "runs", "machine", "git"]
 
 
-def kind_of(step):
-    """What a step sent: `dense`, `compressed` or `local` for nothing."""
-    return "local" if float(step["bytes_sent"]) == 0 else step["phase"]
+def settings_of(method):
+    return " ".join(f"{key}={value}" for key, value in METHODS[method].items())
+
+
+def kept_rows(path):
+    """The rows of the CSV file whose method still has the same settings."""
+    rows = tables.read_csv(path) if pathlib.Path(path).exists() else []
+    return [row for row in rows if row["method"] in METHODS and row.get("settings") == settings_of(row["method"])]
+
+
+def write(path, rows):
+    """Of rows with the same method, seed and rate, the last one counts."""
+    rows = {(row["method"], str(row["seed"]), row["rate"]): row for row in rows}
+    methods = list(METHODS)
+    order = sorted(rows, key=lambda at: (methods.index(at[0]), at[1], bits_per_second(at[2]) if at[2] else 0))
+    tables.write_csv(path, [rows[at] for at in order], COLUMNS)
+
+
+def row_of(method, seed, run, steps):
+    """The columns of a run. \\param run the row of its run.csv"""
+    until = int(run["steps_to_target"] or 0)
+    kinds = collections.Counter("local" if number(step["bytes_sent"]) == 0 else step["phase"] for step in steps[:until])
+    return {"method": method, "settings": settings_of(method), "seed": seed, "rate": "", "hosts": run["ranks"],
+            "final_loss": run["final_validation_loss"], "runs": 1,
+            **{f"{kind}_steps": kinds[kind] if until else "" for kind in KINDS},
+            **{name: run[name] for name in ("parameters", "target_loss", "steps_to_target", "bytes_to_target")}}
+
+
+def settings_for(arguments, method, seed):
+    return {**METHODS[method], "train.target_loss": arguments.target, "run.seed": seed}
+
+
+def losses(arguments):
+    origin = laboratory.origin(arguments)
+    for method in arguments.methods:
+        for seed in arguments.seeds:
+            settings = {**settings_for(arguments, method, seed), "workload.compute_time_ms": 0}
+            run = run_here(arguments.hosts, arguments.onebit, arguments.input,
+                           [*(f"{key}={value}" for key, value in settings.items()), *arguments.set])
+            row = row_of(method, seed, run.run, run.steps)
+            write(arguments.output, [*kept_rows(arguments.output), {**row, **origin}])
+            print(f"{method}, seed {seed}: {row['steps_to_target'] or 'never'} steps, loss {row['final_loss']}",
+                  flush=True)
+
+
+def measure(arguments):
+    origin = laboratory.origin(arguments)
+    seed = arguments.seeds[0]
+    for rate in arguments.rates:
+        for method in arguments.methods:
+            run = laboratory.TrainingRun(arguments, arguments.input, settings_for(arguments, method, seed),
+                                         arguments.hosts, rate)
+            row = {**row_of(method, seed, run.row, run.steps), "rate": rate, **run.links, **origin,
+                   **{name: run.row[name] for name in ("time_to_target_s", "compute_time_ms", "compute_overruns")}}
+            write(arguments.output, [*kept_rows(arguments.output), row])
 
 
 class Prediction:
     """Seconds of each kind of step, by `onebit predict`."""
 
-    def __init__(self, arguments, run):
-        self.predict = Predict(arguments.onebit)
-        self.hosts = arguments.hosts
-        compute = float(run.row["compute_time_ms"])
-        self.settings = {"parameters": run.row["parameters"], "ranks": f"[{arguments.hosts}]", "ranks_per_host": 1,
-                         "forward_ms": compute / 3, "backward_ms": 2 * compute / 3, "update_ms": 0,
-                         "overlap_buckets": 8, "simulate_up_to": 0,
-                         "collectives": "[pairwise, pairwise_bf16, pairwise_compressed]"}
-        self.compute_s = compute / 1e3
+    def __init__(self, arguments):
+        self.predict, self.known = Predict(arguments.onebit), {}
+        self.compute_ms = float(read_keys(ROOT / arguments.input)["workload.compute_time_ms"])
 
-    def seconds(self, steps, bit_per_s, dense):
-        """Of these steps. \\param dense the form of the dense average"""
-        rows = self.predict(pathlib.Path("inputs/predict/large_scale.yaml").resolve(),
-                            bandwidths_gbit_per_s=f"[{bit_per_s / 1e9}]", bytes_per_element=4, **self.settings)
-        step_s = {"dense": one(rows, collective=dense)["step_s"],
-                  "compressed": one(rows, collective="pairwise_compressed")["step_s"], "local": self.compute_s}
-        return sum(step_s[kind_of(step)] for step in steps)
+    def step_s(self, row, bit_per_s):
+        """{kind: seconds} on a link of this rate."""
+        dense = "pairwise_bf16" if "comm.dense_type=bf16" in row["settings"] else "pairwise"
+        at = dense, bit_per_s
+        if at not in self.known:
+            rows = self.predict(ROOT / "inputs/predict/large_scale.yaml", parameters=row["parameters"],
+                                ranks=f"[{row['hosts']}]", ranks_per_host=1, forward_ms=self.compute_ms / 3,
+                                backward_ms=2 * self.compute_ms / 3, update_ms=0, overlap_buckets=8,
+                                simulate_up_to=0, bytes_per_element=4, bandwidths_gbit_per_s=f"[{bit_per_s / 1e9}]",
+                                collectives=f"[{dense}, pairwise_compressed]")
+            self.known[at] = {"dense": one(rows, collective=dense)["step_s"],
+                              "compressed": one(rows, collective="pairwise_compressed")["step_s"],
+                              "local": self.compute_ms / 1e3}
+        return self.known[at]
 
-
-def row_of(run, method, prediction, seed):
-    """A row of a measured run."""
-    until = run.row["steps_to_target"]
-    steps = run.steps[:int(until)] if until else []
-    dense = "pairwise" if "fp32" in method else "pairwise_bf16"
-    return {"method": method, "rate": run.rate, **run.links, "hosts": run.hosts, "seed": seed,
-            **{name: run.row[name] for name in ("steps_to_target", "time_to_target_s", "bytes_to_target",
-                                                "compute_time_ms", "compute_overruns")},
-            "target_loss": run.row["target_loss"], "final_loss": run.row["final_validation_loss"], "runs": 1,
-            "predicted_s": f"{prediction.seconds(steps, float(run.links['link_bit_per_s']), dense):.4g}" if steps
-            else ""}, steps, dense
+    def seconds(self, row, bit_per_s):
+        """Up to the target; empty where it was not reached."""
+        if not row["steps_to_target"]:
+            return ""
+        step_s = self.step_s(row, bit_per_s)
+        return f"{sum(int(row[f'{kind}_steps']) * step_s[kind] for kind in KINDS):.4g}"
 
 
-def cell(row, first):
-    """Seconds to the target, and how much faster that is than the first method at the same rate."""
-    if not row["steps_to_target"]:
-        return "never"
-    kind = "time_to_target_s" if row["time_to_target_s"] else "predicted_s"
-    seconds, of_first = tables.number(row[kind]), tables.number(first[kind])
-    text = f"{seconds:.0f} s" if row["time_to_target_s"] else f"*{seconds:.0f} s*"
-    return text if row is first else f"{text} ({of_first / seconds:.2g} ×)"
+def is_measured(row):
+    """In the laboratory. Other rows with a rate are predictions, and rows without one are of `losses`."""
+    return row["compute_time_ms"] != ""
+
+
+def with_predictions(arguments):
+    """The rows of `losses` and of `measure`, with predictions of every seed at every rate."""
+    origin, prediction, rows = laboratory.origin(arguments), Prediction(arguments), kept_rows(arguments.output)
+    measured = {(row["method"], row["rate"]): row for row in rows if is_measured(row)}
+    runs = [row for row in rows if not row["rate"]]
+    rates = dict.fromkeys([*arguments.predicted_rates, *(rate for _, rate in measured)])
+    predicted = []
+    for run in runs:
+        for rate in rates:
+            row = measured.get((run["method"], rate), {"link_bit_per_s": f"{bits_per_second(rate):.0f}", "seed": ""})
+            link = row["link_bit_per_s"]
+            mine = row if row["seed"] == run["seed"] else {**run, "rate": rate, "link_bit_per_s": link, **origin}
+            predicted.append({**mine, "predicted_s": prediction.seconds(mine, float(link))})
+    return runs + predicted
+
+
+def spread(values, words):
+    """The median and, where they differ, the least and the greatest, in words; `never` for infinity."""
+    least, middle, most = (words(value) if math.isfinite(value) else "never"
+                           for value in (min(values), statistics.median(values), max(values)))
+    return middle if least == most else f"{middle} ({least} – {most})"
+
+
+def seconds_of(row, run):
+    """A seed's time: measured, or predicted in proportion to the measured `run` of its method and rate."""
+    if row["time_to_target_s"] or not row["steps_to_target"]:
+        return number(row["time_to_target_s"] or "inf")
+    ratio = number(run["time_to_target_s"]) / number(run["predicted_s"]) if run and run["time_to_target_s"] else 1
+    return number(row["predicted_s"]) * ratio
 
 
 def page(rows):
-    rates = sorted({row["rate"] for row in rows}, key=bits_per_second)
-    by_method = {method: {row["rate"]: row for row in rows if row["method"] == method} for method in METHODS}
-    first = next(iter(by_method.values()))
+    runs = [row for row in rows if not row["rate"]]
+    rates = sorted({row["rate"] for row in rows if row["rate"]}, key=bits_per_second)
     measured = [row for row in rows if row["time_to_target_s"]]
-    errors = [tables.number(row["predicted_s"]) / tables.number(row["time_to_target_s"]) - 1 for row in measured]
-    lines = []
-    for method, own in by_method.items():
-        some = next(iter(own.values()))
-        sent = tables.with_unit(tables.number(some["bytes_to_target"]))
-        lines.append([method, some["steps_to_target"] or "never", sent,
-                      *(cell(own.get(rate, some), first[rate]) for rate in rates)])
+    errors = [number(row["predicted_s"]) / number(row["time_to_target_s"]) - 1 for row in measured]
+    lines, first = [], {}
+    for method in dict.fromkeys(row["method"] for row in runs):
+        own = [row for row in runs if row["method"] == method]
+        line = [method, spread([number(row["steps_to_target"] or "inf") for row in own], "{:.0f}".format),
+                spread([number(row["bytes_to_target"] or "inf") for row in own], tables.with_unit)]
+        for rate in rates:
+            cells = [row for row in rows if (row["method"], row["rate"]) == (method, rate)]
+            run = next(filter(is_measured, cells), None)
+            values = [seconds_of(row, run) for row in cells]
+            median = statistics.median(values)
+            text = spread(values, "{:.0f}".format)
+            gain = first.setdefault(rate, median) / median
+            line.append((text if run else f"*{text}*") + (f", {gain:.2g} ×" if len(lines) and gain else ""))
+        lines.append(line)
+    seeds = sorted({row["seed"] for row in runs})
+    commits, machines = (", ".join(dict.fromkeys(row[name] for row in rows)) for name in ("git", "machine"))
     return tables.page([
         "# Time to a loss on slow networks",
         "<!-- Made by scripts/experiments/time_to_target.py. -->",
-        "How long each method trains [inputs/figure4b.yaml](../../inputs/figure4b.yaml) until a validation loss of "
-        f"{rows[0]['target_loss']}, on {rows[0]['hosts']} hosts. A gradient takes {rows[0]['compute_time_ms']} ms. "
+        "How long does each method train [inputs/figure4b.yaml](../../inputs/figure4b.yaml) until a validation loss of "
+        f"{runs[0]['target_loss']}, on {runs[0]['hosts']} hosts? A gradient takes {measured[0]['compute_time_ms']} ms. "
         "Dense averages are in bf16 except where a row says fp32, and overlap with the backward pass. Bytes are those "
-        "that a rank sent. In brackets: how much faster than Adam in bf16. Seconds in italics are predicted: the steps "
-        "of the measured run, each as long as `onebit predict` says. All others were measured in the laboratory "
-        f"([how](../guide/network.md)), where predictions are {tables.percent(min(errors))} to "
-        f"{tables.percent(max(errors))} off. One seed; machine: {rows[0]['machine']}; commit {rows[0]['git']}.",
-        tables.markdown(["method", "steps", "bytes", *rates], lines)])
+        "that a rank sent, times are in seconds. Each cell has the median over the seeds "
+        f"{', '.join(seeds)}, the least and the greatest in brackets where they differ, and how much faster than Adam "
+        "in bf16 the median is. A seed that does not reach the loss counts as infinite.",
+        "Steps and bytes are those of runs with every seed, because losses do not depend on the network. Times of seed "
+        f"{measured[0]['seed']} that are not in italics were measured in the laboratory "
+        "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `onebit predict` says for "
+        f"its kind. It is {tables.percent(min(errors))} to {tables.percent(max(errors))} off in the {len(errors)} "
+        "measured runs. The other seeds' times at a measured rate are predictions, multiplied by what the measured run "
+        "took of its own prediction. Cells in italics are predictions as they are.",
+        tables.markdown(["method", "steps", "bytes", *rates], lines),
+        "The methods' settings, beside those of the input:",
+        tables.markdown(["method", "`--set`"], [
+            [line[0], " ".join(f"`{pair}`" for pair in settings_of(line[0]).split())] for line in lines]),
+        f"Machine: {machines}. Commits of the program: {commits}. The second command needs root and an idle machine:",
+        "```\nscripts/experiments/time_to_target.py losses\nsudo scripts/experiments/time_to_target.py measure\n"
+        "scripts/experiments/time_to_target.py page\n```"])
+
+
+def make_page(arguments):
+    write(arguments.output, with_predictions(arguments))
+    arguments.page.write_text(page(tables.read_csv(arguments.output)))
 
 
 def main():
-    parser = laboratory.parser_of(__doc__, "results/time_to_target.csv")
-    parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
-    parser.add_argument("--rates", type=laboratory.words, default="50mbit,200mbit,1gbit", help="default: %(default)s")
-    parser.add_argument("--predicted-rates", type=laboratory.words, default="100mbit,400mbit,3gbit,10gbit",
-                        help="default: %(default)s")
-    parser.add_argument("--target", type=float, default=2.0, metavar="LOSS", help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("input", nargs="?", default="inputs/figure4b.yaml", metavar="INPUT.yaml")
-    parser.add_argument("--page", type=pathlib.Path, metavar="PAGE.md", help="write the table as a page, too")
-    parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    shared = laboratory.parser_of("", "results/time_to_target.csv")
+    for name, function in (("losses", losses), ("measure", measure), ("page", make_page)):
+        command = commands.add_parser(name, parents=[shared], add_help=False)
+        command.set_defaults(function=function)
+        if name == "page":
+            command.add_argument("--predicted-rates", type=laboratory.words, help="default: %(default)s",
+                                 default="50mbit,100mbit,400mbit,1gbit,3gbit,10gbit")
+            command.add_argument("--page", type=pathlib.Path, default="results/time_to_target.md", metavar="PAGE.md",
+                                 help="default: %(default)s")
+        else:
+            command.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
+            command.add_argument("--target", type=float, default=2.0, metavar="LOSS", help="default: %(default)s")
+            command.add_argument("--methods", type=lambda text: text.split(";"), default=list(METHODS),
+                                 metavar="METHOD;METHOD", help="default: all")
+            command.add_argument("--seeds", type=laboratory.integers, default="1,2,3",
+                                 help="`measure` takes the first one; default: %(default)s")
+        if name == "measure":
+            command.add_argument("--rates", type=laboratory.words, default="50mbit,200mbit,1gbit",
+                                 help="default: %(default)s")
+        command.add_argument("input", nargs="?", default="inputs/figure4b.yaml", metavar="INPUT.yaml")
     arguments = parser.parse_args()
-    if arguments.draw_only:
-        arguments.page.write_text(page(tables.read_csv(arguments.output)))
-        return
-
-    origin, rows = laboratory.origin(arguments), []
-    for method, settings in METHODS.items():
-        for rate in arguments.rates:
-            run = laboratory.TrainingRun(
-                arguments, arguments.input,
-                {**settings, "train.target_loss": arguments.target, "run.seed": arguments.seed}, arguments.hosts, rate)
-            prediction = Prediction(arguments, run)
-            row, steps, dense = row_of(run, method, prediction, arguments.seed)
-            rows.append({**row, **origin})
-            tables.write_csv(arguments.output, rows, COLUMNS)
-        for rate in arguments.predicted_rates if steps else []:
-            seconds = prediction.seconds(steps, bits_per_second(rate), dense)
-            rows.append({**row, "rate": rate, "link_bit_per_s": bits_per_second(rate), "burst_bytes": "",
-                         "time_to_target_s": "", "predicted_s": f"{seconds:.4g}", **origin})
-        tables.write_csv(arguments.output, rows, COLUMNS)
-    print(f"\n{arguments.hosts} hosts; seconds to a validation loss of {arguments.target}")
-    print(tables.aligned(["method", "rate", "steps", "measured s", "predicted s", "MB"], [
-        [row["method"], row["rate"], row["steps_to_target"] or "never", row["time_to_target_s"], row["predicted_s"],
-         f"{tables.number(row['bytes_to_target']) / 1e6:.4g}"] for row in rows], left=2))
-
-    if arguments.page:
-        arguments.page.write_text(page(rows))
+    arguments.function(arguments)
 
 
 if __name__ == "__main__":

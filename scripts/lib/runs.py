@@ -1,8 +1,12 @@
 """The files that a run leaves in its directory (run.output), however far it came."""
 
 import math
+import os
+import pathlib
+import subprocess
+import tempfile
 
-from lib import require
+from lib import ROOT, launch, require
 from lib.tables import number, read_rows
 
 require({"yaml": "PyYAML"})
@@ -96,3 +100,13 @@ class Run:
     def steps_wanted(self):
         value = number(self.input.get("train.steps"))
         return int(value) if math.isfinite(value) else 0
+
+
+def run_here(ranks, onebit, source, settings):
+    """The Run of `onebit train` on ranks of this machine, one thread each. Its files are not kept."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = launch.mpirun(ranks, onebit, "train", source,
+                                *launch.overrides(settings), "--set", f"run.output={directory}")
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
+                       env={"OMP_NUM_THREADS": "1", **os.environ})
+        return Run(pathlib.Path(directory))

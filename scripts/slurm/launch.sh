@@ -19,14 +19,14 @@ export OMP_PROC_BIND=${OMP_PROC_BIND:-close}
 export OMP_PLACES=${OMP_PLACES:-cores}
 
 # With PMIx, srun starts Open MPI's and MPICH's ranks and gives each its own cores. Without it, Open MPI's mpirun asks
-# Slurm for the nodes.
+# Slurm for the nodes. Another MPI may want another interface of srun's.
 if [[ -z ${ONEBIT_LAUNCHER:-} ]]; then
   ONEBIT_LAUNCHER=mpirun
-  if srun --mpi=list 2>&1 | grep -qw pmix; then ONEBIT_LAUNCHER=srun; fi
+  if [[ -n ${ONEBIT_SRUN_MPI:-} ]] || srun --mpi=list 2>&1 | grep -qw pmix; then ONEBIT_LAUNCHER=srun; fi
 fi
 if [[ $ONEBIT_LAUNCHER == srun ]]; then
   # From Slurm 22.05 on srun no longer takes --cpus-per-task from sbatch.
-  launch=(srun --mpi=pmix "--cpus-per-task=$OMP_NUM_THREADS" "${srun_options[@]}")
+  launch=(srun "--mpi=${ONEBIT_SRUN_MPI:-pmix}" "--cpus-per-task=$OMP_NUM_THREADS" "${srun_options[@]}")
 else
   launch=(mpirun -n "$SLURM_NTASKS" --map-by "slot:PE=$OMP_NUM_THREADS" --bind-to core
     -x OMP_NUM_THREADS -x OMP_PROC_BIND -x OMP_PLACES)

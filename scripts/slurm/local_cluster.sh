@@ -86,6 +86,8 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 # A node that was lost comes back by itself, for example after a suspend.
 ReturnToService=2
+# A job that asks for more cores than there are is refused; without this it waits for ever.
+EnforcePartLimits=ALL
 MpiDefault=none
 # A job in 'urgent' takes the cores of jobs in 'local', which get a minute to
 # write a checkpoint after the signal that they asked for with --signal.

@@ -295,11 +295,12 @@ class Local(InScratch):
         (tools / "srun").write_text('#!/bin/sh\ncase $1 in --mpi=list) echo pmix ;; *) printf "%s\\n" "$@" ;; esac\n')
         (tools / "srun").chmod(0o755)
         job = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "here", "SLURM_NTASKS": "4",
-               "ONEBIT_BINARY": str(PROGRAM), "PATH": f"{tools}:{os.environ['PATH']}"}
+               "ONEBIT_BINARY": str(PROGRAM), "ONEBIT_SRUN_MPI": "cray_shasta",
+               "PATH": f"{tools}:{os.environ['PATH']}"}
         ended = subprocess.run(["bash", script, self.directory / "input.yaml"], env={**self.environment, **job},
                                capture_output=True, text=True, check=True, timeout=LIMIT_S)
         arguments = ended.stdout.splitlines()
-        self.assertIn("--gpu-bind=none", arguments)
+        self.assertLessEqual({"--gpu-bind=none", "--mpi=cray_shasta"}, set(arguments))
         self.assertIn("run.backend=cuda", arguments)
         self.assertFalse([argument for argument in arguments + asked if argument.startswith("--gpus-per-task")])
 

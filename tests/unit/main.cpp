@@ -4,9 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "../skips.hpp"
+#include "../source_directory.hpp"
 #include "base/kokkos.hpp"
 #include "base/subnormals.hpp"
+
+std::string onebit::test::source_directory() {
+  const char* const given = std::getenv("ONEBIT_SOURCE_DIR");
+  return given != nullptr && *given != '\0' ? given : ONEBIT_SOURCE_DIR;
+}
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -1,0 +1,119 @@
+"""The parts of docs/results: which commands make which files, and what they need. all.py runs them.
+
+In a command `{onebit}`, `{results}` (the results' directory), `{runs}` (a directory for the output of runs) and
+`{python}` (a Python with PyTorch) are replaced. The minutes are those of two cores: measured, or the sum of the times
+in the CSV files; those of a study of losses are the sum of its `wall_s`.
+"""
+
+import collections
+
+from lib import ROOT
+from lib.tables import number, read_csv
+
+KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
+REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
+            DIGITS: "scripts/classification_tasks.py digits"}  # of files that a part reads
+
+# Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
+Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines", defaults=[False])
+
+
+class Study(collections.namedtuple("Study", "page needs studies")):
+    """Studies of losses with one page."""
+
+    @property
+    def files(self):
+        return [f"{self.page}/{study}_{kind}.csv" for study in self.studies for kind in ("runs", "steps")]
+
+    @property
+    def inputs(self):
+        return [f"inputs/study/{study}.yaml" for study in self.studies]
+
+    def part(self):
+        rows = [row for name in self.files[::2] for row in read_csv(ROOT / "docs/results" / name)]
+        return Part(self.page, "losses", sum(number(row["wall_s"]) for row in rows) / 60, self.needs, self.files,
+                    [f"scripts/experiments/study.py --onebit {{onebit}} --results {{runs}}/study "
+                     f"--page {{results}}/{self.page}.md {' '.join(self.inputs)}"])
+
+
+STUDIES = (
+    Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
+    Study("thirty", (KJV,), ("thirty", "thirty_bert")),
+    Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
+    Study("convergence", (KJV,), ("gpt", "bert", "small")),
+    Study("quantized_training", (SECTIONS, DIGITS), ("binary_pretrain", "binary_fine_tune", "binary_digits")),
+)
+
+
+def laboratory(name, minutes, arguments="", needs=(), script=None):
+    """An experiment in the network laboratory, which writes one CSV file."""
+    return Part(name, "communication", minutes, ("idle", "root", *needs), [f"communication/{name}.csv"],
+                [f"scripts/experiments/{script or name}.py --onebit {{onebit}} "
+                 f"--output {{results}}/communication/{name}.csv {arguments}"])
+
+
+def layers(name, minutes, files, output, script):
+    """Times of 1-bit layers."""
+    return Part(name, "speed", minutes, ("idle",), [f"quantized_training/{file}" for file in files],
+                [f"scripts/experiments/{script}.py --onebit {{onebit}} "
+                 f"--output {{results}}/quantized_training{output}"], True)
+
+
+def performance(name, minutes, files, arguments="", needs=()):
+    """A command of performance.py, and its page."""
+    script = "scripts/experiments/performance.py"
+    return Part(name, "speed", minutes, ("idle", *needs), [f"performance/{file}" for file in files],
+                [f"{script} {name} --onebit {{onebit}} --output {{results}}/performance {arguments}",
+                 f"{script} render --output {{results}}/performance"], True)
+
+
+QUICKSTART = ("adam", "onebit_adam")
+PARTS = [
+    layers("products", 0.4, ["products.csv"], "/products.csv", "products"),
+    layers("step", 5, ["step.csv"], "/step.csv", "binary_step"),
+    layers("ranks", 3, ["ranks.csv"], "/ranks.csv", "binary_ranks")._replace(needs=("idle", KJV)),
+    layers("layers", 5, ["layers.csv", "layer_passes.csv"], "", "layers"),
+    performance("threads", 2, ["threads.csv"]),
+    performance("checkpoints", 5, ["checkpoints.csv"]),
+    performance("measure", 20, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
+    Part("quickstart", "speed", 1.5, ("idle", KJV), ["quickstart.csv"], [
+        *(f"mpirun -n 4 {{onebit}} train inputs/quickstart_{name}.yaml --set run.output={{runs}}/quickstart/{name}"
+          for name in QUICKSTART),
+        "scripts/quickstart_table.py --csv {results}/quickstart.csv "
+        + " ".join(f"{{runs}}/quickstart/{name}" for name in QUICKSTART)]),
+
+    laboratory("figure5", 1.5),
+    laboratory("table1", 2),
+    laboratory("figure4b", 5, needs=(KJV,)),
+    laboratory("figure9", 20),
+    laboratory("whole_step", 6),
+    laboratory("hierarchical", 3, "--ranks-per-host 2 inputs/figure9_hosts.yaml", script="figure9"),
+    Part("laboratory", "communication", 8.5, ("idle", "root"), ["communication/laboratory.csv", "prediction.csv"], [
+        "scripts/experiments/validation.py --onebit {onebit} --output {results}/communication/laboratory.csv "
+        "--rates 100mbit,300mbit,1gbit",
+        "scripts/experiments/validate_model.py --onebit {onebit} --output {results}/prediction.md "
+        "{results}/communication/laboratory.csv"]),
+    laboratory("peers", 10, "--python {python}", ["python"]),
+    laboratory("hidden", 18, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
+    Part("time_to_target", "communication", 25, ("idle", "root", KJV), ["time_to_target.csv"], [
+        f"scripts/experiments/time_to_target.py {command} --onebit {{onebit}} --output {{results}}/time_to_target.csv"
+        for command in ("losses", "measure", "page --page {results}/time_to_target.md")]),
+    Part("crossover", "communication", 0.3, (), ["crossover.csv"],
+         ["scripts/experiments/crossover.py --onebit {onebit} --output {results}/crossover.md"]),
+    Part("communication_page", "communication", 0.1, (), [],
+         ["scripts/experiments/communication.py {results}/communication"]),
+
+    Part("smoke", "losses", 10, (KJV,), ["smoke.csv"],
+         ["scripts/experiments/smoke.py --onebit {onebit} --output {results}/smoke.csv"]),
+    Part("gradient_groups", "losses", 4, (SECTIONS,), ["quantized_training/gradient_groups.csv"],
+         ["scripts/experiments/gradient_groups.py --onebit {onebit} "
+          "--output {results}/quantized_training/gradient_groups.csv"]),
+    *(study.part() for study in STUDIES),
+]
+
+# Files under docs/results that no command makes.
+BY_HAND = {
+    "paper/figures.csv": "transcribed from the 1-bit Adam paper",
+    "paper/table1.csv": "transcribed from the 1-bit Adam paper",
+    "quickstart_lr.csv": "measured before dd820bd by a script that is gone; inputs/study/gpt.yaml has the same grid",
+}
