@@ -64,7 +64,8 @@ def read_headers(app):
     output = pathlib.Path(app.doctreedir).parent / "doxygen"
     settings = {"PROJECT_NAME": project, "INPUT": " ".join(HEADERS), "STRIP_FROM_PATH": ROOT,
                 "OUTPUT_DIRECTORY": output, "GENERATE_XML": "YES", "GENERATE_HTML": "NO", "GENERATE_LATEX": "NO",
-                "QUIET": "YES", "WARN_AS_ERROR": "FAIL_ON_WARNINGS"}
+                "QUIET": "YES", "TYPEDEF_HIDES_STRUCT": "YES",  # or C's structs would be there twice
+                "WARN_AS_ERROR": "FAIL_ON_WARNINGS"}
     output.mkdir(parents=True, exist_ok=True)
     subprocess.run(["doxygen", "-"], input="".join(f"{name} = {value}\n" for name, value in settings.items()),
                    text=True, cwd=ROOT, check=True)
