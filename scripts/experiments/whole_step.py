@@ -69,7 +69,7 @@ def main():
                         help="default: %(default)s")
     parser.add_argument("--compute-ms", type=laboratory.numbers, default=[None], metavar="MS,MS",
                         help="times of a gradient; default: BERT-Large's in proportion to the parameters")
-    parser.add_argument("--compressed-bucket-bytes", type=int, default=2 << 20, help="default: %(default)s")
+    parser.add_argument("--compressed-bucket-bytes", type=int, default=1 << 20, help="default: %(default)s")
     parser.add_argument("--free-rate", default="10gbit", help="of links that hold nothing up; default: %(default)s")
     arguments = parser.parse_args()
 
