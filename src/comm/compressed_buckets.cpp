@@ -24,6 +24,15 @@ Vector<To, float> held_by(const From& vector) {
   }
 }
 
+/// Counts all of a call as `Phase::allreduce`. \param call gets times of its phases, which do not count
+template <class Call>
+void count_as_allreduce(PhaseTimes& times, const Call& call) {
+  const Stopwatch watch;
+  PhaseTimes phases;
+  call(phases);
+  times.add(Phase::allreduce, watch.seconds());
+}
+
 }  // namespace
 
 template <class Exec>
@@ -59,26 +68,18 @@ void CompressedBuckets<Exec>::begin_step(const std::optional<MomentumShares>& sh
 template <class Exec>
 void CompressedBuckets<Exec>::begin(const Vector<Exec, float>& values, long /*step*/, std::size_t first,
                                     PhaseTimes& times) {
-  const Stopwatch watch;
-  PhaseTimes phases;
-  begin_bucket(first / m_layouts.front().length, values, phases);
-  times.add(Phase::allreduce, watch.seconds());
+  count_as_allreduce(times,
+                     [&](PhaseTimes& phases) { begin_bucket(first / m_layouts.front().length, values, phases); });
 }
 
 template <class Exec>
 void CompressedBuckets<Exec>::serve(std::size_t first, PhaseTimes& times) {
-  const Stopwatch watch;
-  PhaseTimes phases;
-  allreduce_from(first).serve(m_instance.get(), phases);
-  times.add(Phase::allreduce, watch.seconds());
+  count_as_allreduce(times, [&](PhaseTimes& phases) { allreduce_from(first).serve(m_instance.get(), phases); });
 }
 
 template <class Exec>
 void CompressedBuckets<Exec>::finish(std::size_t first, PhaseTimes& times) {
-  const Stopwatch watch;
-  PhaseTimes phases;
-  allreduce_from(first).finish(m_instance.get(), phases);
-  times.add(Phase::allreduce, watch.seconds());
+  count_as_allreduce(times, [&](PhaseTimes& phases) { allreduce_from(first).finish(m_instance.get(), phases); });
 }
 
 template <class Exec>

@@ -13,8 +13,8 @@ OverlappedAverage<Exec>::OverlappedAverage(std::shared_ptr<BucketAverage<Exec>> 
       m_length(length),
       m_bucket_length(bucket_length(bucket_bytes)),
       m_final((length + m_bucket_length - 1) / m_bucket_length),
-      m_early(m_final.size()),
       m_pipeline(*m_average),
+      m_early(m_final.size()),
       m_begun(m_final.size()),
       m_averaged(m_final.size()),
       m_thread([this] { run(); }) {}
@@ -115,41 +115,53 @@ void OverlappedAverage<Exec>::run() {
     // The thread never sleeps while messages are under way: MPI may need its calls to send the rest of them.
     m_changed.wait(lock, [&] { return m_ends || m_work != nullptr || may_begin() || !m_pipeline.empty(); });
     if (m_ends && m_pipeline.empty()) return;
-    const std::function<bool()>* const work = m_work;
-    std::optional<std::size_t> bucket;
-    if (!m_ends && may_begin()) bucket = bucket_at(m_begun++);
-    lock.unlock();
-    bool is_done = false;
-    std::size_t averaged = 0;
-    std::exception_ptr error;
     try {
-      is_done = work != nullptr && (*work)();
-      averaged = take_turn(bucket);
+      if (m_work != nullptr) do_work(lock);
+      take_turn(lock);
     } catch (...) {
-      error = std::current_exception();
+      if (!lock.owns_lock()) lock.lock();
+      m_error = std::current_exception();
+      m_changed.notify_all();
+      return;
     }
-    lock.lock();
-    m_error = error;
-    m_averaged += averaged;
-    if (is_done) m_work = nullptr;
-    if (is_done || averaged > 0 || error) m_changed.notify_all();
-    if (error) return;
   }
 }
 
 template <class Exec>
-std::size_t OverlappedAverage<Exec>::take_turn(std::optional<std::size_t> bucket) {
+void OverlappedAverage<Exec>::do_work(std::unique_lock<std::mutex>& lock) {
+  const std::function<bool()>& work = *m_work;
+  lock.unlock();
+  const bool is_done = work();
+  lock.lock();
+  if (!is_done) return;
+  m_work = nullptr;
+  m_changed.notify_all();
+}
+
+template <class Exec>
+void OverlappedAverage<Exec>::take_turn(std::unique_lock<std::mutex>& lock) {
+  const bool begins = !m_ends && may_begin();
+  const std::size_t place = m_begun;
+  if (begins) ++m_begun;
+  lock.unlock();
+  const std::size_t averaged = begins ? begin(bucket_at(place)) : m_pipeline.advance(m_thread_times) ? 1 : 0;
+  lock.lock();
+  m_averaged += averaged;
+  if (averaged > 0) m_changed.notify_all();
+}
+
+template <class Exec>
+std::size_t OverlappedAverage<Exec>::begin(std::size_t bucket) {
   const Region region("OneBit::comm::bucket");
-  if (!bucket) return m_pipeline.advance(m_thread_times) ? 1 : 0;
   std::size_t averaged = 0;
   // On a GPU, kernels of the backward pass may be left to run before the bucket is final.
-  const Event<Exec>& is_final = m_final[*bucket];
+  const Event<Exec>& is_final = m_final[bucket];
   while (!m_pipeline.empty() && !is_final.has_happened())
     if (m_pipeline.advance(m_thread_times)) ++averaged;
   is_final.wait();
-  const std::size_t begin = begin_of(*bucket);
-  const auto values = Kokkos::subview(m_values, std::make_pair(begin, end_of(*bucket)));
-  if (m_pipeline.begin(values, m_step, begin, m_thread_times)) ++averaged;
+  const std::size_t first = begin_of(bucket);
+  const auto values = Kokkos::subview(m_values, std::make_pair(first, end_of(bucket)));
+  if (m_pipeline.begin(values, m_step, first, m_thread_times)) ++averaged;
   return averaged;
 }
 

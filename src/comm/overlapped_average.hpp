@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -64,7 +63,10 @@ public:
 
   /// Sets how many buckets are early: at first all. Between `wait` and `start` only, and on every rank alike. The bits
   /// of the averages do not depend on it.
-  void set_early(std::size_t early) { m_early = early; }
+  void set_early(std::size_t early) {
+    const std::lock_guard<std::mutex> lock(m_mutex);
+    m_early = early;
+  }
   /// The number of early buckets that suits this rank: those that were averaged when all elements were final, and one
   /// more if all that were early were. The network is then free for the others. To be called in or after `when_final`.
   std::size_t best_early() const { return std::min(m_averaged_early + (m_averaged_early == m_early), size()); }
@@ -84,13 +86,16 @@ private:
   /// Whether the thread may begin the next bucket. Needs the lock.
   bool may_begin() const;
   void run();
-  /// Begins `bucket`, if there is one, and takes others on. \returns how many are then averaged
-  std::size_t take_turn(std::optional<std::size_t> bucket);
+  /// Calls the work of `when_final`. These two hold the lock only while they read and write what is shared.
+  void do_work(std::unique_lock<std::mutex>& lock);
+  /// Begins the next bucket, if it may begin, and takes others on.
+  void take_turn(std::unique_lock<std::mutex>& lock);
+  /// Begins a bucket. \returns how many have then become averaged
+  std::size_t begin(std::size_t bucket);
 
   std::shared_ptr<BucketAverage<Exec>> m_average;
   std::size_t m_length, m_bucket_length;
   std::vector<Event<Exec>> m_final;  ///< (buckets) when each bucket is final
-  std::size_t m_early;
 
   // The average under way.
   Exec m_exec;
@@ -105,6 +110,7 @@ private:
   std::mutex m_mutex;
   std::condition_variable m_changed;
   std::size_t m_final_begin = 0;                  ///< first element of the buckets with an event
+  std::size_t m_early;                            ///< buckets that come first
   std::size_t m_begun, m_averaged;                ///< buckets, in their order
   std::size_t m_averaged_early = 0;               ///< of them, when all elements were final
   const std::function<bool()>* m_work = nullptr;  ///< of `when_final`; null when it is done
