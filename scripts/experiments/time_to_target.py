@@ -33,7 +33,9 @@ METHODS = {  # the first is what the others are compared with
     "Adam, bf16": {"optimizer.algorithm": "adam", **BF16},
     "Adam, fp32": {"optimizer.algorithm": "adam"},
     "1-bit Adam": {"optimizer.algorithm": "onebit_adam", **BF16},
-    "0/1 Adam": {"optimizer.algorithm": "zero_one_adam", **BF16, "zero_one.variance_freeze_step": 240},
+    "0/1 Adam": {"optimizer.algorithm": "zero_one_adam", **BF16, "zero_one.variance_freeze_step": 240,
+                 "zero_one.local_step_scaler": 120, "zero_one.local_step_clipper": 4, "compression.scale": "l2",
+                 "optimizer.epsilon": "1e-4"},
     "Efficient-Adam": {"optimizer.algorithm": "efficient_adam", "compression.scale": "l2",
                        "optimizer.bias_correction": "true", "optimizer.beta1": 0.6, "optimizer.lr": 6e-3},
 }
