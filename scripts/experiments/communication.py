@@ -324,7 +324,7 @@ of Adam, {profile['compressed_steps']} of 1-bit Adam). For 1-bit Adam the exchan
 
 `scripts/experiments/figure5.py` at {read['figure5'][-1]['rate']}, {int(hosts['parameters']):,} parameters, one run for
 each number of hosts. All hosts share the machine's cores, so the optimiser and the compression slow down with their
-number. On a real cluster they do not.
+number. On a real cluster they do not. One host sends nothing, but an average in bf16 rounds there as on all others.
 
 {figure5(read['figure5'], directory)}
 ![throughput over hosts](communication/figure5.svg)
