@@ -141,7 +141,7 @@ std::unique_ptr<comm::OverlappedAverage<Exec>> make_overlapped_average(const con
 
 namespace {
 
-/// Why buckets of momenta cannot be averaged during the backward pass; empty if they can.
+/// Why buckets of momenta cannot be averaged beside the computation; empty if they can.
 template <class Exec>
 std::string obstacle(const config::Input& input, const comm::CompressedBuckets<Exec>& buckets, TransportKind kind) {
   if (input.comm.overlap_compressed == Overlap::none) return "comm.overlap_compressed is none";

@@ -35,7 +35,7 @@ struct StepRecord {
   std::uint64_t traffic_within_host;             ///< bytes so far, not in `traffic`
   double seconds;                                ///< of the whole step, without validation
   PhaseTimes times;
-  double hidden_allreduce;  ///< seconds of the dense average during the backward pass
+  double hidden_allreduce;  ///< seconds of an average in buckets beside the passes
 };
 
 // The files that get rows while the run goes on.

@@ -239,7 +239,7 @@ private:
   const Communicator& m_communicator;
   GradientCheck<Exec> m_gradient_check;
   Deferred m_deferred;
-  bool m_in_buckets = false;  ///< the step averages momenta in buckets during the backward pass
+  bool m_in_buckets = false;  ///< the step averages momenta in buckets beside the computation
   BucketUpdate<Exec> m_update;
   StepRecord m_open{};      ///< of the last step, while its update is under way
   std::size_t m_early = 0;  ///< how many buckets come first in the next step; 0 while unknown
