@@ -1,5 +1,6 @@
 """Starts programs: `mpirun` on this machine, and overrides of an input's keys."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -32,6 +33,14 @@ def in_environment(command):
 
 def mpirun(ranks, *command, mpiexec="mpirun"):
     return in_environment([mpiexec, "-n", ranks, *command])
+
+
+@contextlib.contextmanager
+def own_files(environment):
+    """The environment with a TMPDIR that is removed at the end. Programs with Open MPI that start or end at once trip
+    over each other's files in a shared one."""
+    with tempfile.TemporaryDirectory(prefix="onebit.") as directory:
+        yield {**environment, "TMPDIR": directory}
 
 
 def run_while_here(command, **options):
