@@ -110,6 +110,10 @@ class Faults(unittest.TestCase):
         for fragment in ("(?m)^error: ", "(?m)^  remedy: ", *fragments):
             self.assertRegex(err, fragment)
         self.assertEqual(len(re.findall("(?m)^error: ", err)), 1, said)
+        # mpirun may end before the last killed rank has.
+        deadline = time.monotonic() + 10
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.1)
         self.assertEqual(self.processes(), [])
         return err
 
