@@ -19,7 +19,7 @@ from lib.tables import read_csv
 
 # Open MPI's files are in a place of their own: it trips over those of another test's program that ends meanwhile.
 _temporary = tempfile.TemporaryDirectory(prefix="onebit.")
-os.chmod(_temporary.name, 0o755)  # some programs run as another user
+os.chmod(_temporary.name, 0o1777)  # as /tmp has: some programs run as another user
 os.environ["TMPDIR"] = tempfile.tempdir = _temporary.name
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
