@@ -36,9 +36,9 @@ def by_laboratory(rows):
 
 
 def seconds(row):
-    """The median of a row of collective.csv, with the range where it comes from more than one repetition."""
-    median, low, high = numbers(row, "p50_s", "min_s", "max_s")
-    return f"{median:.4g}" + (f" ({low:.4g} – {high:.4g})" if int(row["runs"]) > 1 else "")
+    """The median of a row of collective.csv, with the range where its repetitions differ."""
+    median, low, high = (f"{value:.4g}" for value in numbers(row, "p50_s", "min_s", "max_s"))
+    return median + (f" ({low} – {high})" if low != high else "")
 
 
 def reduction_vs_16bit(dense, compressed):
