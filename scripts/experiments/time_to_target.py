@@ -182,9 +182,14 @@ def page(rows):
             cells = [row for row in rows if (row["method"], row["rate"]) == (method, rate)]
             run = next(filter(is_measured, cells), None)
             values = [seconds_of(row, run) for row in cells]
-            median = statistics.median(values)
             text = spread(values, "{:.0f}".format)
-            gain = first.setdefault(rate, median) / median
+            # Both sides of a ratio are measured, or both are predicted.
+            medians = {"predicted": statistics.median(number(row["predicted_s"] or "inf") for row in cells)}
+            if run:
+                medians["measured"] = statistics.median(values)
+            of_first = first.setdefault(rate, medians)
+            kind = "measured" if "measured" in medians.keys() & of_first.keys() else "predicted"
+            gain = of_first[kind] / medians[kind]
             line.append((text if run else f"*{text}*") + (f", {gain:.2g} ×" if len(lines) and gain else ""))
         lines.append(line)
     seeds = sorted({row["seed"] for row in runs})
@@ -197,7 +202,8 @@ def page(rows):
         "Dense averages are in bf16 except where a row says fp32, and overlap with the backward pass. Bytes are those "
         "that a rank sent, times are in seconds. Each cell has the median over the seeds "
         f"{', '.join(seeds)}, the least and the greatest in brackets where they differ, and how much faster than Adam "
-        "in bf16 the median is. A seed that does not reach the loss counts as infinite.",
+        "in bf16 the median is: by measurements where both have one, else by predictions. A seed that does not reach "
+        "the loss counts as infinite.",
         "Steps and bytes are those of runs with every seed, because losses do not depend on the network. Times of seed "
         f"{measured[0]['seed']} that are not in italics were measured in the laboratory "
         "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `onebit predict` says for "
