@@ -166,6 +166,13 @@ struct Noting final : NoAverage<Exec> {
     in_order = in_order && place == began[completed].begin && place == served[completed];
     ++completed;
   }
+  /// Forgets all. \param length of the vector, none of which is final
+  void restart(std::size_t length) {
+    began.clear();
+    served.clear();
+    completed = 0;
+    final_begin = length;
+  }
   struct Bucket {
     std::size_t begin, final_begin;
   };
@@ -218,11 +225,8 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_final) {
   OverlappedAverage<TypeParam> overlapped(std::move(noting), length, block_bytes);
   for (int step = 0; step < 5; ++step) {
     SCOPED_TRACE(step);
-    notes.began.clear();
-    notes.served.clear();
-    notes.completed = 0;
+    notes.restart(length);
     std::size_t before = 0;
-    notes.final_begin = length;
     overlapped.start(TypeParam(), values, 1, [&](std::size_t, std::size_t) { ++before; });
     for (std::size_t b = length; b > block_length; b -= std::min<std::size_t>(b, 300 + 500 * step)) {
       notes.final_begin = b;
@@ -256,10 +260,7 @@ TYPED_TEST(Overlapped, buckets_that_are_not_early_come_in_the_order_of_the_next_
   OverlappedAverage<TypeParam> overlapped(std::move(noting), length, block_bytes);
   for (std::size_t early = 0; early <= buckets; ++early) {
     SCOPED_TRACE(early);
-    notes.began.clear();
-    notes.served.clear();
-    notes.completed = 0;
-    notes.final_begin = length;
+    notes.restart(length);
     overlapped.set_early(early);
     overlapped.start(TypeParam(), values, 1, [](std::size_t, std::size_t) {});
     for (std::size_t b = length - length % block_length; b > 0; b -= block_length) {
