@@ -400,6 +400,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
       needed_until(e);
     else
       e = x.extent(0);
+    if (e == ready) return;
     m_product.prepare_range(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), {ready, e}, m_weights);
     ready = e;
   };
