@@ -102,7 +102,7 @@ private:
       m_in_buckets = s.momenta.overlapped && s.algorithm->begin_buckets(context);
       if (context.averaged) overlapped = s.overlapped_average.get();
       if (m_in_buckets) overlapped = s.momenta.overlapped.get();
-      if (m_in_buckets && m_early > 0) overlapped->set_early(m_early);
+      if (m_in_buckets && m_early) overlapped->set_early(*m_early);
       if (overlapped != nullptr) overlapped->start(s.exec, s.g, context.step, check);
     };
     double loss = 0, waited = 0;
@@ -148,9 +148,8 @@ private:
     const Agreement agreement{sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]),
                               sums[3] > 0};
     const bool failed = sums[2] > 0;
-    if (buckets != nullptr && (failed || !agreement.finite || m_session.momenta.overlap != Overlap::step))
-      record.hidden_allreduce = buckets->wait(record.times);
-    else if (buckets != nullptr)
+    if (buckets != nullptr && (failed || !agreement.finite)) record.hidden_allreduce = buckets->wait(record.times);
+    if (buckets != nullptr && m_session.momenta.overlap == Overlap::step)
       m_early = static_cast<std::size_t>(sums[4] / ranks);
     if (failed) m_deferred.rethrow(m_communicator);
     return agreement;
@@ -241,8 +240,8 @@ private:
   Deferred m_deferred;
   bool m_in_buckets = false;  ///< the step averages momenta in buckets beside the computation
   BucketUpdate<Exec> m_update;
-  StepRecord m_open{};      ///< of the last step, while its update is under way
-  std::size_t m_early = 0;  ///< how many buckets come first in the next step; 0 while unknown
+  StepRecord m_open{};                 ///< of the last step, while its update is under way
+  std::optional<std::size_t> m_early;  ///< how many buckets come first in the next step; all while unknown
   Progress m_progress;
 };
 
