@@ -23,9 +23,16 @@ int ask_host(MPI_Comm all, const Ask& ask) {
   return answer;
 }
 
+/// Tells Open MPI not to keep a file's shared pointer, which nothing here uses, in its component sharedfp/sm. It guards
+/// the pointer by a semaphore of the host that has the file's name, without its directory. A job that is killed while
+/// it opens a file may leave the semaphore locked. Then each later job on this host that opens a file of this name
+/// waits for ever. Other MPI libraries ignore the variable, and a user's own setting counts.
+void avoid_named_semaphores() { setenv("OMPI_MCA_sharedfp", "^sm", 0); }
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
+  avoid_named_semaphores();
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   if (provided < MPI_THREAD_FUNNELED)

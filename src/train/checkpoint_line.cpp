@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <random>
+#include <regex>
 
 #include "base/error.hpp"
 #include "io/file.hpp"
@@ -21,11 +22,11 @@ std::string name_of(long step) {
   return name;
 }
 
-/// The step in the name of a checkpoint that ends with `suffix`; −1 for any other name.
-long step_in(const std::string& name, const std::string& suffix) {
+/// The step in the name of a checkpoint; −1 for any other name.
+long step_in(const std::string& name) {
   long step = -1;
   std::sscanf(name.c_str(), "step_%18ld", &step);
-  return step >= 0 && name == name_of(step) + suffix ? step : -1;
+  return step >= 0 && name == name_of(step) ? step : -1;
 }
 
 /// N of "line_N"; 1, the number of the first line, for any other name.
@@ -52,11 +53,13 @@ fs::path newest_line(const fs::path& root) {
   return newest == 1 ? root : root / ("line_" + std::to_string(newest));
 }
 
-/// Removes what a killed run left half-written.
+/// Removes what a killed run left half-written, and the locks that Open MPI put beside it.
 void remove_halves(const fs::path& directory) {
-  for_each_entry(directory, [](const fs::path& path, const std::string& name) {
+  const std::regex left(R"((.*)\.partial(|\.reserve|\.locktest\.\d+|-\d+-\d+\.lock))");
+  for_each_entry(directory, [&](const fs::path& path, const std::string& name) {
     std::error_code ignored;
-    if (step_in(name, ".partial") >= 0 || step_in(name, ".partial.reserve") >= 0) fs::remove(path, ignored);
+    std::smatch parts;
+    if (std::regex_match(name, parts, left) && step_in(parts[1]) >= 0) fs::remove(path, ignored);
   });
 }
 
@@ -105,7 +108,7 @@ Line Line::of(const std::string& path) {
 std::map<long, fs::path, std::greater<>> checkpoints_in(const fs::path& directory) {
   std::map<long, fs::path, std::greater<>> found;
   for_each_entry(directory, [&](const fs::path& path, const std::string& name) {
-    const long step = step_in(name, "");
+    const long step = step_in(name);
     if (step >= 0) found.emplace(step, path);
   });
   return found;

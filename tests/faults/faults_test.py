@@ -12,6 +12,7 @@ process is left, every checkpoint that has its name is whole, and the CSV file o
 import concurrent.futures
 import contextlib
 import csv
+import ctypes
 import os
 import pathlib
 import re
@@ -271,6 +272,15 @@ class Faults(unittest.TestCase):
 
     def hash_of_run(self):
         return read_csv(self.out / "run.csv")[0]["parameters_hash"]
+
+    def test_semaphore_of_a_killed_job(self):
+        # Open MPI's component sharedfp/sm has one of this name. A job that is killed while it has it leaves it locked.
+        name = b"/OMPIO_step_00000037.h5.partial"
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.sem_open.restype = ctypes.c_void_p
+        self.assertTrue(libc.sem_open(name, os.O_CREAT, 0o600, 0), os.strerror(ctypes.get_errno()))
+        self.addCleanup(libc.sem_unlink, name)
+        self.train({**KEYS, "checkpoint.every": 37})
 
     # --- ranks that do not belong together ----------------------------------------------------------------------------
 

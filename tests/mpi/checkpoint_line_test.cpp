@@ -164,9 +164,12 @@ TEST_F(CheckpointLine, what_is_no_checkpoint_of_the_line_stays) {
                       {"step_00000005.h5.bak", "a copy"},
                       {"step_5.h5.partial", "seven digits are missing"},
                       {"step_00000005.h5.partial.txt", "why it stopped"},
+                      {"step_00000005.h5.partial-notes.lock", "none of Open MPI's"},
                       {"best.h5", "not a step"}};
   const Files left = {{"step_00000005.h5.partial", "half"},
                       {"step_00000007.h5.partial.reserve", "room"},
+                      {"step_00000007.h5.partial-1874198529-844.lock", "a lock of Open MPI"},
+                      {"step_00000007.h5.partial.locktest.1", "another"},
                       {"step_1234567890.h5.partial", "half"}};
   for (const auto& [name, bytes] : mine) write(name, bytes);
   for (const auto& [name, bytes] : left) write(name, bytes);
