@@ -85,8 +85,10 @@ packages=(
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
 
+optional=() # left out where the release has none
 if [[ $fuzz == yes ]]; then
-  packages+=(clang libclang-rt-dev libomp-dev) # libFuzzer, and omp.h for Kokkos' headers
+  packages+=(clang libomp-dev)  # and omp.h for Kokkos' headers
+  optional+=(libclang-rt-dev)   # libFuzzer; in Ubuntu 22.04 a part of clang
 fi
 if [[ " ${flavours[*]} " == *" hip "* ]]; then
   [[ $fuzz == no ]] || fail "$*: Debian's OpenMP runtimes for hipcc and clang exclude each other; give one of them"
@@ -102,8 +104,9 @@ if [[ $reframe == yes ]]; then
   packages+=(python3-pip)
 fi
 if [[ $python == yes ]]; then
-  packages+=(python3-mpi4py python3-numpy python3-torch  # at run time
+  packages+=(python3-mpi4py python3-numpy                   # at run time
              python3-venv python3-setuptools python3-wheel) # `pip install ./python` without an index
+  optional+=(python3-torch)                                 # not in Ubuntu 24.04
 fi
 
 without_apt() {
@@ -130,10 +133,10 @@ TEXT
 }
 
 install_packages() {
-  local installed package missing=()
+  local installed package missing=() wanted=()
   # One query for all is fast. It exits with 1 where it does not know a package.
-  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
-  for package in "${packages[@]}"; do
+  installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' "${packages[@]}" "${optional[@]}" 2>/dev/null || true)
+  for package in "${packages[@]}" "${optional[@]}"; do
     grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
@@ -145,11 +148,17 @@ install_packages() {
     elevate=(sudo)
   fi
   mkdir -p "$ONEBIT_DEPS"
-  {
-    "${elevate[@]}" apt-get -q -o DPkg::Lock::Timeout=600 update &&
-      "${elevate[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
-        -o DPkg::Lock::Timeout=600 install --no-install-recommends "${missing[@]}"
-  } >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }
+  local apt=("${elevate[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600)
+  local failed="could not install packages: see $log"
+  "${apt[@]}" update >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "$failed"; }
+  for package in "${missing[@]}"; do
+    if [[ " ${optional[*]} " == *" $package "* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+      say "this release has no $package: left out"
+    else
+      wanted+=("$package")
+    fi
+  done
+  "${apt[@]}" install --no-install-recommends "${wanted[@]}" >>"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "$failed"; }
 }
 
 # Debian has no packages of these. Without one of them a test is skipped, so this may fail.
