@@ -77,7 +77,7 @@ packages=(
   libyaml-cpp-dev libcli11-dev                  # input files, command line
   nlohmann-json3-dev                            # figures of merit as JSON
   libhdf5-openmpi-dev                           # array files
-  libsentencepiece-dev                          # subword tokens
+  libsentencepiece-dev libprotobuf-dev          # subword tokens; Ubuntu 24.04 forgets to ask for the second
   iproute2                                      # network laboratory
   libgtest-dev python3                          # tests
   python3-matplotlib python3-yaml python3-numpy # the studies; the reference of 1-bit training
