@@ -71,6 +71,7 @@ done
 
 packages=(
   g++ cmake ninja-build pkg-config ccache patch # build tools
+  git                                           # results name their commit
   libopenmpi-dev openmpi-bin                    # MPI
   libopenblas-openmp-dev                        # BLAS with OpenMP threads
   libdnnl-dev                                   # oneDNN: products with AVX-512, and in bf16

@@ -293,7 +293,8 @@ public:
         tokens.insert(tokens.end(), known->second.begin(), known->second.end());
         continue;
       }
-      check(m_processor.Encode(word, &word_tokens));
+      // SentencePiece before 0.1.97 has a string_view of its own.
+      check(m_processor.Encode({word.data(), word.size()}, &word_tokens));
       tokens.insert(tokens.end(), word_tokens.begin(), word_tokens.end());
       if (word.size() <= longest_known_word && known_words.size() < most_known_words) {
         known_words.emplace(word, word_tokens);

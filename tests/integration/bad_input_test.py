@@ -569,12 +569,19 @@ def execute(case, directory):
             return None, out or "", err
 
 
+def may_run_program(user):
+    try:
+        return subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, user=user, capture_output=True).returncode == 0
+    except PermissionError:  # the program is where this user may not go, as /root
+        return False
+
+
 def try_case(case, directory):
     """All that is wrong, one text a finding. \\throws Skip"""
     if case.user is not None:
         if os.geteuid() != 0:
             case.user = None  # permissions hold for this user as it is
-        elif subprocess.run([PROGRAM, "list"], env=ENVIRONMENT, user=case.user, capture_output=True).returncode != 0:
+        elif not may_run_program(case.user):
             raise Skip("another user may not run the program from where it is")
     (directory / "out").mkdir(parents=True)
     (directory.parent / "tmp").mkdir()
