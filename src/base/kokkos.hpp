@@ -138,6 +138,11 @@ int concurrency(const Exec& exec) {
 #endif
 }
 
+/// Whether two threads may launch kernels with more than 512 bytes of arguments at once. Before 3.6, Kokkos has one
+/// buffer on a GPU for the arguments of such launches, and does not lock it.
+template <class Exec>
+inline constexpr bool locks_large_launches = is_host<Exec> || KOKKOS_VERSION >= 30600;
+
 /// Waits for the work of an instance. Kokkos takes the label since 3.5.
 template <class Exec>
 void fence(const Exec& exec, const char* label) {

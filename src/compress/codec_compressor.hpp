@@ -380,9 +380,8 @@ public:
   template <From from>
   void encode_from(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
                    Range range) const {
-    // A bucket is encoded beside the backward pass, and Kokkos 3.4 has one buffer for the arguments of all launches
-    // above 512 bytes. `for_each_word` adds a table and a few numbers.
-    static_assert(sizeof(EncodeWord<Exec, Codec, from>) + sizeof(WordTable<Exec>) <= 448);
+    // A bucket is encoded beside the backward pass. `for_each_word` adds a table and a few numbers to the arguments.
+    static_assert(locks_large_launches<Exec> || sizeof(EncodeWord<Exec, Codec, from>) + sizeof(WordTable<Exec>) <= 448);
     for_each_word(exec, "OneBit::compress::compensate", m_table, first_chunk, chunks, range,
                   EncodeWord<Exec, Codec, from>{m_codec, m_table, compression, message_words(),
                                                 m_layout.chunk_begins[compression.first_chunk]});
