@@ -70,7 +70,7 @@ recipe() {
   echo "g++ $(g++ -dumpfullversion)"
   if [[ $flavour == cuda ]]; then
     echo "nvcc $(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), sm_$cuda_arch"
-    patch_sum # the patches matter to CUDA only
+    patch_sum # without the patches, the host's code is the same or does not compile
   elif [[ $flavour == hip ]]; then
     hipcc --version 2>/dev/null | paste -sd' ' # its errors are of a machine without a GPU
     echo "gfx$hip_arch"
@@ -103,7 +103,7 @@ download() {
   rm -rf "$work"
 }
 
-# Kokkos 3.4 is older than CUDA 12 and its GPUs. Each patch says why it is there. Newer Kokkos needs none.
+# Kokkos 3.4 is older than CUDA 12, its GPUs and GCC 13. Each patch says why it is there. Newer Kokkos needs none.
 prepare_sources() {
   local file
   if [[ $(kokkos_version "$1") == 3.4.* ]]; then
