@@ -88,8 +88,8 @@ packages=(
 
 optional=() # left out where the release has none
 if [[ $fuzz == yes ]]; then
-  packages+=(clang libomp-dev)  # and omp.h for Kokkos' headers
-  optional+=(libclang-rt-dev)   # libFuzzer; in Ubuntu 22.04 a part of clang
+  packages+=(clang libomp-dev) # libomp-dev: omp.h for Kokkos' headers
+  optional+=(libclang-rt-dev)  # libFuzzer; in Ubuntu 22.04 a part of clang
 fi
 if [[ " ${flavours[*]} " == *" hip "* ]]; then
   [[ $fuzz == no ]] || fail "$*: Debian's OpenMP runtimes for hipcc and clang exclude each other; give one of them"
@@ -150,8 +150,9 @@ install_packages() {
   fi
   mkdir -p "$ONEBIT_DEPS"
   local apt=("${elevate[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600)
-  local failed="could not install packages: see $log"
-  "${apt[@]}" update >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "$failed"; }
+  logged() { "$@" >>"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "could not install packages: see $log"; }; }
+  : >"$log"
+  logged "${apt[@]}" update
   for package in "${missing[@]}"; do
     if [[ " ${optional[*]} " == *" $package "* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
       say "this release has no $package: left out"
@@ -159,7 +160,7 @@ install_packages() {
       wanted+=("$package")
     fi
   done
-  "${apt[@]}" install --no-install-recommends "${wanted[@]}" >>"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "$failed"; }
+  logged "${apt[@]}" install --no-install-recommends "${wanted[@]}"
 }
 
 # Debian has no packages of these. Without one of them a test is skipped, so this may fail.

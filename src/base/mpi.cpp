@@ -23,10 +23,11 @@ int ask_host(MPI_Comm all, const Ask& ask) {
   return answer;
 }
 
-/// Tells Open MPI not to keep a file's shared pointer, which nothing here uses, in its component sharedfp/sm. It guards
-/// the pointer by a semaphore of the host that has the file's name, without its directory. A job that is killed while
-/// it opens a file may leave the semaphore locked. Then each later job on this host that opens a file of this name
-/// waits for ever. Other MPI libraries ignore the variable, and a user's own setting counts.
+/// Tells Open MPI not to use its component sharedfp/sm, which keeps a file's shared pointer. Nothing here uses that
+/// pointer. The component guards it by a semaphore of the host, which has the file's name without its directory
+/// (Open MPI 4.1, sharedfp_sm_file_open.c). A job that is killed while it opens a file may leave the semaphore locked.
+/// Each later job on this host that opens a file of this name then waits for ever. Other MPI libraries ignore the
+/// variable. A value that the user has set stays.
 void avoid_named_semaphores() { setenv("OMPI_MCA_sharedfp", "^sm", 0); }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace onebit {
 
 /// Starts MPI for its scope, with MPI_THREAD_SERIALIZED where the library offers it (`any_thread_may_call`), and at
-/// least MPI_THREAD_FUNNELED.
+/// least MPI_THREAD_FUNNELED. Sets OMPI_MCA_sharedfp in the environment where it is not set (mpi.cpp says why).
 class MpiSession {
 public:
   MpiSession(int& argc, char**& argv);
