@@ -121,37 +121,38 @@ def prediction_errors():
 CLAIMS = [
     (r"\*{0,2}([+-][\d.]+)\*{0,2} for a character GPT, \*{0,2}([+-][\d.]+)\*{0,2} for a masked BERT",
      lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv")]),
-    (r"the compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
+    (r"The compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
      lambda: [bytes_gain(), bytes_gain() / 2]),
-    (r"over whole runs, Efficient-Adam sends ([\d.]+) times fewer for a GPT at ([+-][\d.]+) nats beside Adam, and "
-     r"([\d.]+) times fewer for a BERT at ([+-][\d.]+); beside a BERT's Adam that is tuned alike it is ([+-][\d.]+)",
+    (r"Over a whole run, Efficient-Adam sends ([\d.]+) times fewer bytes for a GPT at ([+-][\d.]+) nats beside Adam, "
+     r"and ([\d.]+) times fewer for a BERT at ([+-][\d.]+)\. Beside a BERT's Adam that is tuned alike it is "
+     r"([+-][\d.]+)\.",
      lambda: [fewer_bytes("thirty"), loss_of_one_bit("thirty"), fewer_bytes("thirty_bert"),
               loss_of_one_bit("thirty_bert"), loss_of_one_bit("thirty_bert", "adam_b6_8e_3")]),
-    (r"averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
-     r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s, and ([\d.]+), ([\d.]+) and ([\d.]+) times as fast as 16-bit ones",
+    (r"Averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
+     r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s\. They are ([\d.]+), ([\d.]+) and ([\d.]+) times as fast as "
+     r"16-bit ones",
      lambda: [average_gain(rate, beside) for beside in ("dense", "bf16") for rate in ("200mbit", "1gbit", "3gbit")]),
     (r"DeepSpeed's compressed average takes ([\d.]+) times as long at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s",
      lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
-    (r"a step takes ([\d.]+) s at 200 Mbit/s, and Adam's with hidden bf16 averages ([\d.]+) s",
+    (r"a step takes ([\d.]+) s at 200 Mbit/s, and Adam's with bf16 averages ([\d.]+) s",
      lambda: [float(rows_of("communication/hidden.csv", rate="200mbit", compute_time_ms=1000)[0][name])
               for name in ("overlapped_s", "adam_bf16_s")]),
-    (r"a small BERT fine-tunes to ([\d.]+) % with them, where a gradient's element has one bit on average, beside "
-     r"([\d.]+) % in float and ([\d.]+) % with float gradients alone",
-     lambda: [accuracy("fqt_4"), accuracy("fp32"), accuracy("qat")]),
+    (r"a small BERT fine-tunes to ([\d.]+) %, with float gradients to ([\d.]+) %, and in float to ([\d.]+) %",
+     lambda: [accuracy("fqt_4"), accuracy("qat"), accuracy("fp32")]),
     (r"a step of BERT-Base takes ([\d.]+) times less time than in float and ([\d.]+) times less than in bfloat16",
      lambda: [quantized_step_gain("fp32"), quantized_step_gain("bf16")]),
-    (r"its dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and ([\d.]+) "
+    (r"Its dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and ([\d.]+) "
      r"times less than oneDNN's products of bytes",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
     (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
      lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
-    (r"a step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
+    (r"A step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
      lambda: [step_ms("bert_base") / 1e3, step_ms("bert_base", peer=True) / 1e3]),
-    (r"median error ([\d.]+) % over (\d+) averages",
+    (r"median error of ([\d.]+) % over (\d+) averages",
      lambda: [100 * statistics.median(prediction_errors()), len(prediction_errors())]),
 ]
-# "final losses within 0.03 nats" is a bound of the numbers behind it.
-BOUND = r"final losses within ([\d.]+) nats of Adam's"
+# "Final losses within 0.03 nats" is a bound of the numbers behind it.
+BOUND = r"Final losses within ([\d.]+) nats of Adam's"
 
 
 def as_printed(value, text):
