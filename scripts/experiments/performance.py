@@ -50,7 +50,8 @@ def measure_kernels(arguments):
             kernels += [{**row, **origin} for row in tables.read_csv(f"{directory}/kernels.csv")
                         if precision == "fp32" or row["precision"] == precision]
     tables.replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
-    return 1e-9 * max(float(row["peak_FLOP_per_s"]) for row in kernels if row["precision"] == "fp32")
+    peaks = [row["peak_FLOP_per_s"] for row in kernels if row["precision"] == "fp32"]
+    return 1e-9 * max(float(peak) for peak in peaks if peak)  # empty until multiply-adds were measured
 
 
 def measure(arguments):
