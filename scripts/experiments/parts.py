@@ -69,14 +69,14 @@ def performance(name, minutes, files, arguments="", needs=()):
 
 QUICKSTART = ("adam", "onebit_adam")
 PARTS = [
-    layers("products", 0.4, ["products.csv"], "/products.csv", "products"),
-    layers("step", 5, ["step.csv"], "/step.csv", "binary_step"),
-    layers("ranks", 3, ["ranks.csv"], "/ranks.csv", "binary_ranks")._replace(needs=("idle", KJV)),
-    layers("layers", 5, ["layers.csv", "layer_passes.csv"], "", "layers"),
+    layers("products", 0.5, ["products.csv"], "/products.csv", "products"),
+    layers("step", 4, ["step.csv"], "/step.csv", "binary_step"),
+    layers("ranks", 2, ["ranks.csv"], "/ranks.csv", "binary_ranks")._replace(needs=("idle", KJV)),
+    layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers"),
     performance("threads", 2, ["threads.csv"]),
-    performance("checkpoints", 5, ["checkpoints.csv"]),
+    performance("checkpoints", 3, ["checkpoints.csv"]),
     performance("measure", 20, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
-    Part("quickstart", "speed", 1.5, ("idle", KJV), ["quickstart.csv"], [
+    Part("quickstart", "speed", 0.7, ("idle", KJV), ["quickstart.csv"], [
         *(f"mpirun -n 4 {{onebit}} train inputs/quickstart_{name}.yaml --set run.output={{runs}}/quickstart/{name}"
           for name in QUICKSTART),
         "scripts/quickstart_table.py --csv {results}/quickstart.csv "
@@ -85,15 +85,15 @@ PARTS = [
     laboratory("figure5", 1.5),
     laboratory("table1", 2),
     laboratory("figure4b", 5, needs=(KJV,)),
-    laboratory("figure9", 20),
+    laboratory("figure9", 20, "--least-bursts 32768"),
     laboratory("whole_step", 6),
-    laboratory("hierarchical", 3, "--ranks-per-host 2 inputs/figure9_hosts.yaml", script="figure9"),
-    Part("laboratory", "communication", 8.5, ("idle", "root"), ["communication/laboratory.csv", "prediction.csv"], [
+    laboratory("hierarchical", 22, "--ranks-per-host 2 inputs/figure9_hosts.yaml", script="figure9"),
+    Part("laboratory", "communication", 8, ("idle", "root"), ["communication/laboratory.csv", "prediction.csv"], [
         "scripts/experiments/validation.py --onebit {onebit} --output {results}/communication/laboratory.csv "
         "--rates 100mbit,300mbit,1gbit",
         "scripts/experiments/validate_model.py --onebit {onebit} --output {results}/prediction.md "
         "{results}/communication/laboratory.csv"]),
-    laboratory("peers", 10, "--python {python}", ["python"]),
+    laboratory("peers", 12, "--python {python}", ["python"]),
     laboratory("hidden", 18, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
     Part("time_to_target", "communication", 25, ("idle", "root", KJV), ["time_to_target.csv"], [
         f"scripts/experiments/time_to_target.py {command} --onebit {{onebit}} --output {{results}}/time_to_target.csv"

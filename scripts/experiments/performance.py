@@ -39,8 +39,14 @@ def provenance_of(arguments, file):
     return {**provenance.of_program(arguments.onebit, arguments.output / file), "runs": 1}
 
 
+def highest_peak(kernels):
+    """The highest rate of multiply-adds in float beside any kernel, in GFLOP/s. The first kernels have none yet."""
+    return 1e-9 * max(float(row["peak_FLOP_per_s"]) for row in kernels
+                      if row["precision"] == "fp32" and row["peak_FLOP_per_s"])
+
+
 def measure_kernels(arguments):
-    """Writes kernels.csv. Returns the highest rate of multiply-adds in float beside any kernel, in GFLOP/s."""
+    """Writes kernels.csv. Returns the highest peak in float."""
     origin = provenance_of(arguments, "kernels.csv")
     kernels = []
     for precision in ("fp32", "bf16"):
@@ -50,8 +56,7 @@ def measure_kernels(arguments):
             kernels += [{**row, **origin} for row in tables.read_csv(f"{directory}/kernels.csv")
                         if precision == "fp32" or row["precision"] == precision]
     tables.replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
-    peaks = [row["peak_FLOP_per_s"] for row in kernels if row["precision"] == "fp32"]
-    return 1e-9 * max(float(peak) for peak in peaks if peak)  # empty until multiply-adds were measured
+    return highest_peak(kernels)
 
 
 def measure(arguments):

@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
+import netlab
 import skips
 import support
 from lib import laboratory, provenance
@@ -131,6 +134,14 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(laboratory.share_of_line_rate(row), 0.5)  # 4e5 − 2 · 5e4 bytes at 1e6 bytes/s in 0.6 s
         self.assertEqual(laboratory.share_of_line_rate({**row, "burst_bytes": "2e5"}), 0, "nothing but bursts")
         self.assertAlmostEqual(laboratory.bytes_that_leave_a_host({**row, "collective": "hierarchical_allreduce"}), 6e5)
+
+    def test_a_link_is_measured_again_after_a_busy_moment(self):
+        # Two hosts at 1 Gbit/s: the first link is slow once, the second one always.
+        measured = iter([(5e8, 1e-4), (9.5e8, 1e-4), (5e8, 1e-4), (6e8, 1e-4), (7e8, 1e-4)])
+        network = netlab.Laboratory(2, 1e9, 50, 32768)
+        with mock.patch.object(network, "measure_link", lambda *hosts: next(measured)):
+            self.assertEqual([rate for rate, _ in network.measure()], [9.5e8, 7e8])
+        self.assertFalse(network.has_its_rate(7e8))
 
     def test_results_of_uncommitted_sources_are_refused(self):
         program = self.directory / "onebit"

@@ -14,6 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/experiments"), str(ROOT / "tests")]
+import performance
 import performance_page
 import performance_peers
 import skips
@@ -137,6 +138,11 @@ class Kernels(unittest.TestCase):
 
 
 class Operations(unittest.TestCase):
+    def test_the_peak_is_the_highest_in_float(self):
+        rows = [{"precision": precision, "peak_FLOP_per_s": peak}
+                for precision, peak in (("fp32", ""), ("fp32", "4e11"), ("fp32", "3e11"), ("bf16", "8e11"))]
+        self.assertEqual(performance.highest_peak(rows), 400)
+
     def test_a_step_has_the_operations_of_its_kernels(self):
         # Products (m, n, k) of a BERT-Base layer, 1024 rows, and of the head, 152 rows; 3: forward, d_input, d_weight.
         layer = sum(m * n * k

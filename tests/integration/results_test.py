@@ -30,9 +30,9 @@ COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git desc
 # --- README's numbers ---------------------------------------------------------
 
 
-def rows_of(path, **wanted):
-    """Rows of a CSV file under docs/results with these values, of the machine of its first row alone."""
-    rows = read_csv(RESULTS / path)
+def rows_of(path, processor="", **wanted):
+    """Rows of a CSV file under docs/results with these values, of the first machine alone that `processor` is a part of."""
+    rows = [row for row in read_csv(RESULTS / path) if processor in row.get("machine", "")]
     rows = [row for row in rows if row.get("machine") == rows[0].get("machine")]
     return [row for row in rows if all(row[column] == str(value) for column, value in wanted.items())]
 
@@ -99,16 +99,16 @@ def accuracy(run):
 
 
 def layers_gain(network, peer):
-    """How many times less time all layers of a network take with one bit on average than with a peer's kernels."""
+    """How many times less time a network's layers take with one bit on average than with a peer's kernels, with AMX."""
     def seconds(kernel):
         return sum(float(row["median_s"]) * float(row["count"]) * float(row["rows"]) / float(row["measured_rows"])
-                   for row in rows_of("quantized_training/layers.csv", network=network, kernel=kernel))
+                   for row in rows_of("quantized_training/layers.csv", "AMX", network=network, kernel=kernel))
     return seconds(peer) / seconds("fqt_layer")
 
 
 def quantized_step_gain(precision):
-    """How many times less time a step of BERT-Base takes with one bit on average than in a precision."""
-    precise, quantized = (float(rows_of("quantized_training/step.csv", layers=layers)[0]["step_s"])
+    """How many times less time a step of BERT-Base takes with one bit on average than in a precision, with AMX."""
+    precise, quantized = (float(rows_of("quantized_training/step.csv", "AMX", layers=layers)[0]["step_s"])
                           for layers in (precision, "fqt, b = 4"))
     return precise / quantized
 
