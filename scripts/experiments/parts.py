@@ -75,7 +75,7 @@ PARTS = [
     layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers"),
     performance("threads", 2, ["threads.csv"]),
     performance("checkpoints", 3, ["checkpoints.csv"]),
-    performance("measure", 20, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
+    performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
     Part("quickstart", "speed", 0.7, ("idle", KJV), ["quickstart.csv"], [
         *(f"mpirun -n 4 {{onebit}} train inputs/quickstart_{name}.yaml --set run.output={{runs}}/quickstart/{name}"
           for name in QUICKSTART),
@@ -87,14 +87,15 @@ PARTS = [
     laboratory("figure4b", 5, needs=(KJV,)),
     laboratory("figure9", 20, "--least-bursts 32768"),
     laboratory("whole_step", 6),
-    laboratory("hierarchical", 22, "--ranks-per-host 2 inputs/figure9_hosts.yaml", script="figure9"),
+    laboratory("hierarchical", 12, "--least-bursts 32768 --ranks-per-host 2 inputs/figure9_hosts.yaml",
+               script="figure9"),
     Part("laboratory", "communication", 8, ("idle", "root"), ["communication/laboratory.csv", "prediction.csv"], [
         "scripts/experiments/validation.py --onebit {onebit} --output {results}/communication/laboratory.csv "
         "--rates 100mbit,300mbit,1gbit",
         "scripts/experiments/validate_model.py --onebit {onebit} --output {results}/prediction.md "
         "{results}/communication/laboratory.csv"]),
     laboratory("peers", 12, "--python {python}", ["python"]),
-    laboratory("hidden", 18, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
+    laboratory("hidden", 12, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
     Part("time_to_target", "communication", 25, ("idle", "root", KJV), ["time_to_target.csv"], [
         f"scripts/experiments/time_to_target.py {command} --onebit {{onebit}} --output {{results}}/time_to_target.csv"
         for command in ("losses", "measure", "page --page {results}/time_to_target.md")]),
