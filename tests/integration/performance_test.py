@@ -15,6 +15,7 @@ import unittest
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/experiments"), str(ROOT / "tests")]
 import performance
+
 import performance_page
 import performance_peers
 import skips

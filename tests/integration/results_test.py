@@ -31,7 +31,7 @@ COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git desc
 
 
 def rows_of(path, processor="", **wanted):
-    """Rows of a CSV file under docs/results with these values, of its first machine that has `processor` in its name."""
+    """Rows of a CSV file under docs/results with these values, of the first machine with `processor` in its name."""
     rows = [row for row in read_csv(RESULTS / path) if processor in row.get("machine", "")]
     rows = [row for row in rows if row.get("machine") == rows[0].get("machine")]
     return [row for row in rows if all(row[column] == str(value) for column, value in wanted.items())]
