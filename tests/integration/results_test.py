@@ -76,10 +76,10 @@ def bytes_gain():
     return dense / compressed
 
 
-def step_ms(model, peer=False):
-    """Median step in fp32, of OneBit or of the fastest PyTorch."""
+def step_ms(model, processor, peer=False):
+    """Median step in fp32 on a processor, of OneBit or of the fastest PyTorch."""
     times = {}
-    for row in rows_of("performance/steps.csv", model=model, precision="fp32"):
+    for row in rows_of("performance/steps.csv", processor, model=model, precision="fp32"):
         if row["program"].startswith("torch") if peer else row["program"] == "onebit":
             times.setdefault((row["program"], row["version"], row.get("mode")), []).append(float(row["median_ms"]))
     return min(map(statistics.median, times.values()))
@@ -144,10 +144,13 @@ CLAIMS = [
     (r"Its dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and ([\d.]+) "
      r"times less than oneDNN's products of bytes",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
-    (r"([\d.]+) ms of two cores for 25 million parameters, ([\d.]+) times less than the same in PyTorch",
-     lambda: [step_ms("optimizer"), step_ms("optimizer", peer=True) / step_ms("optimizer")]),
-    (r"A step of BERT-Base takes ([\d.]+) s, PyTorch's ([\d.]+) s",
-     lambda: [step_ms("bert_base") / 1e3, step_ms("bert_base", peer=True) / 1e3]),
+    (r"For 25 million parameters the optimiser and its compression take ([\d.]+) ms of two cores of an EPYC, ([\d.]+) "
+     r"times less than the same in PyTorch, and ([\d.]+) ms of a Xeon's, ([\d.]+) times less",
+     lambda: [number for ms, peer_ms in ((step_ms("optimizer", processor), step_ms("optimizer", processor, peer=True))
+                                         for processor in ("EPYC", "Xeon")) for number in (ms, peer_ms / ms)]),
+    (r"A step of BERT-Base takes ([\d.]+) s on the EPYC, PyTorch's ([\d.]+) s; on the Xeon ([\d.]+) s, PyTorch's "
+     r"([\d.]+) s",
+     lambda: [step_ms("bert_base", processor, peer) / 1e3 for processor in ("EPYC", "Xeon") for peer in (False, True)]),
     (r"median error of ([\d.]+) % over (\d+) averages",
      lambda: [100 * statistics.median(prediction_errors()), len(prediction_errors())]),
 ]
