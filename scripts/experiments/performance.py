@@ -26,6 +26,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from products import KERNELS as PRODUCTS
+
 from lib import ROOT, launch, program_name, provenance, tables
 from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, row_of, threads
 from performance_peers import STEPS_NOT_COUNTED, last_median, onebit, output_of, peers_of, timed_lines
@@ -46,7 +48,7 @@ def highest_peak(kernels):
 
 
 def measure_kernels(arguments):
-    """Writes kernels.csv. Returns the highest peak in float."""
+    """Writes kernels.csv and returns highest_peak. Products of bits have another roofline, and a file of their own."""
     origin = provenance_of(arguments, "kernels.csv")
     kernels = []
     for precision in ("fp32", "bf16"):
@@ -54,7 +56,7 @@ def measure_kernels(arguments):
             settings = {"run.output": directory, "model.precision": precision}
             output_of([arguments.onebit, "bench", "kernels", "inputs/bench_kernels.yaml", *launch.overrides(settings)])
             kernels += [{**row, **origin} for row in tables.read_csv(f"{directory}/kernels.csv")
-                        if precision == "fp32" or row["precision"] == precision]
+                        if (precision == "fp32" or row["precision"] == precision) and row["kernel"] not in PRODUCTS]
     tables.replace_rows(arguments.output / "kernels.csv", [*kernels[0], "note"], kernels)
     return highest_peak(kernels)
 

@@ -144,6 +144,11 @@ class Operations(unittest.TestCase):
                 for precision, peak in (("fp32", ""), ("fp32", "4e11"), ("fp32", "3e11"), ("bf16", "8e11"))]
         self.assertEqual(performance.highest_peak(rows), 400)
 
+    def test_products_of_bits_are_not_beside_a_roofline_of_floats(self):
+        kernels = {line["kernel"] for line in read_csv(ROOT / "docs/results/performance/kernels.csv")}
+        self.assertIn("gemm", kernels)
+        self.assertEqual(kernels & set(performance.PRODUCTS), set())
+
     def test_a_step_has_the_operations_of_its_kernels(self):
         # Products (m, n, k) of a BERT-Base layer, 1024 rows, and of the head, 152 rows; 3: forward, d_input, d_weight.
         layer = sum(m * n * k
