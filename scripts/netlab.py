@@ -141,7 +141,7 @@ class Laboratory:
     def measure(self):
         """(bits per second, seconds of a round trip) from each host to the next one, one link pair at a time.
 
-        A link with another rate than its own is measured again: one busy moment of the machine refuses no rate.
+        Measures a link up to ATTEMPTS times until it has its rate, because the machine may be busy for a moment.
         """
         results = []
         for host in range(self.hosts):
@@ -153,6 +153,7 @@ class Laboratory:
         return results
 
     def has_its_rate(self, rate):
+        """True if a measured rate, in bits per second, is the nominal one within ACCEPTED."""
         return ACCEPTED[0] <= rate / self.rate <= ACCEPTED[1]
 
     def measure_link(self, host, target):

@@ -134,10 +134,11 @@ CLAIMS = [
      lambda: [average_gain(rate, beside) for beside in ("dense", "bf16") for rate in ("200mbit", "1gbit", "3gbit")]),
     (r"DeepSpeed's compressed average takes ([\d.]+) times as long at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s",
      lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
-    (r"a step takes ([\d.]+) s at 200 Mbit/s, and Adam's with bf16 averages ([\d.]+) s",
+    (r"a step takes ([\d.]+) s at 200 Mbit/s\. Adam's step with bf16 averages takes ([\d.]+) s",
      lambda: [float(rows_of("communication/hidden.csv", rate="200mbit", compute_time_ms=1000)[0][name])
               for name in ("overlapped_s", "adam_bf16_s")]),
-    (r"a small BERT fine-tunes to ([\d.]+) %, with float gradients to ([\d.]+) %, and in float to ([\d.]+) %",
+    (r"A small BERT fine-tunes to ([\d.]+) % with about one bit for each of them, to ([\d.]+) % with float gradients, "
+     r"and to ([\d.]+) % in float",
      lambda: [accuracy("fqt_4"), accuracy("qat"), accuracy("fp32")]),
     (r"a step of BERT-Base takes ([\d.]+) times less time than in float and ([\d.]+) times less than in bfloat16",
      lambda: [quantized_step_gain("fp32"), quantized_step_gain("bf16")]),
@@ -148,8 +149,8 @@ CLAIMS = [
      r"times less than the same in PyTorch, and ([\d.]+) ms of a Xeon's, ([\d.]+) times less",
      lambda: [number for ms, peer_ms in ((step_ms("optimizer", processor), step_ms("optimizer", processor, peer=True))
                                          for processor in ("EPYC", "Xeon")) for number in (ms, peer_ms / ms)]),
-    (r"A step of BERT-Base takes ([\d.]+) s on the EPYC, PyTorch's ([\d.]+) s; on the Xeon ([\d.]+) s, PyTorch's "
-     r"([\d.]+) s",
+    (r"A step of BERT-Base takes ([\d.]+) s on the EPYC, where PyTorch's takes ([\d.]+) s\. On the Xeon it takes "
+     r"([\d.]+) s, and PyTorch's ([\d.]+) s",
      lambda: [step_ms("bert_base", processor, peer) / 1e3 for processor in ("EPYC", "Xeon") for peer in (False, True)]),
     (r"median error of ([\d.]+) % over (\d+) averages",
      lambda: [100 * statistics.median(prediction_errors()), len(prediction_errors())]),
