@@ -160,6 +160,40 @@ class Optimizer(unittest.TestCase):
             self.assertEqual(ours["frozen_at"], theirs["frozen_at"])
             self.assertEqual(ours["variance_norms"], theirs["variance_norms"])
 
+    def spoil(self, net, value):
+        """Makes one gradient of the last rank NaN or infinite."""
+        if COMM.rank == COMM.size - 1:
+            list(net.parameters())[2].grad[1, 3] = value
+
+    def test_a_gradient_that_is_not_finite_is_skipped(self):
+        for value in (float("nan"), float("inf"), -float("inf")):
+            net, twin = model(), model()
+            optimizer, expected = (one_bit_adam(n, 3, on_nonfinite="skip") for n in (net, twin))
+            for step in range(9):
+                backward(net, step)
+                if step in (1, 3, 6):  # 3 would be the freeze step + 1
+                    self.spoil(net, value)
+                else:
+                    backward(twin, step)
+                    expected.step()
+                optimizer.step()
+            self.assertEqual(flat(net.parameters()).tobytes(), flat(twin.parameters()).tobytes())
+            self.assertEqual(optimizer.frozen_at, 3)
+            for name, residual in optimizer.state_dict()["residuals"].items():
+                self.assertTrue(residual.equal(expected.state_dict()["residuals"][name]), name)
+
+    def test_a_gradient_that_is_not_finite_ends_the_step(self):
+        net = model()
+        optimizer = one_bit_adam(net, 2)
+        train(net, optimizer, range(4))
+        before = flat(net.parameters()).tobytes()
+        backward(net, 4)
+        self.spoil(net, float("nan"))
+        with self.assertRaisesRegex(FloatingPointError, rf"parameter 1 of group 0, of shape \(3, 40\) is not finite on "
+                                    rf"rank {COMM.size - 1}\n.*remedy: "):
+            optimizer.step()
+        self.assertEqual(flat(net.parameters()).tobytes(), before)
+
     def test_closure(self):
         net = model()
         optimizer = one_bit_adam(net, 100)
@@ -180,6 +214,8 @@ class Optimizer(unittest.TestCase):
                 one_bit_adam(net, freeze_step)
         with self.assertRaisesRegex(TypeError, "torch.float64.*\n.*remedy: "):
             one_bit_adam(model().double(), 1)
+        with self.assertRaisesRegex(ValueError, "on_nonfinite is 'stop'.*\n.*remedy: "):
+            one_bit_adam(net, 1, on_nonfinite="stop")
         with self.assertRaisesRegex(ValueError, "17 bits.*\n.*remedy: "):
             one_bit_adam(net, 1, bits=17)
         optimizer = one_bit_adam(net, 1)

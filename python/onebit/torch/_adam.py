@@ -5,7 +5,7 @@ import collections
 import torch
 from mpi4py import MPI
 
-from onebit.torch._average import average, compressed_average
+from onebit.torch._average import average, compressed_average, first_nonfinite, is_finite
 from onebit.torch._freeze import AutoFreeze, VarianceMonitor
 
 
@@ -24,24 +24,29 @@ class OneBitAdam(torch.optim.Optimizer):
     - Weight decay is decoupled, as in AdamW.
     - A parameter without a gradient has the gradient 0, because other ranks may have one.
     - After the freeze an element whose v is 0 does not move: no gradient has ever reached it.
+    - All ranks agree in each step whether all gradients are finite (`on_nonfinite`).
     """
 
     def __init__(self, params, freeze_step, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *,
-                 bias_correction=True, comm=MPI.COMM_WORLD, **options):
+                 bias_correction=True, on_nonfinite="abort", comm=MPI.COMM_WORLD, **options):
         """Collective, with the same arguments on every rank. Rank 0's parameters go to all ranks.
 
         params: float32 tensors on one device, or groups of them, each with its own lr, betas, eps and weight_decay
         freeze_step: T_w, the last step of the dense phase, at least 1; or an AutoFreeze
         bias_correction: divide m and v by 1 − βᵗ; t stays at T_w after the freeze
+        on_nonfinite: where a gradient on any rank holds NaN or infinity: "abort" raises FloatingPointError on every
+            rank, "skip" leaves the step out on every rank; neither changes any state
         comm: a communicator of mpi4py
         options: of CompressedAllreduce: bits, group, error_feedback, message_bytes, backend
         """
+        if on_nonfinite not in ("abort", "skip"):
+            raise ValueError(_bad(f"on_nonfinite is {on_nonfinite!r}", "give 'abort' or 'skip'"))
         if not isinstance(freeze_step, AutoFreeze) and (not isinstance(freeze_step, int) or freeze_step < 1):
             raise ValueError(_bad(f"freeze_step is {freeze_step!r}", "give a whole number from 1 on, or an AutoFreeze"))
         self._complete = False
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._complete = True  # no group can be added
-        self.comm, self.frozen_at = comm, None
+        self.comm, self.frozen_at, self._on_nonfinite = comm, None, on_nonfinite
         self._bias_correction, self._monitor, self._steps = bias_correction, VarianceMonitor(freeze_step, betas[1]), 0
 
         first = self.param_groups[0]["params"][0]
@@ -90,8 +95,13 @@ class OneBitAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._steps += 1
         self._collect_gradients()
+        rank = first_nonfinite(self.comm, self._gradient)
+        if rank is not None and self._on_nonfinite == "skip":
+            return loss
+        if rank is not None:
+            raise FloatingPointError(self._nonfinite(rank))
+        self._steps += 1
         if self.frozen_at is None:
             average(self.comm, self._gradient)
         for group, part in zip(self.param_groups, self._ranges):
@@ -116,6 +126,16 @@ class OneBitAdam(torch.optim.Optimizer):
                     raise TypeError(_bad("a gradient is sparse", "make the layer with sparse=False"))
                 else:
                     place.copy_(p.grad)
+
+    def _nonfinite(self, rank):
+        """Collective. \\returns the message for a gradient that is not finite on `rank` and maybe on later ones."""
+        name = None
+        if self.comm.rank == rank:
+            name = next(f"parameter {number} of group {index}, of shape {tuple(p.shape)}"
+                        for index in range(len(self.param_groups))
+                        for number, (p, place) in enumerate(self._places(index)) if not is_finite(place))
+        return _bad(f"the gradient of {self.comm.bcast(name, rank)} is not finite on rank {rank}",
+                    "lower the learning rate, clip the gradients, or give on_nonfinite='skip'")
 
     def _update_parameters(self):
         """x ← x − γ (m / (√v + η) + λ x)"""

@@ -1,5 +1,6 @@
-"""The two averages over ranks."""
+"""The two averages over ranks, and what ranks must agree on before them."""
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -19,3 +20,18 @@ def compressed_average(comm, x, options):
     """\\returns the CompressedAllreduce of vectors like x. `options` are its keyword arguments."""
     on_gpu = "hip" if torch.version.hip else "cuda"
     return CompressedAllreduce(comm, x.numel(), **{"backend": on_gpu if x.is_cuda else "", **options})
+
+
+def is_finite(x):
+    """Whether x holds neither NaN nor infinity."""
+    return x.numel() == 0 or all(torch.isfinite(end) for end in torch.aminmax(x))  # NaN becomes both ends
+
+
+def first_nonfinite(comm, x):
+    """Collective. \\returns the first rank whose x holds NaN or infinity; None if there is none
+
+    A compressed average of such an x would leave NaN in the residuals of every rank, for good.
+    """
+    rank = np.array([comm.size if is_finite(x) else comm.rank], np.int32)
+    comm.Allreduce(MPI.IN_PLACE, rank, MPI.MIN)
+    return None if rank[0] == comm.size else int(rank[0])
