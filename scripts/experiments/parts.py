@@ -2,7 +2,7 @@
 
 In a command `{onebit}`, `{results}` (the results' directory), `{runs}` (a directory for the output of runs) and
 `{python}` (a Python with PyTorch) are replaced. The minutes are those of two cores: measured, or the sum of the times
-in the CSV files; those of a study of losses are the sum of its `wall_s`.
+in the CSV files. Those of a study of losses are the sum of its `wall_s`, of which a run of one rank takes half.
 """
 
 import collections
@@ -10,6 +10,7 @@ import collections
 from lib import ROOT
 from lib.tables import number, read_csv
 
+CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits"}  # of files that a part reads
@@ -31,7 +32,8 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
     def part(self):
         rows = [row for name in self.files[::2] for row in read_csv(ROOT / "docs/results" / name)]
-        return Part(self.page, "losses", sum(number(row["wall_s"]) for row in rows) / 60, self.needs, self.files,
+        seconds = sum(number(row["wall_s"]) * min(number(row["ranks"]), CORES) / CORES for row in rows)
+        return Part(self.page, "losses", seconds / 60, self.needs, self.files,
                     [f"scripts/experiments/study.py --onebit {{onebit}} --results {{runs}}/study "
                      f"--page {{results}}/{self.page}.md {' '.join(self.inputs)}"])
 

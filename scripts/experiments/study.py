@@ -58,7 +58,8 @@ def main():
     parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
     parser.add_argument("--mpiexec", default="mpirun", metavar="PROGRAM", help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time; default: %(default)s")
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)),
+                        help="runs of so many ranks at a time, and at least one run; default: all cores, %(default)s")
     parser.add_argument("--only", default="*", metavar="PATTERN",
                         help="runs whose NAME or STUDY/NAME matches a pattern of the shell; for all others the page "
                         "keeps the rows of earlier calls")

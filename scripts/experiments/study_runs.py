@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import datetime
 import fnmatch
 import functools
@@ -15,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 from lib import ROOT, launch
@@ -324,8 +326,31 @@ class Study:
         return next((point[1] for name in self.present() for point in self.curve(name, "loss")), math.inf)
 
 
+class Cores:
+    """The cores that runs share: one for each rank, and at most all."""
+
+    def __init__(self, count):
+        self._count, self._free = count, count
+        self._turn, self._changed = threading.Lock(), threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, ranks):
+        """Holds the cores of a run. Who waits for them lets nobody past, or many small runs would outrun a large one.
+        """
+        wanted = min(ranks, self._count)
+        with self._turn, self._changed:
+            self._changed.wait_for(lambda: self._free >= wanted)
+            self._free -= wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += wanted
+                self._changed.notify()
+
+
 def run_cells(cells, program, arguments):
-    """Runs the cells that are not complete, `jobs` at a time, in the order of the file."""
+    """Runs the cells that are not complete in the order of the file, as many at a time as `cores` hold."""
     all_cells = {(cell.study.name, cell.name, cell.seed): cell for cell in cells}
 
     @functools.cache
@@ -338,18 +363,19 @@ def run_cells(cells, program, arguments):
             if any(fnmatch.fnmatch(name, arguments.only) for name in (cell.name, f"{cell.study.name}/{cell.name}"))
             and not is_complete(key)]
     print(f"{len(todo)} of {len(cells)} runs to do", flush=True)
-    started = {}
+    started, cores = {}, Cores(max(arguments.cores, 1))
 
     def work(place, cell):
         for name in cell.needs:
             if before := started.get(name):
                 before.result()
-        row = cell.run(program, arguments.machine)
+        with cores.of(cell.ranks):
+            row = cell.run(program, arguments.machine)
         result = row["final_validation_loss"] or f"failed at step {row['failed_step']}"
         print(f"[{place}/{len(todo)}] {cell.study.name} {cell.name} seed {cell.seed}: {result}, {row['wall_s']} s",
               flush=True)
 
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max(arguments.cores, 1)) as pool:
         # Tasks start in this order, so a task that waits for another one never keeps it from starting.
         for place, cell in enumerate(todo, 1):
             started[cell.study.name, cell.name, cell.seed] = pool.submit(work, place, cell)

@@ -11,6 +11,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
+import time
 import unittest
 from unittest import mock
 
@@ -23,6 +25,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/experiments")]
 import losses_check
 import parts
 
+import study_runs
 from lib import provenance, tables
 
 RESULTS = ROOT / "docs/results"
@@ -138,6 +141,35 @@ class Runs(unittest.TestCase):
         self.assertRegex(said, "crossover  done")
         self.assertEqual(len(tables.read_csv(self.directory / "crossover.csv")),
                          len(tables.read_csv(RESULTS / "crossover.csv")))
+
+
+class Cores(unittest.TestCase):
+    def test_a_small_run_does_not_pass_a_large_one(self):
+        cores, order = study_runs.Cores(2), []
+
+        def run(name, ranks):
+            with cores.of(ranks):
+                order.append(name)
+
+        threads = [threading.Thread(target=run, args=names) for names in (("large", 4), ("small", 1))]
+        with cores.of(1):
+            threads[0].start()
+            while not cores._turn.locked():  # until the large one waits
+                time.sleep(0.001)
+            threads[1].start()
+            time.sleep(0.05)
+            self.assertEqual(order, [])
+        for thread in threads:
+            thread.join()
+        self.assertEqual(order, ["large", "small"])
+
+    def test_small_runs_share_the_cores(self):
+        cores = study_runs.Cores(2)
+        with cores.of(1), cores.of(1):
+            self.assertEqual(cores._free, 0)
+        with cores.of(8):
+            self.assertEqual(cores._free, 0)
+        self.assertEqual(cores._free, 2)
 
 
 class Losses(unittest.TestCase):
