@@ -2,14 +2,17 @@
 
 import io
 import os
+import threading
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 
+import onebit
 import skips
 from onebit.torch import CompressedHookState, compressed_hook
 
@@ -35,11 +38,11 @@ class Weights(torch.nn.Module):
 class Training:
     """SGD with lr 1 / STEPS behind the hook."""
 
-    def __init__(self, **options):
+    def __init__(self, hook=compressed_hook, **options):
         self.net = Weights()
         self.model = DistributedDataParallel(self.net, bucket_cap_mb=BUCKET_BYTES / 2**20)
         self.state = CompressedHookState(COMM, **options)
-        self.model.register_comm_hook(self.state, compressed_hook)
+        self.model.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1 / STEPS)
 
     def run(self, steps):
@@ -72,7 +75,7 @@ class Hook(unittest.TestCase):
         for dense_steps in (0, 1):  # with 0 DDP cuts its buckets anew after a compressed step
             params, exact, state = self.descend(dense_steps=dense_steps, group=32)
             self.assertEqual(state.step, STEPS)
-            buckets = [parameters for _, parameters, _ in state._buckets.values()]
+            buckets = [bucket.parameters for bucket, _ in state._buckets.values()]
             self.assertGreater(len(buckets), 2)
             self.assertEqual(sum(map(len, buckets)), len(SIZES), "a parameter is in one bucket alone")
             for k, (p, e) in enumerate(zip(params, exact)):
@@ -80,6 +83,42 @@ class Hook(unittest.TestCase):
                 # What is still to be added is a few times the gradient, over STEPS.
                 error = (p - e).abs().max() / 10.0**k
                 self.assertLess(error, 0.6, f"parameter {k}")
+
+    def test_beside_the_backward_pass_are_the_same_bits(self):
+        beside, _, _ = self.descend(group=32)
+        inside, _, state = self.descend(group=32, overlap=False)
+        self.assertIsNone(state._thread)
+        self.assertEqual(bits(beside), bits(inside))
+        x = torch.full((100,), float(COMM.rank))
+        onebit.CompressedAllreduce(COMM, 100)(x)  # with OpenMP in this thread
+        self.assertTrue(x.isfinite().all())
+
+    def test_hooks_return_before_their_buckets_are_averaged(self):
+        all_called, average = threading.Event(), CompressedHookState.average
+        waited = []
+
+        def average_when_all_are_called(state, bucket):
+            waited.append(all_called.wait(30))
+            average(state, bucket)
+
+        def hook(state, bucket):
+            future = compressed_hook(state, bucket)
+            if bucket.is_last():
+                all_called.set()
+            return future
+
+        training = Training(hook=hook)
+        training.run(1)  # in one bucket
+        all_called.clear()
+        with mock.patch.object(CompressedHookState, "average", average_when_all_are_called):
+            training.run(1)
+        self.assertTrue(len(waited) > 1 and all(waited))
+
+    def test_an_error_in_the_thread_ends_the_backward_pass(self):
+        model = DistributedDataParallel(torch.nn.Linear(3, 1))  # one bucket: nothing else is under way
+        model.register_comm_hook(CompressedHookState(COMM, dense_steps=0, bits=17), compressed_hook)
+        with self.assertRaisesRegex(RuntimeError, "17 bits.*\n.*remedy: "):
+            model(torch.ones(1, 3)).sum().backward()
 
     def test_without_error_feedback_the_mean_is_another(self):
         params, exact, _ = self.descend(error_feedback=False)
