@@ -22,6 +22,7 @@
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
 #include "train/trainer.hpp"
+#include "train/variance_change.hpp"
 #include "workload/precision.hpp"
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
@@ -128,13 +129,17 @@ FiguresOfMerit bench_kernels(const Exec& exec, config::Input input, const Commun
   return bench::kernels(exec, input, world);
 }
 
-/// Verifies a checkpoint and prints its description, or the first line of it. Collective.
-void print_checkpoint(const Communicator& world, const std::string& path, bool all) {
+/// Rank 0 prints a text. Collective.
+void print_text(const Communicator& world, const std::function<std::string()>& text) {
   world.collectively([&] {
-    if (world.rank() > 0) return;
-    const std::string description = train::describe_checkpoint(path);
-    std::fputs((all ? description : description.substr(0, description.find('\n') + 1)).c_str(), stdout);
+    if (world.rank() == 0) std::fputs(text().c_str(), stdout);
   });
+}
+
+/// Verifies a checkpoint. \returns the first line of its description
+std::string first_line(const std::string& path) {
+  const std::string description = train::describe_checkpoint(path);
+  return description.substr(0, description.find('\n') + 1);
 }
 
 template <class Names>
@@ -249,13 +254,18 @@ private:
 
   void add_checkpoint() {
     CLI::App& parent = *m_app.add_subcommand("checkpoint", "look at a checkpoint")->require_subcommand(1);
-    const auto add = [&](const char* name, const char* meaning, bool all) {
+    const auto add = [&](const char* name, const char* meaning, const auto& text) {
       CLI::App* const command = parent.add_subcommand(name, meaning);
       command->add_option("FILE", m_path, "checkpoint (docs/guide/checkpoint.md)")->required();
-      command->callback([this, all] { print_checkpoint(m_world, m_path, all); });
+      command->callback([this, text] { print_text(m_world, text); });
+      return command;
     };
-    add("info", "verify it and print what it holds", true);
-    add("verify", "check that no byte of it has changed", false);
+    add("info", "verify it and print what it holds", [this] { return train::describe_checkpoint(m_path); });
+    add("verify", "check that no byte of it has changed", [this] { return first_line(m_path); });
+    add("variance", "how far the variance settled between two checkpoints, tensor by tensor",
+        [this] { return train::describe_variance_change(m_path, m_later); })
+        ->add_option("LATER", m_later, "a later checkpoint of the same run")
+        ->required();
   }
 
   void add_predict() {
@@ -282,7 +292,7 @@ private:
   const bool m_root;
   ExitStatus m_status = ExitStatus::success;
   // Values of arguments.
-  std::string m_path, m_json;
+  std::string m_path, m_later, m_json;
   std::vector<std::string> m_overrides;
   bool m_input_keys = false;
   CLI::App m_app;

@@ -13,6 +13,7 @@
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "train/checkpoint_archive.hpp"
+#include "train/checkpoint_contents.hpp"
 
 namespace onebit::train {
 namespace {
@@ -34,14 +35,6 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.vector("parameters", run.x, !run.last.synchronised);
   run.algorithm.state(archive);
   run.results.state(archive);
-}
-
-/// A dataset that is one whole number.
-long whole_number(const ArrayReader& file, const std::string& path, const std::string& name) {
-  const std::vector<double> values = file.reals(name);
-  if (values.size() != 1 || !(values[0] >= 0 && values[0] <= 9007199254740992.0))
-    throw InputError(path, "dataset '" + name + "' is not a whole number", "use another checkpoint");
-  return static_cast<long>(values[0]);
 }
 
 /// One line for each tensor: its name and its extents.

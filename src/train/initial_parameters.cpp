@@ -2,39 +2,13 @@
 
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "io/seal.hpp"
 #include "train/checkpoint_archive.hpp"
+#include "train/checkpoint_contents.hpp"
 
 namespace onebit::train {
 namespace {
-
-/// The tensors of a checkpoint's parameters, by name. \throws InputError if they do not make up its parameters
-std::map<std::string, Tensor> tensors_of(const ArrayReader& file, const std::string& path) {
-  const std::vector<std::size_t> shape = file.stored_shape("parameters");
-  const std::size_t length = shape.empty() ? 0 : shape.back();
-  const InputError unusable(path, "dataset 'tensors' does not describe dataset 'parameters'", "use another checkpoint");
-  std::map<std::string, Tensor> tensors;
-  std::size_t offset = 0;
-  std::istringstream lines(file.text("tensors"));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    Tensor tensor;
-    words >> tensor.name;
-    std::size_t left = length - offset;  // the product of the extents may not be greater
-    for (std::size_t extent = 0; words >> extent; left /= extent) {
-      if (extent == 0 || extent > left) throw unusable;
-      tensor.shape.push_back(extent);
-    }
-    if (!words.eof() || tensor.shape.empty()) throw unusable;
-    tensor.offset = offset;
-    offset += tensor.size();
-    if (!tensors.emplace(tensor.name, tensor).second) throw unusable;
-  }
-  if (offset != length) throw unusable;
-  return tensors;
-}
 
 /// "encoder" of "encoder.0.attention.qkv.weight".
 std::string component(const std::string& name) { return name.substr(0, name.find('.')); }
@@ -64,7 +38,7 @@ std::string read_parameters(const Exec& exec, const std::string& path, const Ten
     restorer.vector("parameters", x, false);
     return "parameters: of " + path;
   }
-  std::map<std::string, Tensor> saved = tensors_of(restorer.reader(), path);
+  std::map<std::string, Tensor> saved = saved_tensors(restorer.reader(), path);
   std::set<std::string> theirs, ours;  // components of the checkpoint's model, and of this one
   for (const auto& [name, tensor] : saved) theirs.insert(component(name));
   for (const Tensor& tensor : tensors.tensors()) ours.insert(component(tensor.name));

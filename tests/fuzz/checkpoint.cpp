@@ -14,6 +14,7 @@
 #include "io/seal.hpp"
 #include "optim/archive.hpp"
 #include "train/initial_parameters.hpp"
+#include "train/variance_change.hpp"
 
 namespace {
 
@@ -152,6 +153,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
         file.reals(std::string("last/") + name, {1}, {1});
       file.reals("parameters", {parameters}, {1, 2, 3, 4, 5});
       file.reals("momentum", {parameters}, {1, 2, 3, 4, 5});
+      file.reals("variance", {parameters}, {1, 2, 3, 4, 5});
       file.reals("state/compresses", {1}, {1});
       file.reals("state/next_average", {1}, {4});
       file.reals("state/variance_norms", {3}, {1, 2, 3});
@@ -165,6 +167,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
 
   const Vector<Exec, float> x("x", parameters);
   fuzz::refuses_or_reads([&] { train::describe_checkpoint(path); });
+  fuzz::refuses_or_reads([&] { train::describe_variance_change(path, path); });
   TensorTable tensors;
   tensors.add("embeddings.position.weight", {2, 2}, true);
   tensors.add("classifier.bias", {1}, false);

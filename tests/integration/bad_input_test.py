@@ -324,6 +324,9 @@ case("info_of_nothing", None, "none.h5: the file does not exist", command=("chec
      output=None, ranks=2)
 case("verify_of_text", None, "earlier.h5: this is not a checkpoint", command=("checkpoint", "verify", "earlier.h5"),
      output=None, prepare=lambda d: (d / "earlier.h5").write_text("x" * 5000))
+case("variance_of_text", None, "earlier.h5: this is not a checkpoint",
+     command=("checkpoint", "variance", "earlier.h5", "later.h5"), output=None, ranks=2,
+     prepare=lambda d: (d / "earlier.h5").write_text("x" * 5000))
 FROM = QUADRATIC + "optimizer: {algorithm: %s}\nfreeze:\n  from: earlier.h5\n"
 case("variance_missing", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", ranks=2)
 case("variance_is_text", FROM % "onebit_adam", "input.yaml:5:3", "earlier.h5", "not an HDF5 file", ranks=3,

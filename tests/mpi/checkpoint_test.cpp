@@ -28,6 +28,7 @@
 #include "train/checkpoint.hpp"
 #include "train/initial_parameters.hpp"
 #include "train/trainer.hpp"
+#include "train/variance_change.hpp"
 
 namespace onebit {
 namespace {
@@ -658,6 +659,55 @@ TEST(Checkpoint, next_phase_takes_the_tensors_that_both_models_have) {
   refused("'embeddings.word.weight' is (4, 3), but this one's is (5, 3)",
           {{"embeddings.word.weight", {5, 3}}, {"embeddings.position.weight", {3, 2}}});
   refused("no tensor of this model", {{"x", {3}}});
+}
+
+// One process is enough: rank 0 alone reads.
+TEST(Checkpoint, change_of_the_variance_by_tensor) {
+  const Communicator world;
+  if (world.size() > 1) GTEST_SKIP() << test::other_ranks << "one process reads by the same code";
+  const Scratch scratch;
+  const auto train = [&](const std::string& algorithm) {
+    const std::string output = scratch / algorithm;
+    train::train(Exec(), make_input(output, {"optimizer.algorithm=" + algorithm, "checkpoint.every=4"}), world);
+    return output;
+  };
+  const std::string adam = train("adam"), sgd = train("sgd");
+  const auto l1 = [&](int step) {
+    const std::vector<float> v = row(ArrayReader(adam + checkpoint_of(step)), "variance", 0);
+    return std::accumulate(v.begin(), v.end(), 0.0);
+  };
+  char expected[64];
+  std::snprintf(expected, sizeof expected, "%12ld    100.0 %% %9.3f ", parameters, l1(24) / l1(20));
+  const std::string text = train::describe_variance_change(adam + checkpoint_of(20), adam + checkpoint_of(24));
+  EXPECT_EQ(text.rfind("v of step 24 beside v of step 20\n", 0), 0u) << text;
+  EXPECT_NE(text.find(expected), std::string::npos) << expected << text;
+
+  const auto refusal_of = [&](const std::string& later) -> std::string {
+    try {
+      train::describe_variance_change(adam + checkpoint_of(20), later);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal_of(sgd + checkpoint_of(24)).find("it has no variance that all ranks share"), std::string::npos);
+  const std::string other = scratch / "other";
+  train::train(
+      Exec(), make_input(other, {"optimizer.algorithm=adam", "checkpoint.every=24", "quadratic.dimension=204"}), world);
+  EXPECT_NE(refusal_of(other + checkpoint_of(24)).find("its model has other tensors"), std::string::npos);
+}
+
+TEST(VarianceChange, of_elements) {
+  const train::VarianceChange change = train::variance_change("x", {1, 4, 0, 16}, {4, 4, 9, 4});
+  EXPECT_EQ(change.elements, 4u);
+  EXPECT_EQ(change.ratio(), 1.0);  // 21 / 21: the changes cancel out
+  EXPECT_EQ(change.stability(), 1.0);
+  EXPECT_EQ(change.least, 0.5);  // √(4/16); the third element had no variance
+  EXPECT_EQ(change.median, 1.0);
+  EXPECT_EQ(change.greatest, 2.0);
+  EXPECT_EQ(train::variance_change("x", {2}, {8}).stability(), 0.25);
+  EXPECT_EQ(train::variance_change("x", {8}, {2}).stability(), 0.25);
+  EXPECT_EQ(train::variance_change("x", {0}, {2}).stability(), 0.0);  // new since then
 }
 
 // One process is enough: all ranks read by the same code.
