@@ -120,7 +120,7 @@ def prediction_errors():
 # (pattern of a sentence of README's table of results, with a group for each number; the computed numbers in order)
 CLAIMS = [
     (r"([+-][\d.]+) nats from Adam's for a GPT of characters and ([+-][\d.]+) for a BERT of characters\. For a BERT of "
-     r"8000 subwords it is ([+-][\d.]+), of which the frozen variance alone makes ([+-][\d.]+)",
+     r"8000 subwords it is ([+-][\d.]+), of which the frozen variance alone makes ([+-]\d+\.\d+)\.",
      lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv"),
               *(loss_behind_adam("fine_tuning/pretrain_runs.csv", run) for run in ("onebit", "control"))]),
     (r"The compression stage sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
