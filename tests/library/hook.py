@@ -114,9 +114,11 @@ class Hook(unittest.TestCase):
             training.run(1)
         self.assertTrue(len(waited) > 1 and all(waited))
 
-    def test_an_error_in_the_thread_ends_the_backward_pass(self):
+    def test_errors(self):
         model = DistributedDataParallel(torch.nn.Linear(3, 1))  # one bucket: nothing else is under way
         model.register_comm_hook(CompressedHookState(COMM, dense_steps=0, bits=17), compressed_hook)
+        with self.assertRaisesRegex(ValueError, "no OpenMP\n.*remedy: "):
+            CompressedHookState(COMM, backend="openmp")
         with self.assertRaisesRegex(RuntimeError, "17 bits.*\n.*remedy: "):
             model(torch.ones(1, 3)).sum().backward()
 

@@ -15,7 +15,8 @@ from onebit.torch._average import average, compressed_average, first_nonfinite
 
 @functools.cache
 def _start_library():
-    """Makes the process's first object here, because OpenMP belongs to its thread: not to that of the averages."""
+    """Makes an object in the calling thread: OpenMP belongs to the first object's thread, and that of the averages must
+    not take it from the program's other objects."""
     CompressedAllreduce(MPI.COMM_SELF, 1).close()
 
 
@@ -58,6 +59,9 @@ class CompressedHookState:
         self._thread = None
         if overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._thread = ThreadPoolExecutor(1, "onebit")
+            if options.get("backend") == "openmp":
+                raise ValueError("onebit.torch.CompressedHookState: the thread beside the backward pass has no OpenMP\n"
+                                 "  remedy: leave backend out, or give overlap=False")
 
     def start(self, work):
         """Calls work() after what was started before, and in the averages' thread if there is one."""
