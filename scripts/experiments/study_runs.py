@@ -335,8 +335,7 @@ class Cores:
 
     @contextlib.contextmanager
     def of(self, ranks):
-        """Holds the cores of a run. Who waits for them lets nobody past, or many small runs would outrun a large one.
-        """
+        """Holds the cores of a run. A run that waits holds the turn, so small runs do not pass a large one."""
         wanted = min(ranks, self._count)
         with self._turn, self._changed:
             self._changed.wait_for(lambda: self._free >= wanted)
@@ -363,7 +362,8 @@ def run_cells(cells, program, arguments):
             if any(fnmatch.fnmatch(name, arguments.only) for name in (cell.name, f"{cell.study.name}/{cell.name}"))
             and not is_complete(key)]
     print(f"{len(todo)} of {len(cells)} runs to do", flush=True)
-    started, cores = {}, Cores(max(arguments.cores, 1))
+    started, count = {}, max(arguments.cores, 1)
+    cores = Cores(count)
 
     def work(place, cell):
         for name in cell.needs:
@@ -375,7 +375,7 @@ def run_cells(cells, program, arguments):
         print(f"[{place}/{len(todo)}] {cell.study.name} {cell.name} seed {cell.seed}: {result}, {row['wall_s']} s",
               flush=True)
 
-    with concurrent.futures.ThreadPoolExecutor(max(arguments.cores, 1)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
         # Tasks start in this order, so a task that waits for another one never keeps it from starting.
         for place, cell in enumerate(todo, 1):
             started[cell.study.name, cell.name, cell.seed] = pool.submit(work, place, cell)

@@ -171,7 +171,7 @@ class Optimizer(unittest.TestCase):
             optimizer, expected = (one_bit_adam(n, 3, on_nonfinite="skip") for n in (net, twin))
             for step in range(9):
                 backward(net, step)
-                if step in (1, 3, 6):  # 3 would be the freeze step + 1
+                if step in (1, 3, 6):  # in 3 the freeze is due
                     self.spoil(net, value)
                 else:
                     backward(twin, step)

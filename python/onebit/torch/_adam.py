@@ -5,7 +5,14 @@ import collections
 import torch
 from mpi4py import MPI
 
-from onebit.torch._average import average, compressed_average, first_nonfinite, is_finite
+from onebit.torch._average import (
+    average,
+    compressed_average,
+    first_nonfinite,
+    is_finite,
+    load_residuals,
+    residuals_of,
+)
 from onebit.torch._freeze import AutoFreeze, VarianceMonitor
 
 
@@ -162,7 +169,7 @@ class OneBitAdam(torch.optim.Optimizer):
             "exp_avg": self._exp_avg.clone(),
             "exp_avg_sq": self._exp_avg_sq.clone(),
             "variance_norms": list(self._monitor.norms),
-            "residuals": {name: torch.from_numpy(of) for name, of in self._allreduce.state_dict().items()},
+            "residuals": residuals_of(self._allreduce),
         }
 
     def load_state_dict(self, state_dict):
@@ -173,7 +180,7 @@ class OneBitAdam(torch.optim.Optimizer):
         if len(state_dict["exp_avg"]) != len(self._exp_avg):
             raise ValueError(_bad(f"the state is of {len(state_dict['exp_avg'])} parameters, and there are "
                                   f"{len(self._exp_avg)}", "load the state of the same model"))
-        self._allreduce.load_state_dict({name: of.cpu().numpy() for name, of in state_dict["residuals"].items()})
+        load_residuals(self._allreduce, state_dict["residuals"])
         super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
         self._steps, self.frozen_at = state_dict["step"], state_dict["frozen_at"]
         self._exp_avg.copy_(state_dict["exp_avg"])

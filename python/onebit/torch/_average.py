@@ -22,6 +22,16 @@ def compressed_average(comm, x, options):
     return CompressedAllreduce(comm, x.numel(), **{"backend": on_gpu if x.is_cuda else "", **options})
 
 
+def residuals_of(allreduce):
+    """\\returns the state of a CompressedAllreduce as tensors, for `torch.save`"""
+    return {name: torch.from_numpy(of) for name, of in allreduce.state_dict().items()}
+
+
+def load_residuals(allreduce, residuals):
+    """Restores what `residuals_of` returned. `torch.load` may have moved it to a GPU."""
+    allreduce.load_state_dict({name: of.cpu().numpy() for name, of in residuals.items()})
+
+
 def is_finite(x):
     """Whether x holds neither NaN nor infinity."""
     return x.numel() == 0 or all(torch.isfinite(end) for end in torch.aminmax(x))  # NaN becomes both ends

@@ -10,13 +10,12 @@ import torch
 from mpi4py import MPI
 
 from onebit._allreduce import CompressedAllreduce
-from onebit.torch._average import average, compressed_average, first_nonfinite
+from onebit.torch._average import average, compressed_average, first_nonfinite, load_residuals, residuals_of
 
 
 @functools.cache
 def _start_library():
-    """Makes an object in the calling thread: OpenMP belongs to the first object's thread, and that of the averages must
-    not take it from the program's other objects."""
+    """Makes an object in the calling thread. OpenMP then belongs to this thread, and not to that of the averages."""
     CompressedAllreduce(MPI.COMM_SELF, 1).close()
 
 
@@ -90,7 +89,7 @@ class CompressedHookState:
             in_this_thread = {"backend": "serial"} if self._thread and not bucket.gpus else {}
             allreduce = compressed_average(self.comm, bucket.gradient, {**in_this_thread, **self._options})
             if bucket.name in self._loaded:
-                allreduce.load_state_dict(self._loaded.pop(bucket.name))
+                load_residuals(allreduce, self._loaded.pop(bucket.name))
             self._buckets[bucket.key] = bucket, allreduce
         return self._buckets[bucket.key][1]
 
@@ -104,9 +103,8 @@ class CompressedHookState:
 
     def state_dict(self):
         """This rank's residuals. They differ from rank to rank, so each rank saves and loads a file of its own."""
-        own = {bucket.name: allreduce.state_dict() for bucket, allreduce in self._buckets.values()}
-        return {"step": self.step, "residuals": {name: {part: torch.from_numpy(of) for part, of in parts.items()}
-                                                 for name, parts in {**self._loaded, **own}.items()}}
+        own = {bucket.name: residuals_of(allreduce) for bucket, allreduce in self._buckets.values()}
+        return {"step": self.step, "residuals": {**self._loaded, **own}}
 
     def load_state_dict(self, state_dict):
         """Collective: goes on with the residuals of the same rank's `state_dict`.
@@ -116,8 +114,7 @@ class CompressedHookState:
         for _, allreduce in self._buckets.values():
             allreduce.close()
         self._buckets = {}
-        self._loaded = {name: {part: of.numpy() for part, of in parts.items()}
-                        for name, parts in state_dict["residuals"].items()}
+        self._loaded = dict(state_dict["residuals"])
         self.step = state_dict["step"]
         self.dense_steps = max(self.dense_steps, self.step + 1)
 
