@@ -1,11 +1,11 @@
 #include "bench/measurement.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -15,10 +15,6 @@ std::vector<double> column_maxima(const std::vector<double>& matrix, std::size_t
   std::vector<double> maxima(matrix.begin(), matrix.begin() + static_cast<std::ptrdiff_t>(columns));
   for (std::size_t i = 0; i < matrix.size(); ++i) maxima[i % columns] = std::max(maxima[i % columns], matrix[i]);
   return maxima;
-}
-
-double quantile(const std::vector<double>& sorted, double fraction) {
-  return sorted[static_cast<std::size_t>(std::ceil(fraction * static_cast<double>(sorted.size()))) - 1];
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "train/checkpoint_contents.hpp"
 
+#include <cmath>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -11,6 +12,14 @@ long whole_number(const ArrayReader& file, const std::string& path, const std::s
   if (values.size() != 1 || !(values[0] >= 0 && values[0] <= 9007199254740992.0))
     throw InputError(path, "dataset '" + name + "' is not a whole number", "use another checkpoint");
   return static_cast<long>(values[0]);
+}
+
+void read_variance(const ArrayReader& file, const std::string& path, std::size_t begin, std::size_t count, float* v) {
+  file.read("variance", {begin}, {count}, v);
+  for (std::size_t i = 0; i < count; ++i)
+    if (!(v[i] >= 0 && std::isfinite(v[i])))
+      throw InputError(path, "element " + std::to_string(begin + i) + " of its variance is negative or not finite",
+                       "name another checkpoint");
 }
 
 std::map<std::string, Tensor> saved_tensors(const ArrayReader& file, const std::string& path) {

@@ -4,19 +4,12 @@
 /// the variance of its quantiser (Figure 6). docs/reference/output.md describes the columns.
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "base/quantile.hpp"
 #include "train/results.hpp"
 
 namespace onebit::train {
-
-/// The least of the ascending values that at least a share q of them do not exceed; NaN without values.
-inline double quantile(const std::vector<double>& values, double q) {
-  if (values.empty()) return optim::no_value;
-  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
-  return values[std::max<std::size_t>(rank, 1) - 1];
-}
 
 /// The share of the sum that the greatest 1/b of the ascending values have; NaN if all are zero.
 inline double share_of_greatest(const std::vector<double>& values, int b) {

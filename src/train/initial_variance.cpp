@@ -6,6 +6,7 @@
 
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
+#include "train/checkpoint_contents.hpp"
 
 namespace onebit::train {
 namespace {
@@ -57,13 +58,7 @@ public:
       throw InputError(m_path, "there is no variance of " + std::to_string(m_length) + " parameters in it",
                        "name a checkpoint that a run of the same model with adam or onebit_adam left");
     const auto host = Kokkos::create_mirror_view(values);
-    const std::size_t count = part.end - part.begin;
-    m_file.read(name, {part.begin}, {count}, host.data());
-    for (std::size_t i = 0; i < count; ++i)
-      if (!(host(i) >= 0 && std::isfinite(host(i))))
-        throw InputError(m_path,
-                         "element " + std::to_string(part.begin + i) + " of its variance is negative or not finite",
-                         "name another checkpoint");
+    read_variance(m_file, m_path, part.begin, part.end - part.begin, host.data());
     Kokkos::deep_copy(values, host);
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/quantile.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "train/checkpoint_contents.hpp"
@@ -14,17 +15,11 @@
 namespace onebit::train {
 namespace {
 
-/// The element at a fraction of the sorted values, which are not empty.
-double quantile(std::vector<float>& values, double fraction) {
-  const auto place = values.begin() + std::lround(fraction * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), place, values.end());
-  return *place;
-}
-
 /// A checkpoint whose replicas share one variance.
 class VarianceFile {
 public:
-  explicit VarianceFile(const std::string& path) : m_path(verified(path)), m_file(path) {
+  /// \param path of a verified checkpoint
+  explicit VarianceFile(const std::string& path) : m_path(path), m_file(path) {
     tensors = saved_tensors(m_file, path);
     std::size_t length = 0;
     for (const auto& [name, tensor] : tensors) length += tensor.size();
@@ -36,10 +31,7 @@ public:
 
   std::vector<float> variance(const Tensor& tensor) const {
     std::vector<float> values(tensor.size());
-    m_file.read("variance", {tensor.offset}, {values.size()}, values.data());
-    if (!std::all_of(values.begin(), values.end(), [](float v) { return v >= 0 && std::isfinite(v); }))
-      throw InputError(m_path, "the variance of '" + tensor.name + "' is negative or not finite",
-                       "name another checkpoint");
+    read_variance(m_file, m_path, tensor.offset, values.size(), values.data());
     return values;
   }
 
@@ -47,11 +39,6 @@ public:
   long step;
 
 private:
-  static const std::string& verified(const std::string& path) {
-    verify_seal(path);
-    return path;
-  }
-
   std::string m_path;
   ArrayReader m_file;
 };
@@ -81,13 +68,14 @@ double VarianceChange::stability() const { return std::min(ratio(), 1 / ratio())
 VarianceChange variance_change(const std::string& name, const std::vector<float>& before,
                                const std::vector<float>& after) {
   VarianceChange change{name, before.size()};
-  std::vector<float> factors;
+  std::vector<double> factors;
   for (std::size_t i = 0; i < before.size(); ++i) {
     change.l1 += before[i];
     change.later_l1 += after[i];
     if (before[i] > 0) factors.push_back(std::sqrt(after[i] / before[i]));
   }
   if (factors.empty()) return change;
+  std::sort(factors.begin(), factors.end());
   change.least = quantile(factors, 0.05);
   change.median = quantile(factors, 0.5);
   change.greatest = quantile(factors, 0.95);
@@ -95,18 +83,19 @@ VarianceChange variance_change(const std::string& name, const std::vector<float>
 }
 
 std::string describe_variance_change(const std::string& earlier, const std::string& later) {
+  for (const std::string& path : {earlier, later}) verify_seal(path);
   const VarianceFile before(earlier), after(later);
   check_same_model(before, after, later);
   std::map<std::size_t, Tensor> in_order;  // by offset
   for (const auto& [name, tensor] : before.tensors) in_order.emplace(tensor.offset, tensor);
 
-  double l1 = 0, later_l1 = 0;
+  VarianceChange all;
   std::vector<VarianceChange> changes;
   for (const auto& [offset, tensor] : in_order) {
     const Tensor& same = after.tensors.at(tensor.name);
     VarianceChange change = variance_change(tensor.name, before.variance(tensor), after.variance(same));
-    l1 += change.l1;
-    later_l1 += change.later_l1;
+    all.l1 += change.l1;
+    all.later_l1 += change.later_l1;
     if (change.l1 > 0 || change.later_l1 > 0) changes.push_back(std::move(change));
   }
   if (changes.empty()) throw InputError(later, "no gradient has reached its variance", "name later checkpoints");
@@ -115,17 +104,16 @@ std::string describe_variance_change(const std::string& earlier, const std::stri
   std::snprintf(title, sizeof title, "v of step %ld beside v of step %ld\n%12s %10s %9s %9s %9s %9s  %s\n", after.step,
                 before.step, "elements", "of |v|_1", "r", "5 %", "50 %", "95 %", "tensor");
   std::string text = title;
-  for (const VarianceChange& change : changes) text += line_of(change, later_l1);
+  for (const VarianceChange& change : changes) text += line_of(change, all.later_l1);
 
   const auto less_settled = [](const VarianceChange& one, const VarianceChange& other) {
     return one.stability() < other.stability();
   };
   std::sort(changes.begin(), changes.end(), less_settled);
-  const double ratio = later_l1 / l1;
   char summary[160];
   std::snprintf(summary, sizeof summary,
-                "min(r, 1/r): %.3f of all elements together, %.3f of the median tensor, %.3f of ",
-                std::min(ratio, 1 / ratio), changes[changes.size() / 2].stability(), changes.front().stability());
+                "min(r, 1/r): %.3f of all elements together, %.3f of the median tensor, %.3f of ", all.stability(),
+                changes[changes.size() / 2].stability(), changes.front().stability());
   return text + summary + changes.front().name + "\n";
 }
 
