@@ -1,7 +1,7 @@
 #pragma once
 /// \file variance_change.hpp
-/// `onebit checkpoint variance`: how far the variance has settled, tensor by tensor. r_t, which sets T_w, is of all
-/// elements together, so changes that cancel out are not in it.
+/// `onebit checkpoint variance`: how far the variance has settled, tensor by tensor. r_t, which sets T_w (Tang et al.,
+/// ICML 2021, Section 7.1), is of all elements together, so changes that cancel out are not in it.
 
 #include <string>
 #include <vector>
