@@ -120,9 +120,10 @@ class Cell:
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir(parents=True)
         start = time.monotonic()
-        with open(self.output / "log", "w") as log:
+        threads = {"OMP_NUM_THREADS": "1"}
+        with open(self.output / "log", "w") as log, launch.own_files({**threads, **os.environ}) as environment:
             done = subprocess.run(self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False,
-                                  env={"OMP_NUM_THREADS": "1", **os.environ})
+                                  env=environment)
         row = dict.fromkeys(RUN_COLUMNS, "")
         row.update(run=self.name, seed=self.seed, identity=self.identity, settings=self.text,
                    wall_s=f"{time.monotonic() - start:.1f}", date=datetime.date.today().isoformat())
