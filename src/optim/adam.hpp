@@ -53,6 +53,7 @@ public:
     archive.number("state/variance_l1", m_variance_l1);
     archive.number("state/frozen", m_frozen);
     archive.number("state/frozen_at", m_frozen_at);
+    archive.number("state/variance_updates", m_variance_updates);
     archive.number("state/earlier_steps", m_earlier_steps);
     if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
   }
@@ -65,9 +66,8 @@ private:
     if (!context.averaged) m_setup.average(exec, g, times);
 
     const Stopwatch watch;
-    const double t = context.step;
-    const AdamUpdate update =
-        make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g), t, t + m_earlier_steps);
+    ++m_variance_updates;
+    const AdamUpdate update = make_update(context, norm_to_clip(exec, m_setup.input, m_sum, g));
     update_all(exec, update, m_rates, g, m_momentum.floats(), m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
@@ -105,9 +105,13 @@ private:
     return state;
   }
 
+  /// \param norm by which the gradient is clipped
+  AdamUpdate make_update(const StepContext& context, double norm) const {
+    const double t = m_variance_updates;
+    return make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
+  }
   AdamUpdate frozen_update(const StepContext& context) const {
-    const double t_w = m_frozen_at;
-    return make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
+    return make_update(context, std::sqrt(context.mean_square_norm));
   }
 
   /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.
@@ -124,8 +128,9 @@ private:
   Vector<Exec, float> m_variance;
   Rates<Exec> m_rates;
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;  ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
-  long m_frozen_at = 0;        ///< T_w
+  double m_earlier_steps = 0;   ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
+  long m_variance_updates = 0;  ///< t of the bias corrections: steps that updated v; a skipped step is none
+  long m_frozen_at = 0;         ///< T_w
   bool m_frozen = false;
 };
 

@@ -46,7 +46,7 @@ struct StepState {
   double worker_residual_l2 = no_value;  ///< ‖δ_i‖₂ of this rank
   double server_residual_l2 = no_value;  ///< ‖δ̄_k‖₂ of this rank
   long frozen_at = 0;                    ///< T_w, the step that froze the variance; 0 before it, and for T_w = 0
-  const char* frozen_by = "";            ///< what chose T_w, for a message; set in the step that freezes
+  const char* frozen_by = "";            ///< what chose T_w, for the message of the step that freezes
 };
 
 /// One algorithm with its state (momentum, variance, residuals).

@@ -50,8 +50,9 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::compressed_adam");
     Stopwatch watch;
+    ++m_updates;
     const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), context.step, context.step);
+        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates, m_updates);
     scale(exec, update.gradient_factor, g);
     if (m_variance_from == VarianceFrom::compressed_gradient) {
       times.add(Phase::compress, watch.seconds());
@@ -97,6 +98,7 @@ public:
     archive.number("state/synchronised", m_synchronised);
     archive.vector("momentum", m_momentum);
     archive.vector("variance", m_variance, !m_synchronised);
+    archive.number("state/variance_updates", m_updates);
     m_monitor.state(archive);
     archive_residuals(archive, m_compressed_allreduce);
   }
@@ -112,6 +114,7 @@ private:
   Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   std::optional<comm::QuantizedAverage<Exec>> m_quantized_average;
+  long m_updates = 0;  ///< t of the bias corrections; a skipped step is none
 };
 
 }  // namespace onebit::optim

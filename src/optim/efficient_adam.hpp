@@ -32,8 +32,9 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::efficient_adam");
     Stopwatch watch;
+    ++m_updates;
     const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), context.step, context.step);
+        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates, m_updates);
     local_update(exec, update, g);
     fence(exec, "OneBit::optim::local_update");
     times.add(Phase::compress, watch.seconds());
@@ -56,6 +57,7 @@ public:
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum, true);
     archive.vector("variance", m_variance, true);
+    archive.number("state/variance_updates", m_updates);
     m_monitor.state(archive);
     archive_residuals(archive, m_compressed_allreduce);
     m_residual_factor.state(archive);
@@ -84,6 +86,7 @@ private:
   Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   ResidualFactor m_residual_factor;
+  long m_updates = 0;  ///< t of the bias corrections; a skipped step is none
 };
 
 }  // namespace onebit::optim

@@ -60,6 +60,7 @@ public:
     archive.part("variance", m_variance, m_shards.part());
     m_monitor.state(archive);
     archive.number("state/variance_l1", m_variance_l1);
+    archive.number("state/variance_updates", m_variance_updates);
     archive.number("state/earlier_steps", m_earlier_steps);
     if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
     if (!m_update_gather) return;
@@ -81,8 +82,8 @@ public:
     const Vector<Exec, float> own_g = m_shards.own(g);
     const double norm =
         m_setup.input.optimizer.clip > 0 ? std::sqrt(m_shards.sum(exec, square_norm(exec, m_sum, own_g))) : 0;
-    const double t = context.step;
-    const AdamUpdate update = make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
+    ++m_variance_updates;
+    const AdamUpdate update = make_update(context, norm);
     update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum->own(), m_variance, m_shards.own(x));
     m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
@@ -146,9 +147,13 @@ public:
   }
 
 private:
+  /// \param norm by which the gradient is clipped
+  AdamUpdate make_update(const StepContext& context, double norm) const {
+    const double t = m_variance_updates;
+    return make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
+  }
   AdamUpdate frozen_update(const StepContext& context) const {
-    const double t_w = m_frozen_at;
-    return make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), t_w, t_w + m_earlier_steps);
+    return make_update(context, std::sqrt(context.mean_square_norm));
   }
 
   /// v stays as it is from now on, and what is sent is compressed. \param step T_w
@@ -171,8 +176,9 @@ private:
   Rates<Exec> m_rates;
   std::optional<comm::CompressedAllGather<Exec>> m_update_gather;  ///< of u; it has ε, and exists after T_w
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;  ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
-  long m_frozen_at = 0;        ///< T_w
+  double m_earlier_steps = 0;   ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
+  long m_variance_updates = 0;  ///< t of the bias corrections: steps that updated v; a skipped step is none
+  long m_frozen_at = 0;         ///< T_w
   bool m_frozen = false;
 };
 

@@ -31,6 +31,7 @@ public:
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
+    ++m_updates;
     StepState state = m_policy.updates_variance(context.step) ? variance_step(exec, x, g, context, times)
                                                               : linear_step(exec, x, g, context, times);
     state.variance_l1 = m_variance_l1;
@@ -41,6 +42,7 @@ public:
 
   void state(Archive<Exec>& archive) override {
     m_policy.state(archive);
+    archive.number("state/updates", m_updates);
     archive.number("state/local_steps", m_local_steps);
     archive.number("state/lr_sum", m_lr_sum);
     archive.number("state/momentum_weight", m_momentum_weight);
@@ -104,7 +106,7 @@ private:
     const Stopwatch watch;
     m_policy.variance_updated(context.step);
     const AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g),
-                                               context.step, m_policy.variance_updates());
+                                               m_updates, m_policy.variance_updates());
     update_all(exec, update, m_rates, g, m_momentum, m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
@@ -116,9 +118,9 @@ private:
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::linear_step");
     Stopwatch watch;
-    const AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm),
-                                               context.step, m_policy.variance_updates());
-    const double lr = context.lr * bias_correction(m_setup.input, m_setup.input.optimizer.beta1, context.step);
+    const AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates,
+                                               m_policy.variance_updates());
+    const double lr = context.lr * bias_correction(m_setup.input, m_setup.input.optimizer.beta1, m_updates);
     const bool first = m_local_steps == 0;
     if (first) m_lr_sum = m_momentum_weight = 0;
     m_lr_sum += context.lr;
@@ -128,7 +130,7 @@ private:
     accumulate(exec, update, x, g, static_cast<float>(lr), first);
 
     StepState state;
-    state.compressed = true;
+    state.compressed = m_compressed_allreduce.compresses();
     state.synchronised = m_policy.synchronises(context.step, m_local_steps);
     if (state.synchronised) {
       fence(exec, "OneBit::optim::zero_one_local");
@@ -155,6 +157,7 @@ private:
   Vector<Exec, float> m_accumulated;  ///< (d) u_i: Σ γ m_i since then
   Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
+  long m_updates = 0;               ///< t of the momentum's bias correction; a skipped step is none
   bool m_momentum_differs = false;  ///< from rank to rank
   long m_local_steps = 0;           ///< since the last exchange
   double m_lr_sum = 0;              ///< Γ: Σ γ since then

@@ -1,6 +1,5 @@
 #include "train/initial_variance.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -18,16 +17,13 @@ double number_of_steps(const ArrayReader& file, const std::string& path, const s
   return values[0];
 }
 
-/// Steps over which the variance of a checkpoint was averaged since it was 0; infinite where the file does not say. If
-/// the earlier run had another β2, they are the t for which β2ᵗ is the weight that its start has left.
+/// Updates that made the variance of a checkpoint since it was 0; infinite where the file does not say. If the earlier
+/// run had another β2, they are the t for which β2ᵗ is the weight that its start has left.
 double steps_of_variance(const ArrayReader& file, const std::string& path, double beta2) {
   constexpr double unknown = std::numeric_limits<double>::infinity();
-  if (!file.has("step") || !file.has("input")) return unknown;
+  if (!file.has("state/variance_updates") || !file.has("input")) return unknown;
   const auto number = [&](const char* name) { return file.has(name) ? number_of_steps(file, path, name) : 0; };
-  double steps = number("step");
-  if (number("state/frozen") > 0 || number("state/frozen_at") > 0) steps = std::min(steps, number("state/frozen_at"));
-  if (file.has("state/variance_updates")) steps = number("state/variance_updates");
-  steps += number("state/earlier_steps");
+  const double steps = number("state/variance_updates") + number("state/earlier_steps");
   const double earlier_beta2 = config::parse(file.text("input"), path + ", its input", {}).optimizer.beta2;
   if (earlier_beta2 == beta2 || steps == 0) return steps;
   return beta2 > 0 && earlier_beta2 > 0 ? steps * std::log(earlier_beta2) / std::log(beta2) : unknown;
