@@ -483,7 +483,7 @@ def volume_section(problem, name):
         if not whole:
             continue
         columns = ("bytes_sent", "bytes_sent_dense_phase", "bytes_sent_compressed_phase", "bytes_sent_allreduce",
-                   "bytes_sent_all_to_all", "bytes_sent_all_gather", "bytes_dense_fp32")
+                   "bytes_sent_all_to_all", "bytes_sent_all_gather", "bytes_sent_reduce_scatter", "bytes_dense_fp32")
         rows.append([label, *(cell_of(whole, column, with_unit) for column in columns),
                      *(cell_of(whole, column, ratio_text)
                        for column in ("reduction", "reduction_vs_16bit", "reduction_compressed_phase"))])
@@ -498,7 +498,7 @@ def volume_section(problem, name):
     yield bars(figure_rows, f"{name}_volume", "Bytes that a rank sent in the whole run; the black mark is a dense fp32 "
                "allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank", lambda x, _: with_unit(x))
     yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce",
-                 "by all-to-all", "by all-gather", "dense fp32", "reduction", "against 16 bits", "in compressed phase"],
+                 "by all-to-all", "by all-gather", "by reduce-scatter", "dense fp32", "reduction", "against 16 bits", "in compressed phase"],
                 rows)
 
 

@@ -83,11 +83,14 @@ void Communicator::sum(double* values, int count) const {
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
-SumUnderWay::SumUnderWay(const Communicator& communicator, double* values, int count) {
-  MPI_Iallreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, communicator.get(), &m_request);
+SumUnderWay::SumUnderWay(const Communicator& communicator, const double* values, int count)
+    : m_values(std::make_unique<std::vector<double>>(values, values + count)) {
+  MPI_Iallreduce(MPI_IN_PLACE, m_values->data(), count, MPI_DOUBLE, MPI_SUM, communicator.get(), &m_request);
 }
 
-SumUnderWay::~SumUnderWay() { MPI_Wait(&m_request, MPI_STATUS_IGNORE); }
+SumUnderWay::~SumUnderWay() {
+  if (m_request != MPI_REQUEST_NULL) m_values.release();  // MPI may still write to them
+}
 
 bool SumUnderWay::done() {
   int done = 0;

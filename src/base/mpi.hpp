@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -65,16 +66,19 @@ private:
 /// A sum over ranks, as Communicator::sum, that goes on beside other calls.
 class SumUnderWay {
 public:
-  /// Begins it. Collective. \param values must outlive the sum
-  SumUnderWay(const Communicator& communicator, double* values, int count);
-  /// Waits for it.
+  /// Begins it. Collective. \param values (count) of this rank
+  SumUnderWay(const Communicator& communicator, const double* values, int count);
+  /// Does not wait: a sum that is not done belongs to a rank that fails, and another rank may never begin it.
   ~SumUnderWay();
   SumUnderWay(const SumUnderWay&) = delete;
   SumUnderWay& operator=(const SumUnderWay&) = delete;
-  /// Whether `values` are the sums. Lets MPI go on with them.
+  /// Whether the sums are there. Lets MPI go on with them.
   bool done();
+  /// The sums, once they are there.
+  const std::vector<double>& values() const { return *m_values; }
 
 private:
+  std::unique_ptr<std::vector<double>> m_values;
   MPI_Request m_request = MPI_REQUEST_NULL;
 };
 

@@ -18,6 +18,7 @@
 #include "comm/allreduce.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/reference.hpp"
+#include "compress/layout.hpp"
 #include "optim/compression.hpp"
 
 namespace onebit::bench {
@@ -76,7 +77,7 @@ std::vector<float> bf16_oracle(std::size_t length, const std::vector<int>& hosts
 std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
   const std::vector<std::vector<int>> ranks = hosts_with_ranks(hosts);
   const int local = static_cast<int>(ranks.front().size()), across = static_cast<int>(ranks.size());
-  const std::vector<std::size_t> begins = comm::shard_begins(length, local);
+  const std::vector<std::size_t> begins = compress::equal_chunks(length, local);
   std::vector<compress::LayoutRef> shards;
   for (int shard = 0; shard < local; ++shard)
     shards.emplace_back(begins[shard + 1] - begins[shard], across, compress::Grouping::vector);
@@ -90,7 +91,7 @@ template <class Exec>
 void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, float>& x) {
   const int ranks = communicator.size();
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
-  const std::vector<std::size_t> begins = comm::shard_begins(x.extent(0), ranks);
+  const std::vector<std::size_t> begins = compress::equal_chunks(x.extent(0), ranks);
   std::vector<int> counts, places;
   for (int rank = 0; rank < ranks; ++rank) {
     counts.push_back(static_cast<int>(begins[rank + 1] - begins[rank]));
@@ -155,7 +156,7 @@ public:
     };
     using Compressed = comm::CompressedAllreduce<Exec>;
     if (const comm::Hosts<Exec>* const hosts = transport->hosts()) {
-      const std::vector<std::size_t> begins = comm::shard_begins(length, hosts->local.ranks());
+      const std::vector<std::size_t> begins = compress::equal_chunks(length, hosts->local.ranks());
       std::vector<compress::Layout> shards;
       for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
         shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);

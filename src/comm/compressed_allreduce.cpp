@@ -1,5 +1,8 @@
 #include "comm/compressed_allreduce.hpp"
 
+#include <limits>
+#include <vector>
+
 #include "base/error.hpp"
 #include "base/gpus.hpp"
 #include "comm/allreduce.hpp"
@@ -9,12 +12,32 @@ namespace {
 
 const char* const where = "CompressedAllreduce";
 
+/// The backend that the options name.
+std::string backend_of(const CompressedAllreduceOptions& options) {
+  return options.backend.empty() ? BackendName<HostExec>::value : options.backend;
+}
+
+/// 1, 2, … for the backends of this build; 0 for a name that is none of them.
+int index_of(const std::string& backend) {
+  int index = 0, found = 0;
+#define ONEBIT_FIND(Exec) \
+  ++index;                \
+  if (backend == BackendName<Exec>::value) found = index;
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_FIND)
+  return found;
+}
+
 /// Collective, and before any other check: all ranks throw, or none.
 void check_same(const Communicator& communicator, std::size_t length, const CompressedAllreduceOptions& options) {
-  const char* const names[] = {"length", "bits", "group", "error_feedback", "message_bytes"};
-  const double own[] = {static_cast<double>(length), static_cast<double>(options.bits),
-                        static_cast<double>(options.group), options.error_feedback ? 1.0 : 0.0,
-                        static_cast<double>(options.message_bytes)};
+  const char* const names[] = {"length",        "bits",
+                               "group",         "error_feedback",
+                               "message_bytes", "the number of the backend (0 for one that this build lacks)"};
+  const double own[] = {static_cast<double>(length),
+                        static_cast<double>(options.bits),
+                        static_cast<double>(options.group),
+                        options.error_feedback ? 1.0 : 0.0,
+                        static_cast<double>(options.message_bytes),
+                        static_cast<double>(index_of(backend_of(options)))};
   constexpr std::size_t count = std::size(own);
   const std::vector<double> all = communicator.gather(own, count);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -34,6 +57,9 @@ void check(std::size_t length, const CompressedAllreduceOptions& options) {
   if (options.group % compress::bits_per_word != 0)
     throw InputError(where, "a group of " + std::to_string(options.group) + " elements is not possible",
                      "give a multiple of 32, or 0 for one scale for the vector");
+  if (options.message_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    throw InputError(where, "messages of " + std::to_string(options.message_bytes) + " bytes are not possible",
+                     "give less than 2 GiB, or 0 for MPI's collectives");
 }
 
 /// `length` elements at `values` on the host, for copies.
@@ -116,7 +142,7 @@ CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t leng
   check_same(*its_own, length, options);
   check(length, options);
   start_kokkos();
-  const std::string backend = options.backend.empty() ? BackendName<HostExec>::value : options.backend;
+  const std::string backend = backend_of(options);
   std::string known;
 #define ONEBIT_MAKE_ENGINE(Exec)                                                      \
   if (backend == BackendName<Exec>::value)                                            \

@@ -5,7 +5,7 @@
 
 #include "base/parallel.hpp"
 #include "base/sixteen_bits.hpp"
-#include "comm/hierarchical.hpp"
+#include "compress/layout.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -59,7 +59,9 @@ void widen(const Exec& exec, const Vector<Exec, std::uint16_t>& numbers, const V
 }
 
 /// Elements of a chunk with its padding.
-std::size_t chunk_length(std::size_t length, int ranks) { return ((length + 31) / 32 + ranks - 1) / ranks * 32; }
+std::size_t chunk_length(std::size_t length, int ranks) {
+  return compress::words_of_chunk(length, ranks) * compress::bits_per_word;
+}
 
 /// The first `length` numbers of a buffer that grows.
 template <class Exec>
@@ -141,7 +143,7 @@ void DenseAverage<Exec>::average_in_16_bits(const Exec& exec, const Vector<Exec,
     widen<Type>(exec, m_sent, values);
   } else {
     const int local = hosts->local.ranks(), own = hosts->local.rank(), across = hosts->across.ranks();
-    const std::vector<std::size_t> begins = shard_begins(values.extent(0), local);
+    const std::vector<std::size_t> begins = compress::equal_chunks(values.extent(0), local);
     const Vector<Exec, float> shard = part(values, begins[own], begins[own + 1]);
     hosts->local.reduce_scatter(exec, values, begins);
     divide(exec, local, shard);

@@ -1,8 +1,10 @@
 #include "comm/hierarchical.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.hpp"
+#include "compress/layout.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -16,11 +18,14 @@ public:
       : Transport<Exec>(world),
         m_local_ranks(world, host, world.rank()),
         m_across_ranks(world, m_local_ranks.rank(), host),
-        m_world(make_transport<Exec>(kind, world, largest_count, exchange)),
-        // MPI libraries copy long messages once through shared memory, short ones twice.
-        m_local(make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20})),
-        m_across(make_transport<Exec>(kind, m_across_ranks, largest_count, exchange)),
-        m_hosts{*m_local, *m_across} {
+        m_world(make_transport<Exec>(kind, world, largest_count, exchange)) {
+    // All ranks learn of a fault that only some hosts have, so that none waits for them.
+    world.collectively([&] {
+      // MPI libraries copy long messages once through shared memory, short ones twice.
+      m_local = make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20});
+    });
+    world.collectively([&] { m_across = make_transport<Exec>(kind, m_across_ranks, largest_count, exchange); });
+    m_hosts.emplace(Hosts<Exec>{*m_local, *m_across});
     this->m_device_support = m_world->device_support();
   }
 
@@ -31,7 +36,7 @@ public:
     m_world->all_gather(exec, send, received);
   }
   void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
-    const std::vector<std::size_t> begins = shard_begins(values.extent(0), m_local->ranks());
+    const std::vector<std::size_t> begins = compress::equal_chunks(values.extent(0), m_local->ranks());
     const int own = m_local->rank();
     m_local->reduce_scatter(exec, values, begins);
     m_across->allreduce(exec, Kokkos::subview(values, std::make_pair(begins[own], begins[own + 1])));
@@ -45,12 +50,13 @@ public:
                   const std::vector<std::size_t>& begins) override {
     m_world->all_gather(exec, values, begins);
   }
+  void free_sums() override { m_world->free_sums(); }
   bool overlaps() const override { return m_world->overlaps(); }
   std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,
                                                  std::uint64_t Traffic::*counter) override {
     return m_world->begin_transfer(received, ranges, counter);
   }
-  const Hosts<Exec>* hosts() const override { return &m_hosts; }
+  const Hosts<Exec>* hosts() const override { return &*m_hosts; }
   TransportKind kind() const override { return m_world->kind(); }
   Traffic traffic() const override {
     Traffic sum = m_world->traffic();
@@ -63,17 +69,10 @@ private:
 
   Communicator m_local_ranks, m_across_ranks;
   std::unique_ptr<Transport<Exec>> m_world, m_local, m_across;
-  Hosts<Exec> m_hosts;
+  std::optional<Hosts<Exec>> m_hosts;
 };
 
 }  // namespace
-
-std::vector<std::size_t> shard_begins(std::size_t length, int ranks) {
-  const std::size_t words = ((length + 31) / 32 + ranks - 1) / ranks;
-  std::vector<std::size_t> begins;
-  for (int rank = 0; rank <= ranks; ++rank) begins.push_back(std::min(length, rank * words * 32));
-  return begins;
-}
 
 std::map<int, std::vector<int>> ranks_by_host(const std::vector<int>& hosts) {
   std::map<int, std::vector<int>> ranks;

@@ -108,8 +108,8 @@ bool OverlappedAverage<Exec>::may_begin() const {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
-  Activity::help();  // for the watchdog, the caller's wait goes on as long as buckets do
-  use_device_of(m_exec);
+  Activity::help();       // for the watchdog, the caller's wait goes on as long as buckets do
+  use_device_of(Exec());  // start() may write m_exec now
   std::unique_lock<std::mutex> lock(m_mutex);
   for (;;) {
     // The thread never sleeps while messages are under way: MPI may need its calls to send the rest of them.

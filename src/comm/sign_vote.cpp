@@ -2,11 +2,12 @@
 
 #include "base/parallel.hpp"
 #include "base/warps.hpp"
+#include "compress/layout.hpp"
 
 namespace onebit::comm {
 namespace {
 
-constexpr std::size_t bits_per_word = 32;
+using compress::bits_per_word;
 
 /// Bits of a count from 0 to n.
 int bits_of_count(int n) {
@@ -123,7 +124,7 @@ template <class Exec>
 SignVote<Exec>::SignVote(Transport<Exec>& transport, std::size_t length, Vote vote)
     : m_transport(transport),
       m_vote(vote),
-      m_words(((length + bits_per_word - 1) / bits_per_word + transport.ranks() - 1) / transport.ranks()),
+      m_words(compress::words_of_chunk(length, transport.ranks())),
       m_planes(vote == Vote::majority ? 1 : bits_of_count(transport.ranks())),
       m_send("OneBit::comm::votes", transport.ranks() * m_words),
       m_received("OneBit::comm::received_votes", transport.ranks() * m_words),

@@ -31,7 +31,7 @@ struct WordTable {
   static constexpr std::size_t words_at_once = per_thread * stride / bits_per_word;
   static constexpr std::size_t word_stride = stride / bits_per_word;
   /// Words that a thread or a warp takes one after the other: one look-up for each word would take time.
-  static constexpr std::size_t words_per_block = 32;
+  static constexpr std::size_t words_per_block = range_alignment;
 
   std::size_t words, groups;
   Vector<Exec, const std::size_t> chunk_begins, group_begins;

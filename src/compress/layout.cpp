@@ -9,14 +9,6 @@ namespace {
 
 std::size_t word_count(std::size_t length) { return (length + bits_per_word - 1) / bits_per_word; }
 
-/// Begins of equal chunks of whole words.
-std::vector<std::size_t> equal_chunks(std::size_t length, int chunks) {
-  const std::size_t words = (word_count(length) + chunks - 1) / chunks;
-  std::vector<std::size_t> begins;
-  for (int chunk = 0; chunk <= chunks; ++chunk) begins.push_back(std::min(length, chunk * words * bits_per_word));
-  return begins;
-}
-
 /// Begins of chunks of whole columns, chunk k's at the border nearest to k·length/chunks.
 std::vector<std::size_t> chunks_of_columns(std::size_t length, int chunks, const std::vector<std::size_t>& columns) {
   std::vector<std::size_t> borders = {0};
@@ -52,6 +44,13 @@ std::vector<std::size_t> groups_of_chunk(std::size_t begin, std::size_t end, Gro
 }
 
 }  // namespace
+
+std::vector<std::size_t> equal_chunks(std::size_t length, int chunks) {
+  const std::size_t chunk_length = words_of_chunk(length, chunks) * bits_per_word;
+  std::vector<std::size_t> begins;
+  for (int chunk = 0; chunk <= chunks; ++chunk) begins.push_back(std::min(length, chunk * chunk_length));
+  return begins;
+}
 
 Layout::Layout(std::size_t length, int chunks, Grouping grouping, std::size_t group_length,
                const std::vector<std::size_t>& borders)

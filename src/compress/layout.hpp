@@ -17,6 +17,13 @@ inline constexpr std::size_t bits_per_word = 32;
 /// thread or a warp takes at once.
 inline constexpr std::size_t range_alignment = 32;
 
+/// W = ⌈⌈length/32⌉ / chunks⌉: words of a chunk, where chunks are equal.
+inline std::size_t words_of_chunk(std::size_t length, int chunks) {
+  return ((length + bits_per_word - 1) / bits_per_word + chunks - 1) / chunks;
+}
+/// (chunks + 1) First elements of equal chunks. The last ones may be shorter or empty.
+std::vector<std::size_t> equal_chunks(std::size_t length, int chunks);
+
 /// What a group is.
 enum class Grouping { vector, chunk, tensor, fixed, column };
 

@@ -10,9 +10,7 @@ namespace onebit::compress {
 
 template <class Exec>
 Quantizer<Exec>::Quantizer(std::size_t length, int chunks, int bits)
-    : m_length(length), m_chunks(chunks), m_bits(bits) {
-  const std::size_t all_words = (length + bits_per_word - 1) / bits_per_word;
-  m_words = (all_words + chunks - 1) / chunks;
+    : m_length(length), m_chunks(chunks), m_bits(bits), m_words(words_of_chunk(length, chunks)) {
   m_blocks = (chunk_length() + quantizer_block - 1) / quantizer_block;
 }
 

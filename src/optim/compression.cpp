@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/hierarchical.hpp"
+#include "compress/layout.hpp"
 
 namespace onebit::optim {
 namespace {
@@ -73,7 +73,7 @@ comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& set
   if (hosts == nullptr)
     return {setup.transport, make_layout(setup.input, setup.tensors, begin, end, setup.transport.ranks()),
             make_options(setup.input), error_feedback};
-  const std::vector<std::size_t> begins = comm::shard_begins(end - begin, hosts->local.ranks());
+  const std::vector<std::size_t> begins = compress::equal_chunks(end - begin, hosts->local.ranks());
   std::vector<compress::Layout> shards;
   for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
     shards.push_back(make_layout(setup.input, setup.tensors, begin + begins[shard], begin + begins[shard + 1],

@@ -143,12 +143,13 @@ namespace {
 
 /// Why buckets of momenta cannot be averaged beside the computation; empty if they can.
 template <class Exec>
-std::string obstacle(const config::Input& input, const comm::CompressedBuckets<Exec>& buckets, TransportKind kind) {
+std::string obstacle(const config::Input& input, const comm::CompressedBuckets<Exec>& buckets) {
   if (input.comm.overlap_compressed == Overlap::none) return "comm.overlap_compressed is none";
   if (input.optimizer.clip > 0 && input.optimizer.clip_norm == ClipNorm::this_step)
     return "optimizer.clip needs the norm of the whole gradient (optimizer.clip_norm: last_step does not)";
   if (buckets.ranks() == 1) return "one rank sends nothing";
-  if (kind != TransportKind::nccl && !any_thread_may_call()) return "in this MPI library only one thread may call";
+  // The thread also makes the step's agreement, by MPI, whatever the transport is.
+  if (!any_thread_may_call()) return "in this MPI library only one thread may call";
   return "";
 }
 
@@ -164,7 +165,7 @@ MomentumBuckets<Exec> make_momentum_buckets(const config::Input& input, const Co
   MomentumBuckets<Exec> made;
   communicator.collectively([&] {
     made.buckets = optim::make_compressed_buckets<Exec>(input, tensors, std::move(transport));
-    made.reason = obstacle(input, *made.buckets, kind);
+    made.reason = obstacle(input, *made.buckets);
     if (!made.reason.empty()) return;
     made.overlapped = std::make_unique<comm::OverlappedAverage<Exec>>(made.buckets, tensors.size(),
                                                                       input.comm.compressed_bucket_bytes);

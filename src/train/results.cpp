@@ -163,9 +163,11 @@ void Results::state(optim::NumberArchive& archive) {
     visit(traffic.allreduce);
     visit(traffic.all_to_all);
     visit(traffic.all_gather);
+    visit(traffic.reduce_scatter);
     visit(within_host);
     visit(m_last.loss);
     visit(m_last.state.frozen_at);
+    visit(m_validated);
     visit(m_final_validation_loss);
     visit(m_final_validation_accuracy);
     visit(m_target.step);
@@ -199,7 +201,6 @@ void Results::state(optim::NumberArchive& archive) {
   });
   m_earlier_traffic = traffic;
   m_earlier_within_host = within_host;
-  m_validated = !std::isnan(m_final_validation_loss);
   ++m_restarts;
 }
 
@@ -252,6 +253,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"bytes_sent_allreduce", traffic.allreduce},
           {"bytes_sent_all_to_all", traffic.all_to_all},
           {"bytes_sent_all_gather", traffic.all_gather},
+          {"bytes_sent_reduce_scatter", traffic.reduce_scatter},
           {"bytes_dense_fp32", static_cast<double>(m_count) * dense_bytes(parameters, m_communicator.size())},
           {"reduction", reduced},
           {"reduction_vs_16bit", reduced / 2},

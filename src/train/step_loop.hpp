@@ -2,6 +2,7 @@
 /// \file step_loop.hpp
 /// The step loop: gradient, average (dense or compressed) and update, then checkpoint, validation and results.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <optional>
@@ -141,6 +142,7 @@ private:
         }
         return sum->done();
       });
+      std::copy_n(sum->values().begin(), 5, sums);
     } else {
       m_communicator.sum(sums, 5);
     }

@@ -622,7 +622,7 @@ TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
           const int across = world_size / local;
           std::vector<std::vector<int>> hosts(across);
           for (int other = 0; other < world_size; ++other) hosts[other / local].push_back(other);
-          const std::vector<std::size_t> begins = shard_begins(length, local);
+          const std::vector<std::size_t> begins = compress::equal_chunks(length, local);
           std::vector<compress::Layout> shards;
           std::vector<compress::LayoutRef> references;
           for (int shard = 0; shard < local; ++shard) {

@@ -83,6 +83,9 @@ TEST(Library, refuses_ranks_that_differ) {
   CompressedAllreduceOptions options;
   options.bits = last ? 17 : 1;
   expect(message_of(options), "bits is 1 on rank 0 and 17");
+  options.bits = 1;
+  options.backend = last ? "gpu" : "serial";
+  expect(message_of(options), "the number of the backend (0 for one that this build lacks) is 1 on rank 0 and 0");
 }
 
 TEST(Library, refuses_options) {
@@ -94,6 +97,9 @@ TEST(Library, refuses_options) {
   options.group = 33;
   EXPECT_NE(message_of(options).find("multiple of 32"), std::string::npos);
   options.group = 0;
+  options.message_bytes = std::size_t{1} << 31;
+  EXPECT_NE(message_of(options).find("less than 2 GiB"), std::string::npos);
+  options.message_bytes = 0;
   options.backend = "gpu";
   EXPECT_NE(message_of(options).find("no backend 'gpu'"), std::string::npos);
 }
