@@ -507,6 +507,15 @@ class Training(unittest.TestCase):
         self.assertGreater(int(run["skipped_steps"]), 0)
         self.assertEqual(int(run["skipped_steps"]), sum(int(row["skipped"]) for row in steps))
 
+    def test_a_restart_does_not_forget_that_the_validation_was_nan(self):
+        # The loss of step 1 is finite, and its update overflows every parameter.
+        keys = {**TINY_GPT, "optimizer.lr": 1e38, "train.steps": 1, "train.validate_every": 1, "checkpoint.every": 1}
+        self.train(keys, expected=1)
+        self.assertRegex(self.stdout, "\nVALIDATION FAILED the final validation loss is not finite")
+        checkpoint = self.directory / f"run{self.count}" / "checkpoints/step_00000001.h5"
+        self.train({**keys, "checkpoint.restart": checkpoint}, expected=1)
+        self.assertRegex(self.stdout, "\nVALIDATION FAILED the final validation loss is not finite")
+
     def test_earlier_results_survive_a_failed_run(self):
         run, _, _ = self.train(TINY_GPT)
         output = self.directory / f"run{self.count}"
