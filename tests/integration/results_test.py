@@ -176,9 +176,9 @@ CLAIMS = [
      r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s\. They are ([\d.]+), ([\d.]+) and ([\d.]+) times as fast as "
      r"16-bit ones",
      lambda: [average_gain(rate, beside) for beside in ("dense", "bf16") for rate in ("200mbit", "1gbit", "3gbit")]),
-    (r"DeepSpeed's compressed average, which runs on a CPU only with a packing op of ours, takes ([\d.]+) times as long "
-     r"at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s\. PyTorch's PowerSGD of rank 1, another approximation with fewer "
-     r"bytes, takes ([\d.]+) and ([\d.]+) times as long",
+    (r"DeepSpeed's compressed average, which runs on a CPU only with a packing op of ours, takes ([\d.]+) times as "
+     r"long at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s\. PyTorch's PowerSGD of rank 1, another approximation with "
+     r"fewer bytes, takes ([\d.]+) and ([\d.]+) times as long",
      lambda: [peer_time(peer, rate) for peer in ("deepspeed_compressed", "powersgd_1")
               for rate in ("200mbit", "1gbit")]),
     (r"PyTorch's dense averages \(gloo, 32 bits and bf16\) take (\d+) to (\d+) % less time than OneBit's", gloo_saves),
