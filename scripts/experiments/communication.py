@@ -165,7 +165,7 @@ def table1(rows):
 
 
 def gradient_ms(rows, hosts, stage):
-    """The range of a gradient's milliseconds on so many hosts, over rates and the stages whose names begin with this."""
+    """The range of a gradient's milliseconds on so many hosts, over rates and stages whose names begin with this."""
     times = [1e3 * sum(numbers(row, "forward_s", "backward_everything_else_s")) for row in rows
              if row["hosts"] == hosts and row["stage"].startswith(stage)]
     return f"{min(times):.0f} to {max(times):.0f}"
@@ -239,8 +239,8 @@ before its run. An average is finished when its slowest rank is, so a time here 
 the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
 nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that
 leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times that are lengthened as
-if the burst bytes had travelled at the rate of the others. docs/guide/network.md says how to repeat this, and what the laboratory can and cannot
-show.
+if the burst bytes had travelled at the rate of the others. docs/guide/network.md says how to repeat this, and what
+the laboratory can and cannot show.
 
 **Against 16-bit training.** Where no column names bf16, speed-ups are against dense averages of 32-bit numbers. A
 16-bit average (`comm.dense_type: bf16`) moves half of their bytes: 1-bit compression saves 16 times the volume against
@@ -303,10 +303,10 @@ averaged in buckets beside the backward pass. The paper's numbers are for 256 GP
 
 The ranks share two cores, so gradients took longer than {compute:.1f} ms in most steps: in the [step
 profile](#step-profile-the-papers-table-1), {gradient_ms(read['table1'], whole['hosts'], 'adam')} ms for Adam on
-{whole['hosts']} hosts and {gradient_ms(read['table1'], whole['hosts'], 'onebit_adam')} ms for 1-bit Adam. This lengthens
-Adam's step more than 1-bit Adam's. The part of 1-bit Adam's step that is not waiting is computation: {whole['hosts']}
-ranks compress and update on the cores of one machine. It takes longer than the {compute:.1f} ms, which already include
-BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
+{whole['hosts']} hosts and {gradient_ms(read['table1'], whole['hosts'], 'onebit_adam')} ms for 1-bit Adam. This
+lengthens Adam's step more than 1-bit Adam's. The part of 1-bit Adam's step that is not waiting is computation:
+{whole['hosts']} ranks compress and update on the cores of one machine. It takes longer than the {compute:.1f} ms, which
+already include BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
 
 {whole_step(read['whole_step'])}
 ## Steps that hide the signs
