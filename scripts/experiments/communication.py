@@ -164,6 +164,13 @@ def table1(rows):
           percent(float(row["allreduce_share"]))] for row in rows])
 
 
+def gradient_ms(rows, hosts, stage):
+    """The range of a gradient's milliseconds on so many hosts, over rates and stages whose names begin with this."""
+    times = [1e3 * sum(numbers(row, "forward_s", "backward_everything_else_s")) for row in rows
+             if row["hosts"] == hosts and row["stage"].startswith(stage)]
+    return f"{min(times):.0f} to {max(times):.0f}"
+
+
 def figure5(rows, directory):
     figure, axes = plots.axes("hosts", "samples/s")
     hosts = [int(row["hosts"]) for row in rows]
@@ -231,20 +238,20 @@ Hosts are network namespaces of that machine, with one shaped link each. Every l
 before its run. An average is finished when its slowest rank is, so a time here is the median over the repetitions of
 the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
 nothing about its rate. A call has two exchanges and so gets at most two bursts. "Line rate" is therefore (bytes that
-leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times whose bursts are paid
-at the pace of the other bytes. docs/guide/network.md says how to repeat this, and what the laboratory can and cannot
-show.
+leave a host − two bursts) / measured bandwidth of its link / time, and "faster" compares times that are lengthened as
+if the burst bytes had travelled at the rate of the others. docs/guide/network.md says how to repeat this, and what
+the laboratory can and cannot show.
 
 **Against 16-bit training.** Where no column names bf16, speed-ups are against dense averages of 32-bit numbers. A
 16-bit average (`comm.dense_type: bf16`) moves half of their bytes: 1-bit compression saves 16 times the volume against
 it, not 32 times. At the same share of the line rate, half of each ratio is to be expected. A column about bf16 is empty
 in rows that were measured before the program had such averages.
 
-## The compression stage over dense averages (the paper's Figure 9)
+## Compressed averages over dense ones (the paper's Figure 9)
 
 `scripts/experiments/figure9.py`: averages of {int(nine['parameters']):,} parameters on {nine['hosts']} hosts of
 one rank, all in one run for each rate. The compressed time counts compression, averaging and decompression.
-Every result equals its oracle in every element before it is timed. The ratio can exceed the saved bytes only where
+Every result equals its plain twin in every element before it is timed. The ratio can exceed the saved bytes only where
 the dense average is farther from the line rate than the compressed one; the next column compares with a dense average
 at the line rate.
 
@@ -293,9 +300,13 @@ host (`comm.collective: hierarchical`).
 each rate; times are means over the steps that the table counts. Computing a gradient is a sleep of {compute:.1f} ms:
 the time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are
 averaged in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients.
-What 1-bit Adam's step does not wait for messages is computation by {whole['hosts']} ranks on the cores of one machine:
-compression and the optimiser really run, and they take longer than the {compute:.1f} ms, which already include
-BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
+
+The ranks share two cores, so gradients took longer than {compute:.1f} ms in most steps: in the [step
+profile](#step-profile-the-papers-table-1), {gradient_ms(read['table1'], whole['hosts'], 'adam')} ms for Adam on
+{whole['hosts']} hosts and {gradient_ms(read['table1'], whole['hosts'], 'onebit_adam')} ms for 1-bit Adam. This
+lengthens Adam's step more than 1-bit Adam's. The part of 1-bit Adam's step that is not waiting is computation:
+{whole['hosts']} ranks compress and update on the cores of one machine. It takes longer than the {compute:.1f} ms, which
+already include BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
 
 {whole_step(read['whole_step'])}
 ## Steps that hide the signs

@@ -69,12 +69,13 @@ def page(rows):
         "the number of buckets that suits it best, and it overlaps with the backward pass. Rates are of a host's "
         "link, in Gbit/s; hosts have 4 GPUs. In brackets: every average of the method takes 10 % longer and every "
         "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
-        "are from measurements: 10 % is their median error in the laboratory. \"never\" means at no rate.",
+        "are from measurements. Half of the laboratory's predictions were farther off than 10 %, up to 36 %, and none "
+        "was above 4 hosts or 1 Gbit/s. The brackets are no error bars. \"never\" means at no rate.",
         "Predicted by `onebit predict` from closed forms ([the model](../reference/prediction.md)); nothing here was "
         "measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the 16-bit "
         "average. The tables compare steps, and say nothing about how many steps a method needs. The step's own times "
-        "are those of a V100 with 16 sequences of 128 tokens. While bytes decide, a step that computes for half as "
-        "long doubles the limits, and one that accumulates four batches divides them by four."]
+        "are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its computing "
+        "time doubles the limits, and accumulating four batches divides them by four."]
     for model, path in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times 1-bit Adam's compression stage in PyTorch, as the peer of inputs/performance/optimizer.yaml.
+"""Times 1-bit Adam's compressed phase in PyTorch, as the peer of inputs/performance/optimizer.yaml.
 
 It takes OMP_NUM_THREADS threads, and needs torch, which is no part of the set-up: 1.13 and later, 2 and later for
 `compile`.
@@ -41,7 +41,7 @@ def plain_step(x, g, momentum, worker_residual, server_residual, preconditioner)
 
 
 class Stage:
-    """The compression stage of one rank with d parameters, a multiple of 8."""
+    """The compressed phase of one rank with d parameters, a multiple of 8."""
 
     def __init__(self, d, compiled):
         self.x, self.g, self.momentum = torch.randn(d), torch.randn(d), torch.randn(d).mul_(0.1)

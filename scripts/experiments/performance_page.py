@@ -13,7 +13,7 @@ MODELS = {
     "bert_base": ("BERT-Base, T 128, vocabulary 30522, batch 8", 7, ("fp32", "bf16")),
     "gpt_char": ("character GPT, 4 layers, hidden 128, T 64, batch 12", 40, ("fp32", "bf16")),
     "gpt2": ("GPT-2 124M, T 64, vocabulary 50257, batch 4", 7, ("fp32", "bf16")),
-    "optimizer": ("1-bit Adam's compression stage, 25 million parameters, nothing travels", 15, ("fp32",)),
+    "optimizer": ("1-bit Adam's compressed phase, 25 million parameters, nothing travels", 15, ("fp32",)),
 }
 COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run", "runs", "steps", "median_ms",
            "gflop_per_s", "peak_share", "git", "machine", "note"]

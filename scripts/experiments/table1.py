@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes a training step apart on shaped networks, as Table 1 of the 1-bit Adam paper does (docs/guide/network.md).
 
-For Adam, for Adam with averages in bf16 and for 1-bit Adam's compression stage: forward pass, the part of the dense
+For Adam, for Adam with averages in bf16 and for 1-bit Adam's compressed phase: forward pass, the part of the dense
 average that the backward pass does not hide, the rest of the backward pass, step (optimiser and compressed exchange).
 One rank a host. Needs root.
 """

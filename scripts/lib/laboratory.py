@@ -2,7 +2,7 @@
 
 The synthetic experiments train inputs/synthetic_step.yaml. Each rank sleeps for as long as its share of BERT-Large
 would compute; the exchange, its kernels and the optimiser are real. One run measures both sides: the first steps are
-Adam's, the others 1-bit Adam's compression stage. The first step of either side warms up and does not count.
+Adam's, the others 1-bit Adam's compressed phase. The first step of either side warms up and does not count.
 """
 
 import argparse

@@ -230,7 +230,7 @@ std::vector<Section> keys(Input& in) {
       "parameters as well; without it, λ is the run's.");
   key("bias_correction", in.optimizer.bias_correction,
       "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. For `onebit_adam` "
-      "both corrections stay at T_w's value in the compression phase.");
+      "both corrections stay at T_w's value in the compressed phase.");
   key("local_steps", in.optimizer.local_steps, integer(1),
       "τ: steps between two averages of the parameters for `local_sgd`, `local_momentum_sgd` and `adam_lazy_variance` "
       "(which averages its variance then too); H: steps between two outer steps of `diloco`, whose paper takes 500.");
@@ -261,7 +261,7 @@ std::vector<Section> keys(Input& in) {
 
   key.section("freeze", "When the variance is frozen and compression begins (T_w).");
   key("step", in.freeze.step, integer_or_word(0, {"auto"}),
-      "T_w: the last step of the Adam phase, less than `train.steps`. `auto` freezes at the first step at which "
+      "T_w: the last step of the dense phase, less than `train.steps`. `auto` freezes at the first step at which "
       "`criterion` holds, not before the learning rate's warm-up has ended, and at the latest as `at_most` says.");
   key("criterion", in.freeze.criterion,
       "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, `paper` asks r "
@@ -273,7 +273,7 @@ std::vector<Section> keys(Input& in) {
       "run.");
   key("from", in.freeze.from,
       "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): this run starts "
-      "with its variance, so `step` may be 0, which leaves out the Adam phase. Empty starts with 0.");
+      "with its variance, so `step` may be 0, which leaves out the dense phase. Empty starts with 0.");
 
   key.section("compression", "The compressor of every algorithm that has a compressed allreduce.");
   key("compressor", in.compression.compressor,

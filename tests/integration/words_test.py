@@ -15,6 +15,7 @@ import re
 import sys
 
 EVERYWHERE = ("src", "docs", "inputs", "README.md", "CONTRIBUTING.md")
+PAGES = ("docs", "inputs", "README.md", "CONTRIBUTING.md")
 VECTORS = ("src/base", "src/comm", "src/compress", "src/optim", "docs/develop/design.md",
            "docs/reference/algorithms.md")
 
@@ -31,6 +32,10 @@ RETIRED = [
     (r"\b(?:learning rate's|linear) rise\b|\brise of the learning rate\b", EVERYWHERE, "learning-rate warm-up"),
     (r"\brise (?:has ended|to the peak)\b|\bend of the rise\b|\bAfter the rise\b", EVERYWHERE, "warm-up"),
     (r"\bwarmup\.(?:steps|criterion|threshold|at_most|from)\b", EVERYWHERE, "freeze.…"),
+    # The phases before and after the freeze step, and what a result is compared with.
+    (r"\bcompression (?:stage|phase)\b|\bphase 2\b", EVERYWHERE, "compressed phase"),
+    (r"\bAdam(?:'s)? phase\b|\bphase 1\b", EVERYWHERE, "dense phase"),
+    (r"\boracles?\b|\bplain references?\b|\bserial simulations?\b", PAGES, "plain twin"),
     # A kernel's speed.
     (r"\b(?:share|part)s? of (?:the|its|their) (?:roofline|machine's own floor)\b", EVERYWHERE, "fraction of roofline"),
     (r"\bfloor_s(?:hare)?\b|\bof the floors?\b", EVERYWHERE, "fraction_of_roofline, of the roofline"),
