@@ -498,7 +498,8 @@ def volume_section(problem, name):
     yield bars(figure_rows, f"{name}_volume", "Bytes that a rank sent in the whole run; the black mark is a dense fp32 "
                "allreduce in every step." + more(len(figure_rows)), "bytes sent by a rank", lambda x, _: with_unit(x))
     yield Table(["configuration", "bytes sent", "in dense phase", "in compressed phase", "by allreduce",
-                 "by all-to-all", "by all-gather", "by reduce-scatter", "dense fp32", "reduction", "against 16 bits", "in compressed phase"],
+                 "by all-to-all", "by all-gather", "by reduce-scatter", "dense fp32", "reduction", "against 16 bits",
+                 "in compressed phase"],
                 rows)
 
 
