@@ -118,5 +118,4 @@ PARTS = [
 BY_HAND = {
     "paper/figures.csv": "transcribed from the 1-bit Adam paper",
     "paper/table1.csv": "transcribed from the 1-bit Adam paper",
-    "quickstart_lr.csv": "measured before dd820bd by a script that is gone; inputs/study/gpt.yaml has the same grid",
 }
