@@ -15,11 +15,11 @@ std::map<int, std::vector<int>> ranks_by_host(const std::vector<int>& hosts);
 /// Whether all hosts have the same number of ranks.
 bool all_hosts_are_alike(const std::map<int, std::vector<int>>& ranks);
 
-/// A transport with `hosts()`, whose allreduce is hierarchical. Rank l of each host sums shard l
-/// (compress::equal_chunks) over its host, then over all hosts, and gathers the other shards from its host. Terms are
-/// added in the order of ranks, then of hosts. Collective over `world`. \param hosts (ranks) the number of each rank's
-/// host (Communicator::hosts()), in the order of the hosts \throws InputError on all ranks if hosts have different
-/// numbers of ranks
+/// A transport with `hosts()`, whose allreduce is hierarchical. Rank l of each host sums shard l over its host, then
+/// over all hosts, and gathers the other shards from its host (shards: compress::equal_chunks). Terms are added in the
+/// order of ranks, then of hosts. Collective over `world`.
+/// \param hosts (ranks) the number of each rank's host (Communicator::hosts()), in the order of the hosts
+/// \throws InputError on all ranks if hosts have different numbers of ranks
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_hierarchical_transport(TransportKind kind, const Communicator& world,
                                                              const std::vector<int>& hosts, Exchange exchange);
