@@ -78,6 +78,8 @@ def main():
     arguments = parser.parse_args()
     arguments.results = os.path.abspath(arguments.results)
     arguments.page = arguments.page.resolve()
+    if arguments.set and arguments.page.is_relative_to(ROOT / "docs/results"):
+        parser.error("--set makes other runs than the study's, in their place: name a --page and --results of your own")
 
     studies = [Study(path.resolve(), arguments) for path in arguments.studies]
     program = None

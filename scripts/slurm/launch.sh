@@ -11,6 +11,7 @@ if [[ ${1:-} == --cells ]]; then
 fi
 input=${1:?usage: sbatch BATCH_SCRIPT INPUT.yaml [arguments]}
 shift
+binary=$(command -v -- "$binary" || echo "$binary")  # a name without a directory is looked for on PATH
 [[ -x $binary ]] || { echo "no program '$PWD/$binary': build it or set ONEBIT_BINARY" >&2; exit 2; }
 [[ -r $input ]] || { echo "no input '$PWD/$input'" >&2; exit 2; }
 
@@ -22,7 +23,8 @@ export OMP_PLACES=${OMP_PLACES:-cores}
 # Slurm for the nodes. Another MPI may want another interface of srun's.
 if [[ -z ${ONEBIT_LAUNCHER:-} ]]; then
   ONEBIT_LAUNCHER=mpirun
-  if [[ -n ${ONEBIT_SRUN_MPI:-} ]] || srun --mpi=list 2>&1 | grep -qw pmix; then ONEBIT_LAUNCHER=srun; fi
+  interfaces=$(srun --mpi=list 2>&1 || true)
+  if [[ -n ${ONEBIT_SRUN_MPI:-} ]] || grep -qw pmix <<<"$interfaces"; then ONEBIT_LAUNCHER=srun; fi
 fi
 if [[ $ONEBIT_LAUNCHER == srun ]]; then
   # From Slurm 22.05 on srun no longer takes --cpus-per-task from sbatch.
@@ -66,10 +68,11 @@ if [[ $status -eq 75 || ($told == yes && $status -eq 138) ]]; then
     job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
   fi
   # Not after scancel, which sends signals too, to a job that is to stay away.
-  state=$(scontrol --oneliner show job "$job" | grep -o ' JobState=[A-Z_]*' | cut -d= -f2)
+  state=$(scontrol --oneliner show job "$job" | grep -o ' JobState=[A-Z_]*' | cut -d= -f2) || state=unknown
   if [[ $state == RUNNING || $state == PREEMPTED ]]; then
     echo "job $job was stopped (status $status) and is requeued"
-    scontrol requeue "$job"
+    scontrol requeue "$job" ||
+      echo "job $job could not be requeued: submit it again with --set checkpoint.restart=auto" >&2
   else
     echo "job $job was stopped (status $status) and is $state: not requeued"
   fi

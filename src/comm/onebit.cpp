@@ -102,7 +102,9 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
 
 int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit_options* options,
                               onebit_allreduce** made) {
-  return onebit_allreduce_create(MPI_Comm_f2c(communicator), length, options, made);
+  // Before MPI has started, MPI_Comm_f2c would end the program.
+  const int status = guarded([] { check_mpi("onebit_allreduce_create_f"); });
+  return status != ONEBIT_SUCCESS ? status : onebit_allreduce_create(MPI_Comm_f2c(communicator), length, options, made);
 }
 
 int onebit_allreduce_run(onebit_allreduce* allreduce, float* x, float residual_factor) {

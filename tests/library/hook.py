@@ -121,6 +121,28 @@ class Hook(unittest.TestCase):
             CompressedHookState(COMM, backend="openmp")
         with self.assertRaisesRegex(RuntimeError, "17 bits.*\n.*remedy: "):
             model(torch.ones(1, 3)).sum().backward()
+        double = DistributedDataParallel(torch.nn.Linear(3, 1).double())
+        double.register_comm_hook(CompressedHookState(COMM), compressed_hook)
+        with self.assertRaisesRegex(Exception, "torch.float64.*\n.*remedy: "):
+            double(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
+        state = CompressedHookState(COMM)
+        with self.assertRaisesRegex(ValueError, f"rank {COMM.rank + 1} of .*\n.*remedy: "):
+            state.load_state_dict({**state.state_dict(), "rank": COMM.rank + 1})
+
+    def test_two_hooks_in_one_backward_pass(self):
+        def trained(together):
+            both = [Training(group=32) for _ in range(2)]
+            for _ in range(5):
+                for one in both:
+                    one.optimizer.zero_grad()
+                losses = [one.model(torch.zeros(1)) for one in both]
+                for loss in [sum(losses)] if together else losses:
+                    loss.backward()
+                for one in both:
+                    one.optimizer.step()
+            return [bits(one.parameters()) for one in both]
+
+        self.assertEqual(trained(together=True), trained(together=False))
 
     def test_without_error_feedback_the_mean_is_another(self):
         params, exact, _ = self.descend(error_feedback=False)

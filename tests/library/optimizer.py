@@ -133,6 +133,23 @@ class Optimizer(unittest.TestCase):
         self.assertTrue(moved[:40].all())
         self.assertFalse(moved[40:].any())
 
+    def test_parameters_that_require_no_gradient_stay(self):
+        def trained(frozen):
+            net = model()
+            optimizer = OneBitAdam([*net.parameters(), *frozen], 4, LR, BETAS, EPS, DECAY)
+            train(net, optimizer, range(1, 9))
+            return flat(net.parameters()).tobytes()
+
+        frozen = torch.nn.Parameter(torch.full((5000,), float(COMM.rank)), requires_grad=False)
+        self.assertEqual(trained([frozen]), trained([]))  # as if it were not there, also for the scale of the signs
+        self.assertTrue((frozen == 0).all())  # rank 0's
+
+    def test_the_groups_beta2_sets_the_distance_of_the_rule(self):
+        net = model()
+        optimizer = OneBitAdam([{"params": net.parameters(), "betas": (0.9, 0.9)}], AutoFreeze(1000, at_most=0.5), LR)
+        train(net, optimizer, range(1, 41))
+        self.assertLess(len(optimizer.state_dict()["variance_norms"]), 11)  # Δ = 1/(1 − 0.9)
+
     def test_rank_0_gives_the_parameters(self):
         net = model(seed=COMM.rank)
         one_bit_adam(net, 1)
@@ -221,10 +238,18 @@ class Optimizer(unittest.TestCase):
         optimizer = one_bit_adam(net, 1)
         with self.assertRaisesRegex(RuntimeError, "cannot grow\n.*remedy: "):
             optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
-        with self.assertRaisesRegex(ValueError, "the state has no exp_avg, .*\n.*remedy: "):
+        with self.assertRaisesRegex(ValueError, "the state has no bias_correction, exp_avg, .*\n.*remedy: "):
             optimizer.load_state_dict(torch.optim.Adam(net.parameters()).state_dict())
         with self.assertRaisesRegex(ValueError, "the state is of 1 parameters.*\n.*remedy: "):
             optimizer.load_state_dict(OneBitAdam([torch.nn.Parameter(torch.ones(1))], 1).state_dict())
+        other = {**optimizer.state_dict(), "rank": COMM.rank + 1}
+        with self.assertRaisesRegex(ValueError, f"rank {COMM.rank + 1} of .*\n.*remedy: "):
+            optimizer.load_state_dict(other)
+        two = [{"params": [p], "betas": (0.9, 0.9 + 0.01 * k)} for k, p in enumerate(model().parameters())]
+        with self.assertRaisesRegex(ValueError, "different β2.*\n.*remedy: "):
+            OneBitAdam(two, AutoFreeze(10))
+        with self.assertRaisesRegex(ValueError, "no parameter requires a gradient\n.*remedy: "):
+            OneBitAdam([torch.nn.Parameter(torch.ones(1), requires_grad=False)], 1)
         table = torch.nn.Embedding(4, 2, sparse=True)
         table(torch.tensor([1])).sum().backward()
         with self.assertRaisesRegex(TypeError, "sparse.*\n.*remedy: "):

@@ -1,16 +1,16 @@
 """1-bit Adam as an optimizer of PyTorch."""
 
-import collections
-
 import torch
 from mpi4py import MPI
 
 from onebit.torch._average import (
     average,
+    check_rank,
     compressed_average,
     first_nonfinite,
     is_finite,
     load_residuals,
+    rank_of,
     residuals_of,
 )
 from onebit.torch._freeze import AutoFreeze, VarianceMonitor
@@ -30,6 +30,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
     - Weight decay is decoupled, as in AdamW.
     - A parameter without a gradient has the gradient 0, because other ranks may have one.
+    - A parameter that requires no gradient when the optimizer is made stays as it is, and is not averaged.
     - After the freeze an element whose v is 0 does not move: no gradient has ever reached it.
     - All ranks agree in each step whether all gradients are finite (`on_nonfinite`).
     """
@@ -54,18 +55,25 @@ class OneBitAdam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._complete = True  # no group can be added
         self.comm, self.frozen_at, self._on_nonfinite = comm, None, on_nonfinite
-        self._bias_correction, self._monitor, self._steps = bias_correction, VarianceMonitor(freeze_step, betas[1]), 0
+        if isinstance(freeze_step, AutoFreeze) and len({group["betas"][1] for group in self.param_groups}) > 1:
+            raise ValueError(_bad("the groups have different β2, and AutoFreeze watches all of v by one",
+                                  "give all groups the same β2, or a number as freeze_step"))
+        self._bias_correction, self._steps = bias_correction, 0
+        self._monitor = VarianceMonitor(freeze_step, self._beta2())
 
         first = self.param_groups[0]["params"][0]
         length = 0
-        self._ranges = []  # of each group in the vectors of all parameters
+        self._ranges, self._trained = [], []  # of each group: its range of the vectors, and its parameters there
         for group in self.param_groups:
             for p in group["params"]:
                 if p.dtype != torch.float32 or p.device != first.device:
                     raise TypeError(_bad(f"a parameter is {p.dtype} on {p.device}",
                                          "give float32 tensors on one device"))
-            begin, length = length, length + sum(p.numel() for p in group["params"])
+            self._trained.append([p for p in group["params"] if p.requires_grad])
+            begin, length = length, length + sum(p.numel() for p in self._trained[-1])
             self._ranges.append(slice(begin, length))
+        if length == 0:
+            raise ValueError(_bad("no parameter requires a gradient", "give those that are to be trained"))
         vectors = torch.zeros(3, length, dtype=torch.float32, device=first.device)
         self._gradient, self._exp_avg, self._exp_avg_sq = vectors
         self._allreduce = compressed_average(comm, self._exp_avg, options)
@@ -73,19 +81,18 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _broadcast_parameters(self):
-        for index in range(len(self.param_groups)):
-            values, places = self._gradient[self._ranges[index]], self._places(index)
-            for p, place in places:
-                place.copy_(p)
-            host = values.cpu()
-            self.comm.Bcast(host.numpy())
-            values.copy_(host)
-            for p, place in places:
-                p.copy_(place)
+        for group in self.param_groups:
+            for p in group["params"]:
+                host = torch.empty(p.shape, dtype=torch.float32).copy_(p)
+                self.comm.Bcast(host.numpy())
+                p.copy_(host)
+
+    def _beta2(self):
+        return self.param_groups[0]["betas"][1]
 
     def _places(self, index):
-        """\\returns (parameter, its place in `_gradient`, of its shape) for the parameters of a group."""
-        params = self.param_groups[index]["params"]
+        """\\returns (parameter, its place in `_gradient`, of its shape) for the trained parameters of a group."""
+        params = self._trained[index]
         places = self._gradient[self._ranges[index]].split([p.numel() for p in params])
         return [(p, place.view(p.shape)) for p, place in zip(params, places)]
 
@@ -170,19 +177,24 @@ class OneBitAdam(torch.optim.Optimizer):
             "exp_avg_sq": self._exp_avg_sq.clone(),
             "variance_norms": list(self._monitor.norms),
             "residuals": residuals_of(self._allreduce),
+            "bias_correction": self._bias_correction,
+            **rank_of(self.comm),
         }
 
     def load_state_dict(self, state_dict):
         """Goes on, bit for bit, where the optimizer of the same rank stood whose state this is."""
-        missing = {"step", "frozen_at", "exp_avg", "exp_avg_sq", "variance_norms", "residuals"} - set(state_dict)
+        needed = {"step", "frozen_at", "exp_avg", "exp_avg_sq", "variance_norms", "residuals", "bias_correction"}
+        missing = needed - set(state_dict)
         if missing:
             raise ValueError(_bad(f"the state has no {', '.join(sorted(missing))}", "load what OneBitAdam has saved"))
         if len(state_dict["exp_avg"]) != len(self._exp_avg):
             raise ValueError(_bad(f"the state is of {len(state_dict['exp_avg'])} parameters, and there are "
                                   f"{len(self._exp_avg)}", "load the state of the same model"))
+        check_rank(self.comm, state_dict, "OneBitAdam")
         load_residuals(self._allreduce, state_dict["residuals"])
         super().load_state_dict({name: state_dict[name] for name in ("state", "param_groups")})
         self._steps, self.frozen_at = state_dict["step"], state_dict["frozen_at"]
         self._exp_avg.copy_(state_dict["exp_avg"])
         self._exp_avg_sq.copy_(state_dict["exp_avg_sq"])
-        self._monitor.norms = collections.deque(state_dict["variance_norms"])
+        self._bias_correction = state_dict["bias_correction"]
+        self._monitor.restore(state_dict["variance_norms"], self._beta2())

@@ -32,6 +32,19 @@ def load_residuals(allreduce, residuals):
     allreduce.load_state_dict({name: of.cpu().numpy() for name, of in residuals.items()})
 
 
+def rank_of(comm):
+    """\\returns whose residuals a state holds"""
+    return {"rank": comm.rank, "ranks": comm.size}
+
+
+def check_rank(comm, state_dict, name):
+    """Raises ValueError if the state is that of another rank, or of another number of ranks."""
+    if (saved := {key: state_dict.get(key) for key in rank_of(comm)}) != rank_of(comm):
+        raise ValueError(f"onebit.torch.{name}: the state is of rank {saved['rank']} of {saved['ranks']}, and this is "
+                         f"rank {comm.rank} of {comm.size}\n  remedy: let each rank save and load a file of its own, "
+                         "on as many ranks")
+
+
 def is_finite(x):
     """Whether x holds neither NaN nor infinity."""
     return x.numel() == 0 or all(torch.isfinite(end) for end in torch.aminmax(x))  # NaN becomes both ends

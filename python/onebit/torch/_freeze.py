@@ -44,8 +44,12 @@ class VarianceMonitor:
     """Watches ‖v‖₁ from step to step."""
 
     def __init__(self, rule, beta2):
-        self._rule, self._delta = rule, round(1 / (1 - beta2))
-        self.norms = collections.deque()  # of the last Δ steps
+        self._rule = rule
+        self.restore([], beta2)
+
+    def restore(self, norms, beta2):
+        """norms: ‖v‖₁ of the last Δ steps"""
+        self.norms, self._delta = collections.deque(norms), round(1 / (1 - beta2))
 
     def is_due(self, step, variance):
         """Whether v is frozen at this step, by this rank's v."""

@@ -10,7 +10,15 @@ import torch
 from mpi4py import MPI
 
 from onebit._allreduce import CompressedAllreduce
-from onebit.torch._average import average, compressed_average, first_nonfinite, load_residuals, residuals_of
+from onebit.torch._average import (
+    average,
+    check_rank,
+    compressed_average,
+    first_nonfinite,
+    load_residuals,
+    rank_of,
+    residuals_of,
+)
 
 
 @functools.cache
@@ -19,11 +27,24 @@ def _start_library():
     CompressedAllreduce(MPI.COMM_SELF, 1).close()
 
 
+@functools.cache
+def _thread():
+    """The thread of all states: they may share a communicator, and the library takes calls of one thread at a time."""
+    return ThreadPoolExecutor(1, "onebit")
+
+
+def _bad(what, remedy):
+    return f"onebit.torch.compressed_hook: {what}\n  remedy: {remedy}"
+
+
 class _Bucket:
     """What a hook keeps of a bucket when it returns before the bucket is averaged."""
 
     def __init__(self, bucket):
         self.gradient, self.parameters, self.is_last = bucket.buffer(), bucket.parameters(), bucket.is_last()
+        if self.gradient.dtype != torch.float32 or self.gradient.is_sparse:
+            raise TypeError(_bad(f"the gradients are {self.gradient.dtype}, {self.gradient.layout}",
+                                 "make the model with float32 parameters and dense gradients"))
         self.key = tuple(map(id, self.parameters))
         # Its place and its shapes: what is the same after a restart.
         self.name = bucket.index(), tuple(tuple(p.shape) for p in self.parameters)
@@ -55,12 +76,10 @@ class CompressedHookState:
         self._buckets = {}  # a bucket's key → (the bucket, its CompressedAllreduce)
         self._loaded = {}  # a bucket's name → residuals that no bucket has taken yet
         # All averages run in one thread, in DDP's order, which is the same on all ranks.
-        self._thread = None
-        if overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-            self._thread = ThreadPoolExecutor(1, "onebit")
-            if options.get("backend") == "openmp":
-                raise ValueError("onebit.torch.CompressedHookState: the thread beside the backward pass has no OpenMP\n"
-                                 "  remedy: leave backend out, or give overlap=False")
+        self._thread = _thread() if overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE else None
+        if self._thread and options.get("backend") == "openmp":
+            raise ValueError("onebit.torch.CompressedHookState: the thread beside the backward pass has no OpenMP\n"
+                             "  remedy: leave backend out, or give overlap=False")
 
     def start(self, work):
         """Calls work() after what was started before, and in the averages' thread if there is one."""
@@ -104,13 +123,14 @@ class CompressedHookState:
     def state_dict(self):
         """This rank's residuals. They differ from rank to rank, so each rank saves and loads a file of its own."""
         own = {bucket.name: residuals_of(allreduce) for bucket, allreduce in self._buckets.values()}
-        return {"step": self.step, "residuals": {**self._loaded, **own}}
+        return {"step": self.step, "residuals": {**self._loaded, **own}, **rank_of(self.comm)}
 
     def load_state_dict(self, state_dict):
         """Collective: goes on with the residuals of the same rank's `state_dict`.
 
         The next step averages densely, because DDP cuts its final buckets after it. The residuals wait for them.
         """
+        check_rank(self.comm, state_dict, "CompressedHookState")
         for _, allreduce in self._buckets.values():
             allreduce.close()
         self._buckets = {}
