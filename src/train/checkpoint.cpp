@@ -118,8 +118,11 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
       m_lines.restart_from(m_restart, step, is_auto);
     else
       m_lines.begin();
+    // Without checkpoint.every a signal may ask for checkpoints. Beside an earlier run's the line has its directory
+    // from the start, so that a restart with `auto` does not go on with that run.
+    const bool is_open = (m_every > 0 || m_lines.is_beside_another()) && m_lines.open();
     // Refused now, not after hours of training.
-    if (m_every > 0 && !m_lines.open())
+    if (m_every > 0 && !is_open)
       throw InputError(input.where("checkpoint.directory"),
                        "directory '" + m_lines.directory().string() + "' cannot be written",
                        "name one that you may write");

@@ -47,6 +47,8 @@ public:
 
   const Line& line() const { return m_line; }
   const std::filesystem::path& directory() const { return m_directory; }
+  /// Whether the line needs a new directory, because the newest one has the checkpoints of another line.
+  bool is_beside_another() const { return m_directory.empty(); }
   /// Makes the directory, and prints its name if another line's is beside it. Removes what a killed run left
   /// half-written there.
   /// \returns false if it cannot be made or written, and `errno` says why

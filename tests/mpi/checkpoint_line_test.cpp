@@ -116,6 +116,15 @@ protected:
   std::string message;  ///< with which the last run failed; empty where it did not
 };
 
+TEST_F(CheckpointLine, a_restart_does_not_go_on_with_a_run_before_the_last) {
+  train({});
+  const Files before = files();
+  train({"checkpoint.every=0", "train.steps=5"});  // it ends without a checkpoint, as if its node had failed
+  const std::string said = train({"checkpoint.every=0", "checkpoint.restart=auto"});
+  EXPECT_NE(said.find("beginning at step 1"), std::string::npos) << said;
+  EXPECT_TRUE(files() == before);
+}
+
 TEST_F(CheckpointLine, a_branch_keeps_the_later_checkpoints) {
   train({});
   const Files before = files();
@@ -425,12 +434,13 @@ TEST_F(CheckpointLine, random_sequences_of_runs_lose_nothing) {
   }
 }
 
-TEST_F(CheckpointLine, a_run_without_checkpoints_makes_no_directory) {
+TEST_F(CheckpointLine, a_run_without_checkpoints_makes_a_directory_only_beside_another_run) {
   train({"checkpoint.every=0"});
   EXPECT_FALSE(fs::exists(directory));
   train({});
-  train({"checkpoint.every=0"});
-  EXPECT_FALSE(fs::exists(directory / "line_2"));
+  for (int run = 0; run < 2; ++run) train({"checkpoint.every=0"});
+  EXPECT_TRUE(fs::is_empty(directory / "line_2"));
+  EXPECT_FALSE(fs::exists(directory / "line_3"));
 }
 
 }  // namespace
