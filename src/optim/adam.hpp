@@ -3,8 +3,6 @@
 /// Adam, and 1-bit Adam: Adam until T_w, then the variance is frozen and the momentum is averaged compressed (Tang et
 /// al., ICML 2021, Algorithm 1). One class computes both, so that they are the same bits until T_w.
 
-#include <cmath>
-
 #include "optim/averaged_momentum.hpp"
 #include "optim/variance_monitor.hpp"
 
@@ -21,6 +19,7 @@ public:
       : m_setup(setup),
         m_second_phase(second_phase),
         m_monitor(setup.input),
+        m_updates(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum(setup, second_phase == SecondPhase::compressed_momentum),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
@@ -28,11 +27,11 @@ public:
 
   bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
   bool begin_buckets(const StepContext& context) override {
-    return m_frozen && m_momentum.begin_buckets(frozen_update(context), context.lr);
+    return m_frozen && m_momentum.begin_buckets(m_updates.frozen(context), context.lr);
   }
   void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
                      PhaseTimes& times) override {
-    m_momentum.update_parameters_of(k, exec, frozen_update(context), m_rates, m_variance, x, times);
+    m_momentum.update_parameters_of(k, exec, m_updates.frozen(context), m_rates, m_variance, x, times);
   }
   StepState end_buckets(const Exec& exec) override { return frozen_state(exec); }
   void take_back() override { m_momentum.take_back(); }
@@ -53,9 +52,7 @@ public:
     archive.number("state/variance_l1", m_variance_l1);
     archive.number("state/frozen", m_frozen);
     archive.number("state/frozen_at", m_frozen_at);
-    archive.number("state/variance_updates", m_variance_updates);
-    archive.number("state/earlier_steps", m_earlier_steps);
-    if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
+    m_updates.state(archive);
   }
 
 private:
@@ -66,8 +63,7 @@ private:
     if (!context.averaged) m_setup.average(exec, g, times);
 
     const Stopwatch watch;
-    ++m_variance_updates;
-    const AdamUpdate update = make_update(context, norm_to_clip(exec, m_setup.input, m_sum, g));
+    const AdamUpdate update = m_updates.next(context, norm_to_clip(exec, m_setup.input, m_sum, g));
     update_all(exec, update, m_rates, g, m_momentum.floats(), m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
@@ -88,7 +84,7 @@ private:
   StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::frozen_step");
-    const AdamUpdate update = frozen_update(context);
+    const AdamUpdate update = m_updates.frozen(context);
 
     // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
     m_momentum.average(exec, update, g, context.lr, times);
@@ -105,15 +101,6 @@ private:
     return state;
   }
 
-  /// \param norm by which the gradient is clipped
-  AdamUpdate make_update(const StepContext& context, double norm) const {
-    const double t = m_variance_updates;
-    return make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
-  }
-  AdamUpdate frozen_update(const StepContext& context) const {
-    return make_update(context, std::sqrt(context.mean_square_norm));
-  }
-
   /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.
   bool starts_frozen() const {
     const config::NumberOrWord& steps = m_setup.input.freeze.step;
@@ -123,14 +110,13 @@ private:
   Setup<Exec> m_setup;
   SecondPhase m_second_phase;
   VarianceMonitor m_monitor;
+  AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;
   AveragedMomentum<Exec> m_momentum;
   Vector<Exec, float> m_variance;
   Rates<Exec> m_rates;
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;   ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
-  long m_variance_updates = 0;  ///< t of the bias corrections: steps that updated v; a skipped step is none
-  long m_frozen_at = 0;         ///< T_w
+  long m_frozen_at = 0;  ///< T_w
   bool m_frozen = false;
 };
 

@@ -59,6 +59,38 @@ inline AdamUpdate make_adam_update(const config::Input& input, const StepContext
   return update;
 }
 
+/// Makes the updates of an algorithm that updates m and v in the same steps, and counts t of their bias corrections. A
+/// skipped step does not count.
+class AdamUpdates {
+public:
+  explicit AdamUpdates(const config::Input& input) : m_input(input) {}
+
+  /// The update of a step that updates m and v. \param norm of the gradient, by which it is clipped
+  AdamUpdate next(const StepContext& context, double norm) {
+    ++m_count;
+    return make(context, norm);
+  }
+  /// The update of a step that leaves v as it is, after T_w: t stays as it is, too.
+  AdamUpdate frozen(const StepContext& context) const { return make(context, std::sqrt(context.mean_square_norm)); }
+
+  /// Saves or restores t and t₀. \throws InputError for numbers that are none of steps
+  void state(NumberArchive& archive) {
+    archive.number("state/variance_updates", m_count);
+    archive.number("state/earlier_steps", m_earlier_steps);
+    if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
+  }
+
+private:
+  AdamUpdate make(const StepContext& context, double norm) const {
+    const double t = m_count;
+    return make_adam_update(m_input, context, norm, t, t + m_earlier_steps);
+  }
+
+  const config::Input& m_input;
+  long m_count = 0;            ///< t
+  double m_earlier_steps = 0;  ///< t₀ of v from an earlier run (`freeze.from`); infinite where unknown
+};
+
 /// m ← β1 m + (1−β1) g; v ← β2 v + (1−β2) g²; x ← x − f γ (m / (√v + η) + λ x). Does not fence.
 template <class Exec>
 void update_all(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates, const Vector<Exec, float>& g,

@@ -35,6 +35,7 @@ public:
       : m_setup(setup),
         m_variance_from(variance_from),
         m_monitor(setup.input),
+        m_updates(setup.input),
         m_averaging(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
@@ -50,9 +51,7 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::compressed_adam");
     Stopwatch watch;
-    ++m_updates;
-    const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates, m_updates);
+    const AdamUpdate update = m_updates.next(context, std::sqrt(context.mean_square_norm));
     scale(exec, update.gradient_factor, g);
     if (m_variance_from == VarianceFrom::compressed_gradient) {
       times.add(Phase::compress, watch.seconds());
@@ -98,7 +97,7 @@ public:
     archive.number("state/synchronised", m_synchronised);
     archive.vector("momentum", m_momentum);
     archive.vector("variance", m_variance, !m_synchronised);
-    archive.number("state/variance_updates", m_updates);
+    m_updates.state(archive);
     m_monitor.state(archive);
     archive_residuals(archive, m_compressed_allreduce);
   }
@@ -107,6 +106,7 @@ private:
   Setup<Exec> m_setup;
   VarianceFrom m_variance_from;
   VarianceMonitor m_monitor;  ///< for r_t alone
+  AdamUpdates m_updates;
   AveragingSteps m_averaging;
   bool m_synchronised = true;  ///< the ranks' x are the same bits
   OrderedSum<Exec> m_sum;
@@ -114,7 +114,6 @@ private:
   Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   std::optional<comm::QuantizedAverage<Exec>> m_quantized_average;
-  long m_updates = 0;  ///< t of the bias corrections; a skipped step is none
 };
 
 }  // namespace onebit::optim

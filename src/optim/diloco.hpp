@@ -25,6 +25,7 @@ class Diloco : public Algorithm<Exec> {
 public:
   explicit Diloco(const Setup<Exec>& setup)
       : m_setup(setup),
+        m_updates(setup.input),
         m_compresses(setup.input.compression.compressor != CompressorKind::none),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
@@ -51,9 +52,7 @@ public:
     Stopwatch watch;
     if (!m_has_anchor) Kokkos::deep_copy(exec, m_anchor, x);  // all ranks begin with the same x
     m_has_anchor = true;
-    ++m_updates;
-    const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates, m_updates);
+    const AdamUpdate update = m_updates.next(context, std::sqrt(context.mean_square_norm));
     update_all(exec, update, m_rates, g, m_momentum, m_variance, x);
     StepState state;
     state.variance_l1 = variance_l1(exec, m_sum, m_variance);
@@ -73,7 +72,7 @@ public:
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum, true);
     archive.vector("variance", m_variance, true);
-    archive.number("state/variance_updates", m_updates);
+    m_updates.state(archive);
     archive.number("state/has_anchor", m_has_anchor);
     archive.vector("anchor", m_anchor);
     archive.vector("outer_momentum", m_outer_momentum);
@@ -147,8 +146,8 @@ private:
   }
 
   Setup<Exec> m_setup;
+  AdamUpdates m_updates;
   bool m_compresses;
-  long m_updates = 0;  ///< t of the bias corrections; a skipped step is none
   bool m_has_anchor = false;
   Vector<Exec, float> m_momentum, m_variance;      ///< (d) of this rank's AdamW; they are never averaged
   Vector<Exec, float> m_anchor, m_outer_momentum;  ///< (d) x̄ and b, the same bits on every rank

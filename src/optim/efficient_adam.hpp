@@ -21,6 +21,7 @@ public:
   explicit EfficientAdam(const Setup<Exec>& setup)
       : m_setup(setup),
         m_monitor(setup.input),
+        m_updates(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
@@ -32,9 +33,7 @@ public:
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::efficient_adam");
     Stopwatch watch;
-    ++m_updates;
-    const AdamUpdate update =
-        make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates, m_updates);
+    const AdamUpdate update = m_updates.next(context, std::sqrt(context.mean_square_norm));
     local_update(exec, update, g);
     fence(exec, "OneBit::optim::local_update");
     times.add(Phase::compress, watch.seconds());
@@ -57,7 +56,7 @@ public:
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum, true);
     archive.vector("variance", m_variance, true);
-    archive.number("state/variance_updates", m_updates);
+    m_updates.state(archive);
     m_monitor.state(archive);
     archive_residuals(archive, m_compressed_allreduce);
     m_residual_factor.state(archive);
@@ -81,12 +80,12 @@ public:
 private:
   Setup<Exec> m_setup;
   VarianceMonitor m_monitor;  ///< for r_t alone
+  AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum, m_variance;  ///< (d) m_i and v_i of this rank
   Rates<Exec> m_rates;
   comm::CompressedAllreduce<Exec> m_compressed_allreduce;
   ResidualFactor m_residual_factor;
-  long m_updates = 0;  ///< t of the bias corrections; a skipped step is none
 };
 
 }  // namespace onebit::optim

@@ -28,6 +28,7 @@ public:
   explicit OnebitLamb(const Setup<Exec>& setup)
       : m_setup(setup),
         m_monitor(setup.input),
+        m_updates(setup.input),
         m_sum(setup.tensors.size()),
         m_reduction(setup.tensors),
         m_tensor_of(setup.tensors),
@@ -54,7 +55,7 @@ public:
     m_monitor.state(archive);
     archive.number("state/variance_l1", m_variance_l1);
     archive.number("state/frozen_at", m_frozen_at);
-    archive.number("state/variance_updates", m_variance_updates);
+    m_updates.state(archive);
     archive_numbers(archive, "state/lamb_average", m_average);
     archive_numbers(archive, "state/lamb_factor", m_factor);
     archive_numbers(archive, "state/lamb_scale", m_scale);
@@ -224,9 +225,7 @@ private:
     if (!context.averaged) m_setup.average(exec, g, times);
 
     const Stopwatch watch;
-    ++m_variance_updates;
-    const AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g),
-                                               m_variance_updates, m_variance_updates);
+    const AdamUpdate update = m_updates.next(context, norm_to_clip(exec, m_setup.input, m_sum, g));
     update_moments(exec, update, g);
     learn_coefficients(exec, update, x);
     descend(exec, update, x);
@@ -248,8 +247,7 @@ private:
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::frozen_step");
     Stopwatch watch;
-    const AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm),
-                                               m_variance_updates, m_variance_updates);
+    const AdamUpdate update = m_updates.frozen(context);
     scale_local_momentum(exec, update, g);
     times.add(Phase::compress, watch.seconds());
 
@@ -282,6 +280,7 @@ private:
 
   Setup<Exec> m_setup;
   VarianceMonitor m_monitor;
+  AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;
   TensorReduction<Exec> m_reduction;
   TensorOf<Exec> m_tensor_of;
@@ -296,8 +295,7 @@ private:
   Vector<Exec, double> m_norms, m_direction_norms;                        ///< scratch: squares of norms
   std::optional<comm::CompressedAllreduce<Exec>> m_compressed_allreduce;  ///< made at T_w, residuals 0
   double m_variance_l1 = 0;
-  long m_variance_updates = 0;  ///< t of the bias corrections: steps that updated v; a skipped step is none
-  long m_frozen_at = 0;         ///< T_w
+  long m_frozen_at = 0;  ///< T_w
 };
 
 }  // namespace onebit::optim

@@ -23,6 +23,7 @@ public:
         m_freezes(compressed != Compressed::nothing),
         m_shards(setup.transport, chunk_begins(setup)),
         m_monitor(setup.input),
+        m_updates(setup.input),
         m_sum(m_shards.length()),
         m_variance("OneBit::optim::variance", m_shards.length()),
         m_rates(setup.input, setup.tensors) {
@@ -60,9 +61,7 @@ public:
     archive.part("variance", m_variance, m_shards.part());
     m_monitor.state(archive);
     archive.number("state/variance_l1", m_variance_l1);
-    archive.number("state/variance_updates", m_variance_updates);
-    archive.number("state/earlier_steps", m_earlier_steps);
-    if (!(m_earlier_steps >= 0)) throw archive.unusable("state/earlier_steps");
+    m_updates.state(archive);
     if (!m_update_gather) return;
     const Vector<Exec, float> residual = m_update_gather->residual(archive.exec());
     archive.part("update_residual", residual, m_shards.part());
@@ -82,8 +81,7 @@ public:
     const Vector<Exec, float> own_g = m_shards.own(g);
     const double norm =
         m_setup.input.optimizer.clip > 0 ? std::sqrt(m_shards.sum(exec, square_norm(exec, m_sum, own_g))) : 0;
-    ++m_variance_updates;
-    const AdamUpdate update = make_update(context, norm);
+    const AdamUpdate update = m_updates.next(context, norm);
     update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum->own(), m_variance, m_shards.own(x));
     m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
@@ -104,7 +102,7 @@ public:
   void compressed_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                        const StepContext& context, PhaseTimes& times, StepState& state) {
     const Region region("OneBit::optim::sharded_compressed_step");
-    const AdamUpdate update = frozen_update(context);
+    const AdamUpdate update = m_updates.frozen(context);
     const Vector<Exec, float> m = m_momentum->average(exec, update, g, context.lr, times);
 
     Stopwatch watch;
@@ -138,7 +136,7 @@ public:
     const Region region("OneBit::optim::sharded_frozen_step");
     m_shards.average(exec, g, times);
     const Stopwatch watch;
-    const AdamUpdate update = frozen_update(context);
+    const AdamUpdate update = m_updates.frozen(context);
     update_momentum(exec, update, m_shards.own(g), m_momentum->own());
     update_parameters(exec, update, m_rates.from(m_shards.begin()), m_momentum->own(), m_variance, m_shards.own(x));
     fence(exec, "OneBit::optim::sharded_frozen_update");
@@ -147,15 +145,6 @@ public:
   }
 
 private:
-  /// \param norm by which the gradient is clipped
-  AdamUpdate make_update(const StepContext& context, double norm) const {
-    const double t = m_variance_updates;
-    return make_adam_update(m_setup.input, context, norm, t, t + m_earlier_steps);
-  }
-  AdamUpdate frozen_update(const StepContext& context) const {
-    return make_update(context, std::sqrt(context.mean_square_norm));
-  }
-
   /// v stays as it is from now on, and what is sent is compressed. \param step T_w
   void begin_frozen(long step) {
     m_frozen = true;
@@ -170,15 +159,14 @@ private:
   bool m_freezes;
   Shards<Exec> m_shards;
   VarianceMonitor m_monitor;
+  AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;  ///< over a shard
   std::unique_ptr<ShardedMomentum<Exec>> m_momentum;
   Vector<Exec, float> m_variance;  ///< (shard)
   Rates<Exec> m_rates;
   std::optional<comm::CompressedAllGather<Exec>> m_update_gather;  ///< of u; it has ε, and exists after T_w
   double m_variance_l1 = 0;
-  double m_earlier_steps = 0;   ///< over which v was averaged before the run (`freeze.from`); infinite where unknown
-  long m_variance_updates = 0;  ///< t of the bias corrections: steps that updated v; a skipped step is none
-  long m_frozen_at = 0;         ///< T_w
+  long m_frozen_at = 0;  ///< T_w
   bool m_frozen = false;
 };
 
