@@ -1,13 +1,14 @@
 """The compressed allreduce for arrays and tensors in place."""
 
 import ctypes
+import functools
 import sys
 import weakref
 
 import numpy as np
 from mpi4py import MPI
 
-from onebit._library import Options, check, library
+from onebit._library import Options, check, library, message
 
 DEVICE_BACKENDS = {"cuda": "cuda", "hip": "cuda"}  # the type of PyTorch's device for a backend on GPUs
 
@@ -18,8 +19,7 @@ def _destroy(handle):
         library().onebit_allreduce_destroy(handle)
 
 
-def _bad(what, remedy):
-    return f"onebit.CompressedAllreduce: {what}\n  remedy: {remedy}"
+_bad = functools.partial(message, "CompressedAllreduce")
 
 
 class CompressedAllreduce:

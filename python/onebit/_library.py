@@ -28,6 +28,11 @@ class Options(ctypes.Structure):
     ]
 
 
+def message(where, what, remedy):
+    """The text of an error. where: the name below `onebit`"""
+    return f"onebit.{where}: {what}\n  remedy: {remedy}"
+
+
 def candidates():
     """Where the library may be, the first one first. A name without a directory is for the system's loader."""
     if os.environ.get("ONEBIT_LIBRARY"):

@@ -1,8 +1,11 @@
 """1-bit Adam as an optimizer of PyTorch."""
 
+import functools
+
 import torch
 from mpi4py import MPI
 
+from onebit._library import message
 from onebit.torch._average import (
     average,
     check_rank,
@@ -15,9 +18,7 @@ from onebit.torch._average import (
 )
 from onebit.torch._freeze import AutoFreeze, VarianceMonitor
 
-
-def _bad(what, remedy):
-    return f"onebit.torch.OneBitAdam: {what}\n  remedy: {remedy}"
+_bad = functools.partial(message, "torch.OneBitAdam")
 
 
 class OneBitAdam(torch.optim.Optimizer):

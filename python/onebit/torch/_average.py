@@ -5,6 +5,7 @@ import torch
 from mpi4py import MPI
 
 from onebit._allreduce import CompressedAllreduce
+from onebit._library import message
 
 
 def average(comm, x):
@@ -33,16 +34,17 @@ def load_residuals(allreduce, residuals):
 
 
 def rank_of(comm):
-    """\\returns whose residuals a state holds"""
+    """\\returns the rank whose residuals a state holds, and the number of ranks, as entries of a `state_dict`"""
     return {"rank": comm.rank, "ranks": comm.size}
 
 
 def check_rank(comm, state_dict, name):
     """Raises ValueError if the state is that of another rank, or of another number of ranks."""
-    if (saved := {key: state_dict.get(key) for key in rank_of(comm)}) != rank_of(comm):
-        raise ValueError(f"onebit.torch.{name}: the state is of rank {saved['rank']} of {saved['ranks']}, and this is "
-                         f"rank {comm.rank} of {comm.size}\n  remedy: let each rank save and load a file of its own, "
-                         "on as many ranks")
+    rank, ranks = state_dict.get("rank"), state_dict.get("ranks")
+    if (rank, ranks) != (comm.rank, comm.size):
+        raise ValueError(message(f"torch.{name}", f"the state is of rank {rank} of {ranks}, and this is rank "
+                                 f"{comm.rank} of {comm.size}",
+                                 "let each rank save and load a file of its own, on as many ranks"))
 
 
 def is_finite(x):

@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from onebit._library import message
+
 
 @dataclasses.dataclass(frozen=True)
 class AutoFreeze:
@@ -26,8 +28,8 @@ class AutoFreeze:
 
     def __post_init__(self):
         if self.criterion not in ("two_sided", "paper"):
-            raise ValueError(f"onebit.torch.AutoFreeze: there is no criterion {self.criterion!r}\n"
-                             "  remedy: give 'two_sided' or 'paper'")
+            raise ValueError(message("torch.AutoFreeze", f"there is no criterion {self.criterion!r}",
+                                     "give 'two_sided' or 'paper'"))
 
     def latest(self):
         # A product such as 0.07 · 100 = 7.000000000000001 must not count a step more.

@@ -10,6 +10,7 @@ import torch
 from mpi4py import MPI
 
 from onebit._allreduce import CompressedAllreduce
+from onebit._library import message
 from onebit.torch._average import (
     average,
     check_rank,
@@ -33,18 +34,15 @@ def _thread():
     return ThreadPoolExecutor(1, "onebit")
 
 
-def _bad(what, remedy):
-    return f"onebit.torch.compressed_hook: {what}\n  remedy: {remedy}"
-
-
 class _Bucket:
     """What a hook keeps of a bucket when it returns before the bucket is averaged."""
 
     def __init__(self, bucket):
         self.gradient, self.parameters, self.is_last = bucket.buffer(), bucket.parameters(), bucket.is_last()
         if self.gradient.dtype != torch.float32 or self.gradient.is_sparse:
-            raise TypeError(_bad(f"the gradients are {self.gradient.dtype}, {self.gradient.layout}",
-                                 "make the model with float32 parameters and dense gradients"))
+            raise TypeError(message("torch.compressed_hook",
+                                    f"the gradients are {self.gradient.dtype}, {self.gradient.layout}",
+                                    "make the model with float32 parameters and dense gradients"))
         self.key = tuple(map(id, self.parameters))
         # Its place and its shapes: what is the same after a restart.
         self.name = bucket.index(), tuple(tuple(p.shape) for p in self.parameters)
@@ -78,8 +76,8 @@ class CompressedHookState:
         # All averages run in one thread, in DDP's order, which is the same on all ranks.
         self._thread = _thread() if overlap and MPI.Query_thread() == MPI.THREAD_MULTIPLE else None
         if self._thread and options.get("backend") == "openmp":
-            raise ValueError("onebit.torch.CompressedHookState: the thread beside the backward pass has no OpenMP\n"
-                             "  remedy: leave backend out, or give overlap=False")
+            raise ValueError(message("torch.CompressedHookState", "the thread beside the backward pass has no OpenMP",
+                                     "leave backend out, or give overlap=False"))
 
     def start(self, work):
         """Calls work() after what was started before, and in the averages' thread if there is one."""
@@ -114,9 +112,9 @@ class CompressedHookState:
 
     def _end_step(self):
         if self._loaded and self.step >= self.dense_steps:
-            warnings.warn(f"onebit.torch.CompressedHookState: {len(self._loaded)} buckets of the loaded state are none "
-                          "of this model's; their residuals are dropped\n  remedy: load it with the model and the "
-                          "bucket_cap_mb with which it was saved", stacklevel=3)
+            warnings.warn(message("torch.CompressedHookState", f"{len(self._loaded)} buckets of the loaded state are "
+                                  "none of this model's; their residuals are dropped", "load it with the model and the "
+                                  "bucket_cap_mb with which it was saved"), stacklevel=3)
             self._loaded = {}
         self.step += 1
 
