@@ -31,9 +31,10 @@ A study file (inputs/study) names an ordinary input and what each run changes in
 seed 1, and `{STUDY/NAME}` and `{STUDY/NAME/seed1}` for those of another study, which stands before this one on the
 command line. Kinds of figures are the functions draw_KIND. A claim is about the final validation loss of `run` minus
 that of `against`, as a mean over the seeds of both. With `of: bytes_sent` it is about their ratio, with `of:
-final_validation_accuracy` about the difference of medians. It asks at_most, at_least or within (of zero), and needs
-three seeds. A grid's name stands for its run with the least mean loss. A run that ends because of NaN is a result: its
-loss counts as infinite.
+final_validation_accuracy` about the difference of accuracies. It asks at_most, at_least or within (of zero), and needs
+three seeds. It holds where the 95 % interval of this mean does, and is undecided where the bound lies in the interval.
+A grid's name stands for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts
+as infinite.
 
 A complete run is not run again. It is complete if its settings, the program and the files that it read are unchanged,
 and so is the run whose files it starts from. Until then the page shows the rows of earlier calls, with their commit.
@@ -46,7 +47,8 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance
-from study_page import DEFAULT_RANKS, judge, page
+from study_claims import judge
+from study_page import DEFAULT_RANKS, page
 from study_runs import Study, program_of, run_cells
 
 
@@ -72,7 +74,7 @@ def main():
     parser.add_argument("--machine", default=provenance.machine(), metavar="TEXT",
                         help="default: %(default)s")
     parser.add_argument("--draw-only", action="store_true", help="run nothing, make the page from the CSV files")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 where a claim does not hold")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 unless every claim holds")
     parser.add_argument("--allow-dirty", action="store_true",
                         help="let a program of changed sources make a page in docs/results")
     arguments = parser.parse_args()
@@ -94,9 +96,10 @@ def main():
     if not any(study.rows for study in studies):
         sys.exit("study: there are no results to make a page of")
     page([study for study in studies if study.rows], arguments)
-    broken = [claim["text"] for study in studies for claim in study.claims if not judge(study, claim)[1]]
-    for text in broken:
-        print(f"does not hold: {text}")
+    verdicts = [(claim["text"], judge(study, claim)[1]) for study in studies for claim in study.claims]
+    broken = [(text, verdict) for text, verdict in verdicts if verdict != "yes"]
+    for text, verdict in broken:
+        print(f"{'does not hold' if verdict == 'no' else verdict}: {text}")
     return 1 if arguments.check and broken else 0
 
 

@@ -9,7 +9,8 @@ import statistics
 from lib import ROOT, tables
 from lib.plots import COLORS, WIDTH, legend_beside, pyplot, save, style
 from lib.tables import markdown, mean, number, with_unit
-from study_runs import DEFAULT_HEADING, LEAST_SEEDS, WINDOW
+from study_claims import EXPLANATION, claims_table
+from study_runs import DEFAULT_HEADING, WINDOW
 
 DEFAULT_RANKS = 4
 WANTED_REDUCTION, WANTED_LOSS = 30, 0.03  # of draw_reduction: times fewer bytes, nats above the least loss of Adam
@@ -209,45 +210,6 @@ def spread_text(study, name):
     return loss_text(study, name) + spread
 
 
-def judge(study, claim):
-    """(the measured value in words, True when the claim holds)"""
-    run, against = (study.best(claim[side]) or claim[side] for side in ("run", "against"))
-    if missing := [name for name in (run, against) if name not in study.present()]:
-        return f"no results of {', '.join(missing)}", False
-    column = claim.get("of", "final_validation_loss")
-    mine, theirs = study.values(run, column), study.values(against, column)
-    seeds = sorted(mine.keys() & theirs.keys())
-    if len(seeds) < LEAST_SEEDS:
-        return f"results of {len(seeds)} seeds", False
-    if column == "bytes_sent":
-        measured = mean(mine[s] for s in seeds) / mean(theirs[s] for s in seeds)
-        words = f"{measured:.3f} times"
-    elif column == "final_validation_accuracy":
-        measured = statistics.median(mine[s] for s in seeds) - statistics.median(theirs[s] for s in seeds)
-        words = f"{100 * measured:+.1f} points"
-    elif any(mine[s] == math.inf for s in seeds):
-        measured, words = math.inf, loss_text(study, run)
-    else:
-        measured = mean(mine[s] - theirs[s] for s in seeds)
-        words = difference(measured)
-    bound = float(claim.get("at_most") or claim.get("at_least") or claim["within"])
-    # With NaN no claim holds.
-    holds = measured >= bound if "at_least" in claim else (abs(measured) if "within" in claim else measured) <= bound
-    return words, holds
-
-
-def claims_table(study):
-    rows = []
-    for claim in study.claims:
-        kind = next(kind for kind in ("within", "at_most", "at_least") if kind in claim)
-        words, holds = judge(study, claim)
-        of = {"bytes_sent": "ratio of bytes sent",
-              "final_validation_accuracy": "difference of median accuracy"}.get(claim.get("of"), "difference of loss")
-        rows.append([claim["text"], f"{of} {kind.replace('_', ' ')} {claim[kind]}", words,
-                     "yes" if holds else "**no**"])
-    return markdown(["claim", "asked", "measured", "holds"], rows)
-
-
 def runs_table(study):
     names = study.present()
     reference = names[0]
@@ -336,7 +298,7 @@ def page(studies, arguments):
         parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
                       "losses of classes are nats a sample.")
     if any(study.claims for study in studies):
-        parts.append("## What was claimed, and what was measured")
+        parts += ["## What was claimed, and what was measured", EXPLANATION]
     for study in studies:
         if study.claims:
             parts += [f"{study.title}:", claims_table(study)]

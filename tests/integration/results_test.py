@@ -7,6 +7,8 @@ README's numbers are computed again from the CSV files under docs/results and mu
 printed. CLAIMS names the sentence and the computation of each; a sentence that changes changes there too.
 """
 
+import argparse
+import math
 import pathlib
 import re
 import statistics
@@ -14,12 +16,17 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts"),
+                str(ROOT / "scripts/experiments")]
+import parts
 import skips
+import study_claims
+import study_runs
 import support
-from lib import laboratory
+from lib import intervals, laboratory
 from lib.tables import mean, read_csv
 
 RESULTS = ROOT / "docs/results"
@@ -322,6 +329,69 @@ class Provenance(unittest.TestCase):
                           ("1,fffffff,a machine,3,\n", "has no commit")):
             self.assertRegex("\n".join(errors(head + bad)), said)
         self.assertEqual(len(errors("value\n1\n")), 3)
+
+
+class Intervals(unittest.TestCase):
+    def test_quantiles_of_students_t(self):
+        for freedom, quantile in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228),
+                                  (30, 2.042)):
+            self.assertAlmostEqual(intervals.t_quantile(freedom), quantile, delta=5e-4)
+        self.assertAlmostEqual(intervals.t_quantile(2, 0.99), 9.925, delta=5e-4)
+        self.assertAlmostEqual(intervals.t_quantile(5, 0.9), 2.015, delta=5e-4)
+
+    def test_half_width(self):
+        # The standard deviation is 1, so 4.303 / sqrt(3).
+        self.assertAlmostEqual(intervals.half_width([1, 2, 3]), 2.484, delta=1e-3)
+        self.assertEqual(intervals.half_width([5, 5, 5]), 0)
+        self.assertEqual(intervals.half_width([5]), math.inf)
+
+
+class Claims(unittest.TestCase):
+    """Claims hold where the seeds decide them, and the pages print what follows from the CSV files."""
+
+    def judge(self, differences, **asked):
+        """The words and the verdict for a study whose two runs differ by so much, seed by seed."""
+        runs = {"run": differences, "against": [0.0] * len(differences)}
+        study = mock.Mock()
+        study.best.side_effect, study.present.return_value = lambda name: name, list(runs)
+        study.values.side_effect = lambda name, column: dict(enumerate(runs[name]))
+        return study_claims.judge(study, {"run": "run", "against": "against", **asked})
+
+    def test_the_interval_decides(self):
+        near = [0.010, 0.020, 0.030]  # 0.02 ± 0.0248
+        for asked, verdict in (({"at_most": 0.05}, "yes"), ({"at_most": 0.04}, "undecided (3 seeds do not tell)"),
+                               ({"at_most": -0.01}, "no"), ({"at_least": -0.01}, "yes"),
+                               ({"at_least": 0.0}, "undecided (3 seeds do not tell)"), ({"at_least": 0.05}, "no"),
+                               ({"within": 0.05}, "yes"), ({"within": 0.03}, "undecided (3 seeds do not tell)")):
+            self.assertEqual(self.judge(near, **asked), ("+0.0200 ± 0.0248", verdict), asked)
+        for far in ([0.2, 0.21, 0.22], [-0.2, -0.21, -0.22]):
+            self.assertEqual(self.judge(far, within=0.05)[1], "no")
+        # The seeds of Distributed Lion by majority: a mean of −0.06 that says nothing.
+        self.assertEqual(self.judge([0.364, -0.196, -0.345], at_most=0.1)[1], "undecided (3 seeds do not tell)")
+
+    def test_runs_that_failed(self):
+        infinite = math.inf
+        self.assertEqual(self.judge([infinite] * 3, at_least=10), ("3 of 3 runs failed", "yes"))
+        self.assertEqual(self.judge([infinite] * 3, at_most=10)[1], "no")
+        self.assertEqual(self.judge([infinite, 1.0, 2.0], at_most=10)[1], "undecided (3 seeds do not tell)")
+        self.assertEqual(self.judge([math.nan] * 3, at_most=10)[1], "undecided (3 seeds do not tell)")
+
+    def test_too_few_seeds_decide_nothing(self):
+        self.assertEqual(self.judge([0.0, 0.0], within=1), ("results of 2 seeds", "no"))
+
+    def test_pages_print_what_the_csv_files_say(self):
+        for pages in parts.STUDIES:
+            page = RESULTS / f"{pages.page}.md"
+            text = page.read_text(encoding="utf-8")
+            arguments = argparse.Namespace(results="nowhere", page=page, ranks=4, set=[], onebit="onebit",
+                                           mpiexec="mpirun")
+            for name in pages.inputs:
+                with self.subTest(name):
+                    study = study_runs.Study(ROOT / name, arguments)
+                    study.collect(from_results=False)
+                    self.assertEqual(len(study.rows), len(study.cells), "runs without results, or of another input")
+                    if study.claims:
+                        self.assertIn(study_claims.claims_table(study), text)
 
 
 class Pages(unittest.TestCase):
