@@ -168,11 +168,26 @@ def seconds_of(row, run):
     return number(row["predicted_s"]) * ratio
 
 
+def of_measured_runs(rows, words):
+    """A table of the measured runs, methods by rates. \\param words what a cell says of its row"""
+    rates = sorted({row["rate"] for row in rows}, key=bits_per_second)
+    cells = {(row["method"], row["rate"]): words(row) for row in rows}
+    return tables.markdown(["method", *rates], [[method, *(cells.get((method, rate), "") for rate in rates)]
+                                                for method in dict.fromkeys(row["method"] for row in rows)])
+
+
+def error_of(row):
+    return number(row["predicted_s"]) / number(row["time_to_target_s"]) - 1
+
+
 def page(rows):
     runs = [row for row in rows if not row["rate"]]
     rates = sorted({row["rate"] for row in rows if row["rate"]}, key=bits_per_second)
     measured = [row for row in rows if row["time_to_target_s"]]
-    errors = [number(row["predicted_s"]) / number(row["time_to_target_s"]) - 1 for row in measured]
+    errors = [error_of(row) for row in measured]
+    worst = max(measured, key=lambda row: int(row["compute_overruns"]))
+    short = measured[errors.index(min(errors))]["method"]  # whose predictions are the shortest
+    short_errors = [error_of(row) for row in measured if row["method"] == short]
     lines, first = [], {}
     for method in dict.fromkeys(row["method"] for row in runs):
         own = [row for row in runs if row["method"] == method]
@@ -211,6 +226,17 @@ def page(rows):
         "measured runs. The other seeds' times at a measured rate are predictions, multiplied by what the measured run "
         "took of its own prediction. Cells in italics are predictions as they are.",
         tables.markdown(["method", "steps", "bytes", *rates], lines),
+        f"All hosts share this machine's cores, so in some steps a gradient took longer than the "
+        f"{measured[0]['compute_time_ms']} ms that it should (overruns). So many did in the measured runs, on the rank "
+        "with the most:",
+        of_measured_runs(measured, lambda row: row["compute_overruns"]),
+        f"{worst['method']} has {worst['compute_overruns']} of them at {worst['rate']}, and methods that send less have "
+        "fewer. So a part of the ratios at that rate is the two cores' and not the network's. Predictions know no "
+        "overruns. They differ from the measured times by:",
+        of_measured_runs(measured, lambda row: tables.percent(error_of(row))),
+        f"Those of {short} are {tables.percent(-max(short_errors))} to {tables.percent(-min(short_errors))} short, so "
+        "cells in italics flatter it. No cell in italics is to be compared with a measured one beside it: a method may "
+        "look slower at a measured rate than at a lower one in italics.",
         "The methods' settings, beside those of the input:",
         tables.markdown(["method", "`--set`"], [
             [line[0], " ".join(f"`{pair}`" for pair in settings_of(line[0]).split())] for line in lines]),
