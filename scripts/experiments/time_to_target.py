@@ -230,8 +230,8 @@ def page(rows):
         f"{measured[0]['compute_time_ms']} ms that it should (overruns). So many did in the measured runs, on the rank "
         "with the most:",
         of_measured_runs(measured, lambda row: row["compute_overruns"]),
-        f"{worst['method']} has {worst['compute_overruns']} of them at {worst['rate']}, and methods that send less have "
-        "fewer. So a part of the ratios at that rate is the two cores' and not the network's. Predictions know no "
+        f"{worst['method']} has {worst['compute_overruns']} of them at {worst['rate']}, and methods that send less "
+        "have fewer. So a part of the ratios at that rate is the two cores' and not the network's. Predictions know no "
         "overruns. They differ from the measured times by:",
         of_measured_runs(measured, lambda row: tables.percent(error_of(row))),
         f"Those of {short} are {tables.percent(-max(short_errors))} to {tables.percent(-min(short_errors))} short, so "
