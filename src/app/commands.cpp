@@ -91,8 +91,7 @@ config::Input read_input(const Communicator& world, const std::string& path,
 /// Rank 0 prints what was given without an effect, on standard error: `validate` prints an input on the other one.
 void warn(const Communicator& world, const std::vector<std::string>& messages) {
   if (world.rank() != 0) return;
-  for (const std::string& message : messages)
-    std::fprintf(stderr, "warning: %s\n  remedy: leave it out, or choose what it is for\n", message.c_str());
+  for (const std::string& message : messages) std::fprintf(stderr, "warning: %s\n", message.c_str());
 }
 
 /// Refuses what `config::check` refuses, and names keys without an effect. Collective.

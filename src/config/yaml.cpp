@@ -154,12 +154,23 @@ YAML::Node load(std::string text, const std::string& where) {
   return YAML::Load(text);
 }
 
+/// The text with the line ends of Linux: yaml-cpp does not know those of old Macs.
+std::string with_line_feeds(const std::string& text) {
+  std::string lines;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '\r')
+      lines += text[i];
+    else if (i + 1 == text.size() || text[i + 1] != '\n')
+      lines += '\n';
+  return lines;
+}
+
 YAML::Node load_input(const std::string& text, const std::string& name) {
   if (const std::size_t nul = text.find('\0'); nul != std::string::npos)
     throw InputError(name + ":" + std::to_string(1 + std::count(text.begin(), text.begin() + nul, '\n')),
                      "the input holds a NUL byte", "write it as UTF-8 text");
   try {
-    const YAML::Node document = load(text, name);
+    const YAML::Node document = load(with_line_feeds(text), name);
     if (document.IsNull())
       throw InputError(name, "the input is empty",
                        "write at least one section, e.g. 'train:' (docs/reference/input.md)");

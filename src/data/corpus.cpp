@@ -100,7 +100,9 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   std::size_t offset = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const Descriptor file(files[i], O_RDONLY);
-    if (file < 0) throw unreadable(files[i], errno);
+    if (file < 0)
+      throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
+                       "check the permissions of the file and the limit of open files (ulimit -n), and try again");
     constexpr std::size_t block = std::size_t{1} << 20;
     for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
       Activity::goes_on();
