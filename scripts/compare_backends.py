@@ -44,11 +44,21 @@ def fail(place, what, remedy="name two directories of complete results of this v
     sys.exit(f"compare_backends: {place}: {what}\n  remedy: {remedy}")
 
 
+def name_and_path(text):
+    """(NAME or "", PATH). A directory may have = in its name, as the cells of a sweep do; NAME ends at the first =
+    behind which the name of a directory begins."""
+    if pathlib.Path(text).is_dir():
+        return "", text
+    ends = [match.start() for match in re.finditer("=", text)]
+    end = next((end for end in ends if pathlib.Path(text[end + 1:]).is_dir()), None)
+    return (text[:end], text[end + 1:]) if end is not None else ("", text)
+
+
 class Side:
     """The results in one directory: `run` (or None), and rows of kernels.csv by name, shape and precision."""
 
     def __init__(self, text):
-        self.name, _, path = text.rpartition("=")
+        self.name, path = name_and_path(text)
         self.directory = pathlib.Path(path)
         if not self.directory.is_dir():
             fail(path, "no such directory")
@@ -80,6 +90,7 @@ class Side:
 
     def read_kernels(self):
         path = self.directory / "kernels.csv"
+        self.kernels_failed = path.with_name("kernels.csv.partial").is_file()
         if not path.is_file():
             return []
         rows, problem = tables.read_rows(path)
@@ -180,7 +191,8 @@ def step_section(one, other):
              for phase in first if phase in second for part in first[phase]]
     return ["## Parts of a step",
             "Medians in ms of rank 0, without the first step of each phase. `compress` has the server's part too, "
-            "`exchange` is what the rank waits for, and `rest` lies between the parts.",
+            "`exchange` is what the rank waits for, and `rest` lies between the parts. Each row has a median of its own, "
+            "so the parts do not add up to the step.",
             tables.markdown(["phase", "part", one.name, other.name, f"times as fast as {one.name}"], lines)]
 
 
@@ -222,9 +234,28 @@ def kernel_section(one, other):
             tables.markdown(["kernel", "shape", "factors", "FLOP/byte", *(cell for name in names for cell in (
                 f"{name}, ms", "of roofline")), f"times as fast as {one.name}", "portability"],
                 [cells(key) for key in common if key[0] not in MACHINE])]
+    above = [f"`{key[0]}` ({key[1]}; {side.name})" for key in common for side in (one, other)
+             if key[0] not in MACHINE and number(side.kernels[key]["fraction_of_roofline"]) > 1]
+    text += [f"Above 100 %: {', '.join(above)}. The roofline is of this machine's memory (`triad`) and products. A kernel "
+             "passes it where its data are in a cache, or where other work slowed the measurement of the machine, so "
+             "such a fraction says nothing about the kernel."] * bool(above)
     for side, missing in ((one, other), (other, one)):
         lacking = [" ".join(key) for key in side.kernels if key not in missing.kernels and key[0] not in MACHINE]
         text += [f"Only {side.name} has: {', '.join(lacking)}."] * bool(lacking)
+    return text
+
+
+def missing_kernels(sides):
+    """What is to be said of `kernels.csv` that is not there or not complete, as paragraphs."""
+    text = []
+    for side in sides:
+        if side.kernels_failed:
+            text.append(f"**`bench kernels` of {side.name} is not complete**: it failed or goes on "
+                        f"(`{side.directory / 'kernels.csv.partial'}`).")
+        elif not side.rows and any(each.rows for each in sides):
+            text.append(f"{side.name} has no `kernels.csv`, so kernels are not compared.")
+    for paragraph in text:
+        print(f"compare_backends: warning: {paragraph.replace('*', '').replace('`', '')}", file=sys.stderr)
     return text
 
 
@@ -288,6 +319,7 @@ def main():
     if one.rows and other.rows:
         text += kernel_section(one, other)
         drawers.append(draw_rooflines)
+    text += missing_kernels(sides)
     if not drawers:
         fail(other.directory, f"no files of the kinds that {one.directory} has (run.csv; kernels.csv)")
     figure = arguments.output.with_suffix(".svg")

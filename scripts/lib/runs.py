@@ -35,8 +35,13 @@ def read_keys(path):
     """{section.key: value as written, or list of values} of a resolved input. Raises ValueError where it is none."""
     if path.stat().st_size > LONGEST_INPUT:
         raise ValueError("longer than 1 MiB")
+    return keys_in(path.read_text(encoding="utf-8-sig", errors="replace"))
+
+
+def keys_in(text):
+    """The same of its text."""
     try:
-        given = yaml.load(path.read_text(errors="replace"), yaml.BaseLoader)
+        given = yaml.load(text, yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(given, dict) or not all(isinstance(section, dict) for section in given.values()):
@@ -47,6 +52,16 @@ def read_keys(path):
         if not all(isinstance(item, str) for item in (value if isinstance(value, list) else [value])):
             raise ValueError(f"{key} is neither a value nor a list of values")
     return values
+
+
+def in_one_text(keys):
+    """{section.key: value}, where a list is one text."""
+    return {key: f"[{', '.join(value)}]" if isinstance(value, list) else value for key, value in keys.items()}
+
+
+def read_input(text):
+    """{section.key: value} of the text of a resolved input."""
+    return in_one_text(keys_in(text))
 
 
 class Run:
@@ -67,8 +82,7 @@ class Run:
         self.input = {}
         if path := self.paths.get("input.resolved.yaml"):
             try:
-                self.input = {key: f"[{', '.join(value)}]" if isinstance(value, list) else value
-                              for key, value in read_keys(path).items()}
+                self.input = in_one_text(read_keys(path))
             except (OSError, ValueError) as error:
                 self.problems.append(f"{path.name}: {error}")
         self.unfinished = sorted(path.name for path in directory.glob("*.partial"))

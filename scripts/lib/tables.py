@@ -68,16 +68,27 @@ def aligned(header, rows, left=0):
                                for place, (cell, width) in enumerate(zip(row, widths))).rstrip() for row in rows)
 
 
+def problem_of(header):
+    """What is wrong with the first line of a CSV file that a spreadsheet saved again, in words; "" for nothing."""
+    if len(header) == 1 and re.search("[;\t]", header[0]):
+        return ("the columns are separated by semicolons or tabs, as a spreadsheet saves them: take the file as it was "
+                "written, or save it with commas")
+    return "this is not CSV in UTF-8" if any("\ufffd" in name or "\0" in name for name in header) else ""
+
+
 def read_csv(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if problem := problem_of(reader.fieldnames or []):
+            raise ValueError(f"{path}: {problem}")
+        return list(reader)
 
 
 def read_rows(path):
     """(rows, the file's error in words or ""). A broken file gives the rows before the break."""
     rows, header = [], None
     try:
-        with open(path, newline="", encoding="utf-8", errors="replace") as file:
+        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
             last_line = ""
 
             def lines():
@@ -86,10 +97,12 @@ def read_rows(path):
                     yield last_line.replace("\0", "�")
 
             for cells in csv.reader(lines()):
-                if not last_line.endswith("\n"):
+                if not last_line.endswith(("\n", "\r")):
                     return rows, f"the last row is cut off after {len(rows)} whole ones" if header else "no whole line"
                 if header is None:
                     header = cells
+                    if problem := problem_of(header):
+                        return rows, problem
                 elif len(cells) != len(header):
                     return rows, f"row {len(rows) + 1} has {len(cells)} cells, not {len(header)}"
                 else:
@@ -104,7 +117,7 @@ def write_csv(path, rows, columns=None):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", newline="") as file:
+    with open(partial, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.DictWriter(file, columns or list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

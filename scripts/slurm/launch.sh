@@ -7,7 +7,10 @@ if [[ ${1:-} == --cells ]]; then
   cell=$(sed -n "${SLURM_ARRAY_TASK_ID:?--cells is for job arrays}p" "$2")
   mapfile -t arguments <"$cell/arguments"
   set -- "${arguments[@]}"
+  # The array's own file stays where something is in it: an error above, or what Slurm says.
+  out=$(readlink "/proc/$$/fd/1" || true)
   exec >>"$cell/log" 2>&1
+  trap '[[ ! -f $out || -s $out ]] || rm -f -- "$out"' EXIT
 fi
 input=${1:?usage: sbatch BATCH_SCRIPT INPUT.yaml [arguments]}
 shift

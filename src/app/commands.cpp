@@ -1,11 +1,16 @@
 #include "app/commands.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 
 #include "app/identity.hpp"
@@ -16,14 +21,20 @@
 #include "base/gpus.hpp"
 #include "base/huge_pages.hpp"
 #include "base/kokkos.hpp"
+#include "base/memory.hpp"
+#include "base/names.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
-#include "config/input.hpp"
+#include "config/checks.hpp"
+#include "config/keys.hpp"
+#include "io/file.hpp"
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
+#include "train/start.hpp"
 #include "train/trainer.hpp"
 #include "train/variance_change.hpp"
 #include "workload/precision.hpp"
+#include "workload/transformer.hpp"
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
 #endif
@@ -31,20 +42,33 @@
 namespace onebit::app {
 namespace {
 
+/// Reads the input file, or what a pipe gives. Waits no longer than half a minute for a pipe.
 std::string read_file(const std::string& path) {
   constexpr std::size_t longest = 1 << 20;
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown))
-    throw InputError(path, "the input file is a directory", "name a YAML file; examples are in inputs/");
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw InputError(path, "the input file does not exist or may not be read",
-                     "check the name and the permissions; examples are in inputs/");
+  constexpr int patience_ms = 30000;
+  const char* const examples = "check the name and the permissions; examples are in inputs/";
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+  if (file < 0 && errno == ENOENT)
+    throw InputError(path, std::string("the input file does not exist (") + std::strerror(errno) + ")", examples);
+  const auto unread = [&] {
+    return InputError(path, std::string("the input file cannot be read: ") + std::strerror(errno), examples);
+  };
+  if (file < 0) throw unread();
   // One byte more than allowed shows that a file is too long, even an endless one.
   std::string text(longest + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw InputError(path, "the input file could not be read to its end", "check its file system");
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::size_t size = 0;
+  while (size < text.size()) {
+    pollfd ready{file, POLLIN, 0};
+    if (::poll(&ready, 1, patience_ms) == 0)
+      throw InputError(path, "nothing was written into this pipe", "name a YAML file; examples are in inputs/");
+    const ssize_t got = ::read(file, &text[size], text.size() - size);
+    if (got == 0) break;
+    if (got < 0 && errno == EISDIR)
+      throw InputError(path, "the input file is a directory", "name a YAML file; examples are in inputs/");
+    if (got < 0 && errno != EINTR && errno != EAGAIN) throw unread();
+    if (got > 0) size += static_cast<std::size_t>(got);
+  }
+  text.resize(size);
   if (text.size() > longest)
     throw InputError(path, "the input file is longer than 1 MiB", "name a YAML file; examples are in inputs/");
   return text;
@@ -64,9 +88,26 @@ config::Input read_input(const Communicator& world, const std::string& path,
   return input;
 }
 
-/// Refuses what `config::check` refuses. Collective.
-void check(const Communicator& world, const config::Input& input) {
-  world.collectively([&] { config::check(input, world.size()); });
+/// Rank 0 prints what was given without an effect, on standard error: `validate` prints an input on the other one.
+void warn(const Communicator& world, const std::vector<std::string>& messages) {
+  if (world.rank() != 0) return;
+  for (const std::string& message : messages) std::fprintf(stderr, "warning: %s\n", message.c_str());
+}
+
+/// Refuses what `config::check` refuses, and names keys without an effect. Collective.
+void check(const Communicator& world, const config::Input& input, int ranks) {
+  world.collectively([&] { config::check(input, ranks); });
+  warn(world, config::without_effect(input));
+}
+
+/// Refuses what a run on so many ranks would refuse when it starts. Collective.
+/// \param here whether the run takes place on this machine, whose memory then has to hold it
+void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
+  workload::Share share{0, ranks};
+  if (here && !is_gpu(input.run.backend)) share.memory = available_host_memory() / ranks;
+  world.collectively([&] {
+    if (world.rank() == 0) train::check_start(input, share);
+  });
 }
 
 std::vector<std::string> backends() {
@@ -122,10 +163,12 @@ std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config
   return figures;
 }
 
-/// Times the kernels in the precision that `model.precision: auto` takes here. Collective.
+/// Times the kernels in the precision that `model.precision: auto` takes here, and with the tokeniser's vocabulary.
+/// Collective.
 template <class Exec>
 FiguresOfMerit bench_kernels(const Exec& exec, config::Input input, const Communicator& world) {
   input.model.precision = workload::choose_precision(exec, input, world).precision;
+  world.collectively([&] { input.model.vocabulary = workload::vocabulary(input); });
   return bench::kernels(exec, input, world);
 }
 
@@ -188,26 +231,56 @@ public:
   /// Runs the subcommand that the arguments name.
   ExitStatus operator()(int argc, char** argv) {
     try {
+      refuse_unknown_command(argc, argv);
       m_app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
       const bool is_help = error.get_exit_code() == 0;  // or --version
       check_same_program(m_world, is_help ? " --help" : " with a wrong command line");
       if (!is_help)
-        throw AgreedError(ExitStatus::bad_input, std::string("command line: ") + error.what() +
-                                                     "\n  remedy: see onebit --help, or --help behind a command");
+        throw AgreedError(ExitStatus::bad_input,
+                          std::string("command line: ") + error.what() + "\n  remedy: " + remedy_for(error));
       if (m_root) m_app.exit(error);
     }
     return m_status;
   }
 
 private:
+  /// \throws AgreedError for a word that should be a command, and is none
+  void refuse_unknown_command(int argc, char** argv) const {
+    const CLI::App* at = &m_app;
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      std::vector<std::string> known;
+      for (const CLI::App* const command : at->get_subcommands({})) known.push_back(command->get_name());
+      if (known.empty() || word.empty() || word.front() == '-') return;
+      if (std::find(known.begin(), known.end(), word) == known.end()) {
+        check_same_program(m_world, " with a wrong command line");
+        throw AgreedError(ExitStatus::bad_input, "command line: unknown command '" + excerpt(word) + "'\n  remedy: " +
+                                                     config::remedy_for_unknown(meant(word, known), known));
+      }
+      at = at->get_subcommand(word);
+    }
+  }
+
+  static std::string remedy_for(const CLI::ParseError& error) {
+    const std::string message = error.what();
+    const bool is_second_value = message.find("not expected") != std::string::npos &&
+                                 message.find('=') != std::string::npos && message.find("--") == std::string::npos;
+    return is_second_value ? "write --set in front of each key: --set a.b=1 --set c.d=2"
+                           : "see onebit --help, or --help behind a command";
+  }
+
   using Work = std::function<void(const config::Input&)>;
   using Measurement = std::function<std::optional<FiguresOfMerit>(const config::Input&)>;
 
   CLI::App& add_input_command(CLI::App& parent, const char* name, const char* meaning, const Work& work) {
     CLI::App& command = *parent.add_subcommand(name, meaning);
     command.add_option("INPUT", m_path, "YAML file (docs/reference/input.md)")->required();
-    command.add_option("--set", m_overrides, "override a key: section.key=value")->allow_extra_args(false);
+    command.add_option("--set", m_overrides, "override a key; give it once for each key")
+        ->type_name("SECTION.KEY=VALUE")
+        ->allow_extra_args(false)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     command.callback([this, work] { work(read_input(m_world, m_path, m_overrides)); });
     return command;
   }
@@ -215,6 +288,7 @@ private:
   /// A command that ends with figures of merit.
   void add_measuring_command(CLI::App& parent, const char* name, const char* meaning, const Measurement& work) {
     CLI::App& command = add_input_command(parent, name, meaning, [this, work](const config::Input& input) {
+      m_world.collectively([&] { config::path_type().read({m_json, "command line", "--json"}); });
       m_status = measure(m_world, command_of(m_app).substr(1), m_json, [&] { return work(input); });
     });
     command.add_option("--json", m_json, "write the figures of merit into this file, too (docs/reference/output.md)");
@@ -222,14 +296,23 @@ private:
 
   void add_train() {
     add_measuring_command(m_app, "train", "train; CSV files into run.output", [this](const config::Input& input) {
-      check(m_world, input);
+      check(m_world, input, m_world.size());
       return on_backend(m_world, input, [&](const auto& exec) { return train::train(exec, input, m_world); });
     });
-    add_input_command(m_app, "validate", "check an input, print it resolved, run nothing",
-                      [this](const config::Input& input) {
-                        check(m_world, input);
-                        if (m_root) std::fputs(config::resolved(input).c_str(), stdout);
-                      });
+    CLI::App& validate = add_input_command(m_app, "validate", "check an input, print it resolved, run nothing",
+                                           [this](const config::Input& input) {
+                                             check(m_world, input, m_ranks > 0 ? m_ranks : m_world.size());
+                                             if (m_ranks > 0) check_start(m_world, input, m_ranks, !m_elsewhere);
+                                             if (m_root) std::fputs(config::resolved(input).c_str(), stdout);
+                                           });
+    CLI::Option* const ranks =
+        validate
+            .add_option("--ranks", m_ranks,
+                        "check also that a run on N ranks could start: its batch, files, memory and output directory")
+            ->type_name("N")
+            ->check(CLI::Range(1, std::numeric_limits<int>::max()));
+    validate.add_flag("--elsewhere", m_elsewhere, "the run takes place on other machines: leave out the memory")
+        ->needs(ranks);
   }
 
   void add_bench() {
@@ -238,16 +321,18 @@ private:
     add_measuring_command(
         bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
         [this](const config::Input& input) {
+          m_world.collectively([&] { config::check_bench(input); });
           return on_backend(m_world, input, [&](const auto& exec) { return bench::collective(exec, input, m_world); });
         });
     add_measuring_command(
         bench_command, "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv",
         [this](const config::Input& input) {
-          check(m_world, input);
+          m_world.collectively([&] { config::check(input, m_world.size()); });
           return on_backend(m_world, input, [&](const auto& exec) { return bench_kernels(exec, input, m_world); });
         });
     add_measuring_command(
         bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [this](const config::Input& input) {
+          m_world.collectively([&] { config::check_bench(input); });
           return on_backend(m_world, input, [&](const auto& exec) { return bench::layers(exec, input, m_world); });
         });
   }
@@ -272,6 +357,7 @@ private:
     add_measuring_command(m_app, "predict", "step times on networks and rank counts one does not have; predict.csv",
                           [this](const config::Input& input) {
                             FiguresOfMerit figures;
+                            warn(m_world, config::without_effect_on_prediction(input));
                             m_world.collectively([&] {
                               if (m_root) figures = scale::predict(input);
                             });
@@ -294,7 +380,8 @@ private:
   // Values of arguments.
   std::string m_path, m_later, m_json;
   std::vector<std::string> m_overrides;
-  bool m_input_keys = false;
+  bool m_input_keys = false, m_elsewhere = false;
+  int m_ranks = 0;  ///< of `validate`; 0 where it is not given
   CLI::App m_app;
 };
 

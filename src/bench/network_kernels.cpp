@@ -300,10 +300,6 @@ struct Network {
 template <class Exec>
 void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure) {
   const auto& model = input.model;
-  if (model.vocabulary == 0)
-    throw InputError(input.where("model.vocabulary"),
-                     "the benchmark reads no text, so it does not know the vocabulary of the tokeniser",
-                     "set model.vocabulary");
   const int B = input.train.batch / (ranks * input.train.accumulation), T = model.sequence, N = B * T;
   const int H = model.hidden, F = model.feed_forward, V = model.vocabulary;
   const bool causal = model.architecture == Architecture::gpt;

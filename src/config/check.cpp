@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "config/checks.hpp"
 #include "config/keys.hpp"
 
 namespace onebit::config {
@@ -69,11 +70,6 @@ void check_shards(const Input& in) {
 }
 
 void check_averages(const Input& in) {
-  if (in.compression.group.word.empty() && in.compression.group.number % 32 != 0)
-    refuse(in, "compression.group",
-           "compression.group is " + to_string(in.compression.group.number) +
-               ", which is not a whole number of 32-bit sign words",
-           "give a multiple of 32, or vector, chunk, tensor");
   if (in.compression.scale_residual_by_lr) {
     if (!traits(in.optimizer.algorithm).scales_residual_by_lr)
       refuse(in, "compression.scale_residual_by_lr",
@@ -163,6 +159,7 @@ void check(const Input& in, int ranks) {
   check_steps(in, ranks);
   check_algorithm(in);
   check_averages(in);
+  check_bench(in);
   check_prediction(in);
   if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
     refuse(in, "faults.rank", "the run has no rank " + to_string(in.faults.rank) + " that could fail",
@@ -177,8 +174,25 @@ void check(const Input& in, int ranks) {
   check_workload(in);
 }
 
-void check_prediction(const Input& in) {
+namespace {
+
+void check_output(const Input& in) {
   if (in.run.output.empty()) refuse(in, "run.output", "run.output is empty", "name a directory");
+}
+
+}  // namespace
+
+void check_bench(const Input& in) {
+  check_output(in);
+  if (in.bench.smallest > in.bench.largest)
+    refuse(in, in.given.count("bench.smallest") > 0 ? "bench.smallest" : "bench.largest",
+           "bench.smallest (" + to_string(in.bench.smallest) + ") is greater than bench.largest (" +
+               to_string(in.bench.largest) + "): no length would be measured",
+           "lower bench.smallest, or raise bench.largest");
+}
+
+void check_prediction(const Input& in) {
+  check_output(in);
   const int per_host = in.predict.ranks_per_host;
   for (const std::int64_t ranks : in.predict.ranks)
     if (ranks > per_host && ranks % per_host != 0)

@@ -111,9 +111,9 @@ public:
       std::transform(value.begin(), value.end(), std::back_inserter(all), type.print);
       return "[" + list_of(all) + "]";
     };
-    const bool is_text = type.name == "text";
+    const bool is_text = type.name == "text" || type.name == "path";
     const std::string allowed = !is_text ? type.allowed : may_be_empty ? "any number" : "at least one";
-    add(name, "list of " + type.name + (is_text ? "" : "s"), allowed, meaning, parse, print);
+    add(name, "list of " + type.name + (type.name == "text" ? "" : "s"), allowed, meaning, parse, print);
   }
   void operator()(const std::string& name, std::vector<std::string>& value, const std::string& meaning,
                   bool may_be_empty = false) {
@@ -178,11 +178,12 @@ std::vector<Section> keys(Input& in) {
   key("backend", in.run.backend, "Kokkos execution space that computes. A binary has all those of its Kokkos.");
   key("threads", in.run.threads, integer(0, most_threads),
       "Host threads of each rank; 0 leaves it to `OMP_NUM_THREADS`. Results do not depend on it.");
-  key("seed", in.run.seed, integer(0), "Seed of initial parameters, data, dropout and noise.");
-  key("output", in.run.output,
+  key("seed", in.run.seed, integer(0, std::numeric_limits<std::int64_t>::max()),
+      "Seed of initial parameters, data, dropout and noise.");
+  key("output", in.run.output, path_type(),
       "Directory for the CSV files and the resolved input; made if missing. A file of an earlier run is replaced only "
       "when the new one is complete.");
-  key("dump_parameters", in.run.dump_parameters,
+  key("dump_parameters", in.run.dump_parameters, path_type(),
       "HDF5 file for the final state, a checkpoint: datasets `parameters` and, where the algorithm has them, "
       "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative name is "
       "taken inside `run.output`; empty writes none.");
@@ -271,7 +272,7 @@ std::vector<Section> keys(Input& in) {
       "With `step: auto`: the variance is frozen at the latest at this fraction of `train.steps`, rounded up, but not "
       "before the learning rate's warm-up has ended, and before the last step. In the paper T_w is 15 to 20 % of a "
       "run.");
-  key("from", in.freeze.from,
+  key("from", in.freeze.from, path_type(),
       "Checkpoint of an earlier run of the same model (`checkpoint.every`, `run.dump_parameters`): this run starts "
       "with its variance, so `step` may be 0, which leaves out the dense phase. Empty starts with 0.");
 
@@ -283,7 +284,7 @@ std::vector<Section> keys(Input& in) {
   key("scale", in.compression.scale,
       "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
       "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
-  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor"}),
+  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor"}, 32),
       "What shares one scale: a rank's whole vector, and each server's chunk (`vector`); each chunk (`chunk`); each "
       "tensor, split at the ends of chunks (`tensor`); or so many elements, counted from each chunk's start. `column` "
       "has groups of its own.");
@@ -338,16 +339,16 @@ std::vector<Section> keys(Input& in) {
   key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
   key("every", in.checkpoint.every, integer(0),
       "Steps between two checkpoints; 0 writes one only when SIGTERM or SIGUSR1 asks the run to stop.");
-  key("directory", in.checkpoint.directory,
+  key("directory", in.checkpoint.directory, path_type(),
       "Directory for them; a relative name is taken inside `run.output`; made if missing. A run that does not continue "
       "from the newest one there writes into a subdirectory, line_2, line_3, …, so that it replaces no other run's.");
   key("keep", in.checkpoint.keep, integer(1),
       "How many of this run's last ones are kept. Those of other runs are always kept.");
-  key("restart", in.checkpoint.restart,
+  key("restart", in.checkpoint.restart, path_type(),
       "`none`: begin at step 1. `auto`: continue from the newest checkpoint in `directory` that is not damaged (in its "
       "subdirectory with the greatest number, where it has any), and begin at step 1 where there is none. Else: the "
       "file to continue from.");
-  key("initialize_from", in.checkpoint.initialize_from,
+  key("initialize_from", in.checkpoint.initialize_from, path_type(),
       "Checkpoint of an earlier run: step 1 begins with its parameters and nothing else of it (a next phase of "
       "training, fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes the variance as "
       "well. Empty begins with the workload's parameters.");
@@ -453,17 +454,19 @@ std::vector<Section> keys(Input& in) {
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
               "which must be that of the pre-training, and the labelled texts.");
-  key("corpus", in.data.corpus, "Text files, read one after the other. Relative to the working directory.");
+  key("corpus", in.data.corpus, path_type(),
+      "Text files, read one after the other. Relative to the working directory.");
   key("tokenizer", in.data.tokenizer,
       "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
       "`sentencepiece`: subwords, trained on the training text on first use.");
   key("vocabulary", in.data.vocabulary, integer(300, 16777216),
       "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
-  key("cache", in.data.cache, "Directory for trained tokenisers; empty takes `run.output`.");
+  key("cache", in.data.cache, path_type(), "Directory for trained tokenisers; empty takes `run.output`.");
   key("validation_fraction", in.data.validation_fraction, real_above(0, 0.9),
       "Fraction of the text, at its end, that is kept for validation.");
-  key("labelled", in.data.labelled, "Workload `classification`: training file, each line a label, a tab and a text.");
-  key("labelled_validation", in.data.labelled_validation,
+  key("labelled", in.data.labelled, path_type(),
+      "Workload `classification`: training file, each line a label, a tab and a text.");
+  key("labelled_validation", in.data.labelled_validation, path_type(),
       "Workload `classification`: validation file of the same form, with other texts.");
 
   key.section("quadratic",
@@ -474,7 +477,7 @@ std::vector<Section> keys(Input& in) {
       "Standard deviation of the gradient's normal noise for one sample, in each coordinate.");
 
   key.section("replay", "Workload `replay`: gradients from a file.");
-  key("file", in.replay.file,
+  key("file", in.replay.file, path_type(),
       "HDF5 file with dataset `gradients` (steps, ranks, parameters), float or double; optionally `initial` "
       "(parameters) and the tensor table `tensors/names`, `tensors/sizes`, `tensors/decays`.");
 
@@ -550,7 +553,7 @@ std::vector<Section> keys(Input& in) {
       "What is compared (docs/reference/prediction.md). `pairwise_bf16` and `hierarchical_bf16` send 2 bytes an "
       "element "
       "(`comm.dense_type`), whatever `bytes_per_element` says.");
-  key("measurements", in.predict.measurements,
+  key("measurements", in.predict.measurements, path_type(),
       "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
       "own numbers in addition to those of `collectives`.",
       true);

@@ -39,7 +39,10 @@ Type<double> real(double low, double high = infinity, bool low_allowed = true);
 inline Type<double> real_above(double low, double high = infinity) { return real(low, high, false); }
 /// One of some words.
 Type<std::string> word(const std::vector<std::string>& words);
-Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words);
+/// \param multiple of which an integer must be one
+Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words, std::int64_t multiple = 1);
+/// The name of a file or directory. A leading `~` and `$NAME` are refused.
+Type<std::string> path_type();
 
 /// The types that have all values of a C++ type: text, true or false, and the choices of base/choices.hpp.
 Type<std::string> type_of(const std::string&);

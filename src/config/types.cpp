@@ -1,13 +1,16 @@
 /// \file types.cpp
 /// The types of keys.hpp.
 
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/names.hpp"
 #include "config/keys.hpp"
+#include "config/numbers.hpp"
 
 namespace onebit::config {
 namespace {
@@ -38,23 +41,54 @@ bool contains(const std::vector<std::string>& words, const std::string& text) {
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-/// True when a conversion that stopped at `end` took the whole text, which may hold a NUL.
-bool is_whole(const std::string& text, const char* end) { return !text.empty() && end == text.data() + text.size(); }
-
 /// "`path` is '`text`', which `what`"
 [[noreturn]] void refuse(const Item& item, const std::string& what, const std::string& remedy) {
   throw InputError(item.where, item.path + " is '" + excerpt(item.text) + "', which " + what, remedy);
 }
 
+/// What to write in place of a text that is no number. \param range the numbers that are allowed
+std::string remedy_for_number(const std::string& text, const std::string& range) {
+  const std::string decimal = in_decimal(text);
+  return decimal.empty() ? "give " + range : "write " + decimal + "; numbers are in decimal digits, without separators";
+}
+
 std::int64_t read_integer(const Item& item, std::int64_t low, std::int64_t high, const std::string& range) {
-  char* end = nullptr;
+  const std::string whole = whole_number(item.text);
+  if (whole.empty()) refuse(item, "is not an integer", remedy_for_number(item.text, range));
   errno = 0;
-  const long long read = std::strtoll(item.text.c_str(), &end, 10);
-  if (!is_whole(item.text, end)) refuse(item, "is not an integer", "give " + range);
+  const long long read = std::strtoll(whole.c_str(), nullptr, 10);
   if (errno == ERANGE || read < low || read > high)
     refuse(item, "is out of range",
            "give " + (read > high && high == unbounded ? "at most " + std::to_string(high) : range));
   return read;
+}
+
+/// Texts name files and are printed: a NUL would cut them short, a line end would not read back the same.
+std::string read_text(const Item& item) {
+  if (std::any_of(item.text.begin(), item.text.end(),
+                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
+    refuse(item, "holds a control character", "leave out line ends, tabs and \\ sequences");
+  return item.text;
+}
+
+/// A path as it stands. What a shell would replace is refused: there is no shell, so the program would make a directory
+/// called "~" or "$SCRATCH".
+std::string read_path(const Item& item) {
+  const std::string& path = read_text(item);
+  const std::size_t dollar = path.find('$');
+  const auto names_variable = [](char c) {
+    return c == '_' || c == '{' || std::isalpha(static_cast<unsigned char>(c));
+  };
+  const bool is_home = !path.empty() && path.front() == '~';
+  if (!is_home && (dollar == std::string::npos || dollar + 1 == path.size() || !names_variable(path[dollar + 1])))
+    return path;
+  const char* const home = std::getenv("HOME");
+  const bool own_home = is_home && home != nullptr && (path.size() == 1 || path[1] == '/');
+  refuse(item,
+         is_home ? "begins with ~, which only a shell takes for a home directory"
+                 : "holds $, which only a shell takes for a variable",
+         own_home ? "write the whole path: " + excerpt(home + path.substr(1)) + " (or ./~ for a file of this name)"
+                  : "write the whole path, or let the shell put it in, on the command line and in double quotes");
 }
 
 }  // namespace
@@ -80,10 +114,9 @@ Type<double> real(double low, double high, bool low_allowed) {
   const std::string range = std::isinf(high) ? (low_allowed ? "≥ " : "> ") + shortest(low)
                                              : (low_allowed ? "[" : "(") + shortest(low) + ", " + shortest(high) + "]";
   const auto read = [=](const Item& item) {
-    char* end = nullptr;
-    const double read = std::strtod(item.text.c_str(), &end);
-    if (!is_whole(item.text, end) || !std::isfinite(read))
-      refuse(item, "is not a finite number", "give a number, " + range);
+    const double read = is_decimal(item.text) ? std::strtod(item.text.c_str(), nullptr) : infinity;
+    if (!std::isfinite(read))
+      refuse(item, "is not a finite number", remedy_for_number(item.text, "a number, " + range));
     // Kernels compute with floats, in which such a number would be infinite or 0.
     using Float = std::numeric_limits<float>;
     if (std::abs(read) > Float::max() || (read != 0 && std::abs(read) < Float::min()))
@@ -98,32 +131,32 @@ Type<double> real(double low, double high, bool low_allowed) {
 
 Type<std::string> word(const std::vector<std::string>& words) {
   const auto read = [=](const Item& item) {
-    if (!contains(words, item.text)) refuse(item, "is not one of its values", "give one of " + list_of(words));
-    return item.text;
+    if (contains(words, item.text)) return item.text;
+    std::string lower = item.text;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string likeliest = lower.empty() ? "" : meant(lower, words);
+    refuse(item, "is not one of its values",
+           (likeliest.empty() ? "" : "did you mean '" + likeliest + "'? ") + ("give one of " + list_of(words)));
   };
   return {"word", list_of(words), read, [](const std::string& value) { return value; }};
 }
 
-Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words) {
-  const std::string range = list_of(words) + " or an integer ≥ " + std::to_string(low);
+Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words, std::int64_t multiple) {
+  const std::string range = list_of(words) + " or an integer ≥ " + std::to_string(low) +
+                            (multiple == 1 ? "" : " that is a multiple of " + std::to_string(multiple));
   const auto read = [=](const Item& item) {
-    return contains(words, item.text) ? NumberOrWord{item.text, 0}
-                                      : NumberOrWord{"", read_integer(item, low, unbounded, range)};
+    if (contains(words, item.text)) return NumberOrWord{item.text, 0};
+    const NumberOrWord value{"", read_integer(item, low, unbounded, range)};
+    if (value.number % multiple != 0) refuse(item, "is not a multiple of " + std::to_string(multiple), "give " + range);
+    return value;
   };
   return {"integer or word", range, read,
           [](const NumberOrWord& value) { return value.word.empty() ? std::to_string(value.number) : value.word; }};
 }
 
-Type<std::string> type_of(const std::string&) {
-  // Texts name files and are printed: a NUL would cut them short, a line end would not read back the same.
-  const auto read = [](const Item& item) {
-    if (std::any_of(item.text.begin(), item.text.end(),
-                    [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
-      refuse(item, "holds a control character", "leave out line ends, tabs and \\ sequences");
-    return item.text;
-  };
-  return {"text", "", read, quoted};
-}
+Type<std::string> type_of(const std::string&) { return {"text", "", read_text, quoted}; }
+
+Type<std::string> path_type() { return {"path", "", read_path, quoted}; }
 
 Type<bool> type_of(bool) {
   const auto read = [](const Item& item) {

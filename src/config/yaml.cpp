@@ -154,12 +154,23 @@ YAML::Node load(std::string text, const std::string& where) {
   return YAML::Load(text);
 }
 
+/// The text with the line ends of Linux: yaml-cpp does not know those of old Macs.
+std::string with_line_feeds(const std::string& text) {
+  std::string lines;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '\r')
+      lines += text[i];
+    else if (i + 1 == text.size() || text[i + 1] != '\n')
+      lines += '\n';
+  return lines;
+}
+
 YAML::Node load_input(const std::string& text, const std::string& name) {
   if (const std::size_t nul = text.find('\0'); nul != std::string::npos)
     throw InputError(name + ":" + std::to_string(1 + std::count(text.begin(), text.begin() + nul, '\n')),
                      "the input holds a NUL byte", "write it as UTF-8 text");
   try {
-    const YAML::Node document = load(text, name);
+    const YAML::Node document = load(with_line_feeds(text), name);
     if (document.IsNull())
       throw InputError(name, "the input is empty",
                        "write at least one section, e.g. 'train:' (docs/reference/input.md)");
@@ -195,15 +206,29 @@ public:
       throw InputError(where, "this is not of the form section.key=value", "write e.g. --set train.steps=100");
     const Section& section = m_known.section(text.substr(0, dot), where);
     const Key& key = m_known.key(section, text.substr(dot + 1, equals - dot - 1), where);
-    try {
-      const auto place_of_all = [&](const YAML::Mark&) { return where; };
-      set(key, raw_value(load(text.substr(equals + 1), where), key.path(), where, place_of_all));
-    } catch (const YAML::Exception& error) {
-      throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
-    }
+    set(key, override_value(key, text.substr(equals + 1), where));
   }
 
 private:
+  /// A value of `--set`. Lists, maps and quoted texts are YAML. Any other value is taken as it stands, whatever it
+  /// means in YAML: "run #3" has no comment.
+  static RawValue override_value(const Key& key, std::string value, const std::string& where) {
+    const bool is_text = key.type == "text" || key.type == "path";
+    const std::size_t first = value.find_first_not_of(' ');
+    const char begin = first == std::string::npos ? '\0' : value[first];
+    if (begin == '"' || begin == '\'' || (!is_text && (begin == '[' || begin == '{'))) try {
+        return raw_value(load(value, where), key.path(), where, [&](const YAML::Mark&) { return where; });
+      } catch (const YAML::Exception& error) {
+        throw InputError(where, "the value is not YAML: " + excerpt(error.msg), "quote the value for the shell");
+      }
+    if (!is_text && begin == '\0') throw InputError(where, key.path() + " has no value", "give one behind the '='");
+    if (!is_text) value = value.substr(first, value.find_last_not_of(' ') + 1 - first);
+    RawValue raw;
+    raw.items.push_back(value);
+    raw.where = where;
+    return raw;
+  }
+
   static std::string text_of(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
   std::string place_of(const YAML::Node& node) const { return place(m_name, node.Mark()); }
 

@@ -45,6 +45,38 @@ std::uintmax_t checked_size(const std::string& file) {
   return size;
 }
 
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+bool begins_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
+
+/// Refuses what is no text but would pass for one, by the first bytes: text in units of 16 or 32 bits, and formats that
+/// people take for text by their names.
+void refuse_other_formats(const std::string& file, std::string_view content) {
+  using namespace std::string_view_literals;
+  const struct {
+    std::string_view begin;
+    const char *what, *remedy;
+  } formats[] = {
+      {"\xFF\xFE\0\0"sv, "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"},
+      {"\0\0\xFE\xFF"sv, "text in UTF-32", "convert it: iconv -f UTF-32 -t UTF-8"},
+      {"\xFF\xFE"sv, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      {"\xFE\xFF"sv, "text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8"},
+      {"\x1F\x8B"sv, "compressed by gzip", "decompress it: gunzip"},
+      {"BZh"sv, "compressed by bzip2", "decompress it: bunzip2"},
+      {"\xFD"
+       "7zXZ"sv,
+       "compressed by xz", "decompress it: unxz"},
+      {"\x28\xB5\x2F\xFD"sv, "compressed by Zstandard", "decompress it: unzstd"},
+      {"PK\x03\x04"sv, "a ZIP archive (as .xlsx and .docx are)", "save it as text, or unpack it"},
+      {"\x89HDF\r\n"sv, "an HDF5 file", "name a text file"},
+      {"OneBit sealed file"sv, "a checkpoint", "name a text file"},
+      {"%PDF-"sv, "a PDF", "convert it: pdftotext"},
+  };
+  for (const auto& format : formats)
+    if (begins_with(content, format.begin))
+      throw InputError(file, std::string("is not plain text: it is ") + format.what, format.remedy);
+}
+
 }  // namespace
 
 std::string read_text_files(const std::vector<std::string>& files, bool must_be_utf8) {
@@ -70,22 +102,31 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
     const Descriptor file(files[i], O_RDONLY);
     if (file < 0)
       throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
-                       "check the permissions of the file");
+                       "check the permissions of the file and the limit of open files (ulimit -n), and try again");
     constexpr std::size_t block = std::size_t{1} << 20;
     for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
       Activity::goes_on();
       const std::size_t count = std::min(block, sizes[i] - begin);
       const std::size_t got = read_at(file, begin, text.data() + offset + begin, count);
+      if (got < count && errno != 0) throw unreadable(files[i], errno);
       if (got < count)
         throw InputError(
             files[i],
             "could be read only up to byte " + std::to_string(begin + got) + " of " + std::to_string(sizes[i]),
             "check that nothing writes to the file and that its file system works");
     }
-    const std::size_t valid = must_be_utf8 ? utf8_prefix(std::string_view(text).substr(offset, sizes[i])) : sizes[i];
+    const std::string_view content = std::string_view(text).substr(offset, sizes[i]);
+    refuse_other_formats(files[i], content);
+    const std::size_t valid = must_be_utf8 ? utf8_prefix(content) : sizes[i];
     if (valid < sizes[i])
       throw InputError(files[i], "is not UTF-8 at byte offset " + std::to_string(valid),
                        "convert it (iconv -t UTF-8), or use the tokenizer 'bytes', which takes any text");
+    // A byte order mark says how the file is written, and is none of its characters.
+    if (begins_with(content, byte_order_mark)) {
+      text.erase(offset, byte_order_mark.size());
+      sizes[i] -= byte_order_mark.size();
+    }
+    if (sizes[i] == 0) throw InputError(files[i], "is empty but for a byte order mark", "name a file with text in it");
     offset += sizes[i];
   }
   return text;

@@ -13,28 +13,45 @@
 namespace onebit::data {
 namespace {
 
-/// A line; views of the text of the file.
+/// A sample; views of the text of the file.
 struct Line {
   std::string_view label, text;
+  std::size_t number;  ///< of the line in the file, from 0 on
 };
 
 std::string place(const std::string& file, std::size_t line) { return file + ":" + std::to_string(line + 1); }
 
+std::string_view without_spaces(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
+/// Refuses a line that is no sample.
+Line parsed(std::string_view line, const std::string& where, std::size_t number) {
+  const std::size_t tab = line.find('\t');
+  if (tab == std::string_view::npos)
+    throw InputError(where, "this line has no tab: '" + excerpt(std::string(line)) + "'",
+                     "write a label, a tab and a text on each line");
+  if (line.find('\0') != std::string_view::npos)
+    throw InputError(where, "this line holds a NUL byte", "write the file as UTF-8 text");
+  const Line sample{without_spaces(line.substr(0, tab)), line.substr(tab + 1), number};
+  if (sample.label.empty()) throw InputError(where, "the label is empty", "write one in front of the tab");
+  if (without_spaces(sample.text).empty())
+    throw InputError(where, "the text is empty", "write one behind the tab, or leave it out");
+  return sample;
+}
+
+/// Lines end as those of Linux (LF), Windows (CR LF) or old Macs (CR) do. Empty ones at the end are passed over.
 std::vector<Line> cut_into_lines(const std::string& file, std::string_view text) {
   std::vector<Line> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
+  text = text.substr(0, text.find_last_not_of("\r\n") + 1);
+  for (std::size_t begin = 0, number = 0; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
-    const std::size_t tab = line.find('\t');
-    if (tab == std::string_view::npos)
-      throw InputError(place(file, lines.size()), "this line has no tab: '" + excerpt(std::string(line)) + "'",
-                       "write a label, a tab and a text on each line");
-    if (tab == 0) throw InputError(place(file, lines.size()), "the label is empty", "write one in front of the tab");
-    if (tab + 1 == line.size())
-      throw InputError(place(file, lines.size()), "the text is empty", "write one behind the tab, or leave it out");
-    lines.push_back({line.substr(0, tab), line.substr(tab + 1)});
-    begin = end + 1;
+    lines.push_back(parsed(line, place(file, number), number));
+    begin = end + (text.substr(end, 2) == "\r\n" ? 2 : 1);
   }
+  if (lines.empty()) throw InputError(file, "all its lines are empty", "write a label, a tab and a text on each line");
   return lines;
 }
 
@@ -44,7 +61,7 @@ std::vector<std::string> labels_of(const std::string& file, const std::vector<Li
   for (std::size_t line = 0; line < lines.size(); ++line) {
     first_line.emplace(lines[line].label, line);
     if (first_line.size() > most_classes)
-      throw InputError(place(file, line),
+      throw InputError(place(file, lines[line].number),
                        "'" + excerpt(std::string(lines[line].label)) + "' is the label of one class more than " +
                            std::to_string(most_classes),
                        "check that labels stand in front of the tabs, and texts behind them");
@@ -77,6 +94,16 @@ LabelledSamples::LabelledSamples(const std::string& training_file, const std::st
   while (std::gcd(m_stride, size) != 1) ++m_stride;
 }
 
+std::string LabelledSamples::summary() const {
+  constexpr std::size_t most_shown = 10;
+  std::string names;
+  for (std::size_t k = 0; k < std::min(m_classes.size(), most_shown); ++k)
+    names += (k > 0 ? ", " : "") + excerpt(m_classes[k]);
+  return std::to_string(m_classes.size()) + " classes (" + names + (m_classes.size() > most_shown ? ", …" : "") +
+         "); " + std::to_string(training_size()) + " texts to train on, " + std::to_string(validation_size()) +
+         " to validate with";
+}
+
 LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokenizer& tokenizer, bool is_training) {
   const std::string text = read_text_files({file}, false);
   const std::vector<Line> lines = cut_into_lines(file, text);
@@ -89,11 +116,12 @@ LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokeni
     const std::string label(lines[line].label);
     const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
     if (found == m_classes.end() || *found != label)
-      throw InputError(place(file, line), "no sample of the training file has the label '" + excerpt(label) + "'",
+      throw InputError(place(file, lines[line].number),
+                       "no sample of the training file has the label '" + excerpt(label) + "'",
                        "correct the label, or leave out the line");
     const std::vector<int> tokens = tokenizer.encode(lines[line].text);
     if (tokens.empty() || tokenizer.decode(tokens) != lines[line].text)
-      throw InputError(place(file, line),
+      throw InputError(place(file, lines[line].number),
                        "the tokeniser cannot write this text: '" + excerpt(std::string(lines[line].text)) + "'",
                        "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
     set.labels.push_back(static_cast<int>(found - m_classes.begin()));

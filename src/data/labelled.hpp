@@ -1,6 +1,7 @@
 #pragma once
 /// \file labelled.hpp
-/// Labelled texts for classification: files with a label, a tab and a text on each line.
+/// Labelled texts for classification: files with a label, a tab and a text on each line. Spaces around a label, a byte
+/// order mark, the kind of line ends and empty lines at the end do not count.
 
 #include <cstddef>
 #include <string>
@@ -34,6 +35,8 @@ public:
   LabelledSamples(const std::string& training_file, const std::string& validation_file, const Tokenizer& tokenizer,
                   Summary summary, int sequence, std::uint64_t seed);
 
+  /// "2 classes (negative, positive); 120 texts to train on, 40 to validate with"
+  std::string summary() const override;
   /// Labels of the classes.
   const std::vector<std::string>& classes() const { return m_classes; }
   std::size_t training_size() const { return m_training.labels.size(); }

@@ -3,6 +3,7 @@
 /// Batches, and the interface of what draws them.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace onebit::data {
@@ -18,6 +19,9 @@ struct Batch {
 class Samples {
 public:
   virtual ~Samples() = default;
+
+  /// What was found in files of samples, in words; empty where there are none.
+  virtual std::string summary() const { return ""; }
 
   /// Samples [first_sample, first_sample + count) of step `step`.
   virtual void draw(std::uint64_t step, std::uint64_t first_sample, int count, Batch& batch) const = 0;

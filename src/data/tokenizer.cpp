@@ -207,13 +207,17 @@ struct TemporaryName {
 
 /// The cached model; none if there is no such file.
 std::optional<std::string> load(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || !std::filesystem::is_regular_file(status))
-    throw InputError(path, "cannot read the cached tokenizer model", "make it a readable file, or delete it");
-  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);  // does not wait for the other end of a pipe
+  if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
+  struct stat status {};
+  if (file < 0 || ::fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+    throw InputError(path,
+                     "cannot read the cached tokenizer model: " +
+                         (file < 0 ? system_message(errno) : std::string("it is no ordinary file")),
+                     "make it a readable file, or name another data.cache");
+  std::string content(static_cast<std::size_t>(status.st_size), '\0');
+  content.resize(read_at(file, 0, content.data(), content.size()));
+  if (errno != 0) throw unreadable(path, errno);
   const std::size_t header_size = header({}).size();
   const std::string model = content.substr(std::min(header_size, content.size()));
   if (content.compare(0, header_size, header(model)) != 0)

@@ -9,11 +9,11 @@
 namespace onebit {
 
 Cell::Cell(const std::string& text) : m_text(text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return;
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return;
   m_text = "\"";
   for (const char c : text) {
     if (c == '"') m_text += '"';
-    m_text += c == '\n' ? ' ' : c;
+    m_text += c == '\n' || c == '\r' ? ' ' : c;
   }
   m_text += '"';
 }

@@ -56,9 +56,34 @@ private:
   int m_file, m_number;
 };
 
-/// Reads up to `count` bytes at `offset`; fewer at the end of the file.
+/// Why a file cannot be opened or read, in the system's words, and what to do about it. Nothing here says that the file
+/// is broken: most of these reasons pass. \param error an `errno`
+inline InputError unreadable(const std::string& path, int error) {
+  const std::string reason = std::strerror(error);
+  switch (error) {
+    case ENOENT:
+      return {path, "the file does not exist (" + reason + ")", "check the name"};
+    case EACCES:
+    case EPERM:
+      return {path, "the file cannot be read: " + reason, "check the permissions of the file and of its directories"};
+    case EMFILE:
+    case ENFILE:
+      return {path, "the file cannot be opened: " + reason, "raise the limit of open files (ulimit -n)"};
+    case EISDIR:
+      return {path, "this is a directory", "name a file in it"};
+    case ELOOP:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+      return {path, "the file cannot be opened: " + reason, "check the name, and the links and directories in it"};
+    default:
+      return {path, "the file cannot be read just now: " + reason, "check its file system, and try again"};
+  }
+}
+
+/// Reads up to `count` bytes at `offset`; fewer at the end of the file, where `errno` is 0, and after an error.
 inline std::size_t read_at(int file, std::uint64_t offset, char* bytes, std::size_t count) {
   std::size_t done = 0;
+  errno = 0;
   while (done < count) {
     const ssize_t got = ::pread(file, bytes + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;

@@ -5,8 +5,12 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -38,11 +42,45 @@ private:
 
 void silence_library() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
 
+/// Why the library's last call failed.
+struct LibraryError {
+  std::string text;  ///< the library's innermost words
+  int error = 0;     ///< an `errno`; 0 where the system did not fail
+  bool of_lock = false;
+};
+
+LibraryError last_error() {
+  LibraryError found;
+  const auto look = [](unsigned, const H5E_error2_t* entry, void* to) -> herr_t {
+    LibraryError& all = *static_cast<LibraryError*>(to);
+    const std::string text = entry->desc != nullptr ? entry->desc : "";
+    if (all.text.empty()) all.text = text;
+    const std::size_t place = text.find("errno = ");
+    if (place == std::string::npos || all.error != 0) return 0;
+    all.error = std::atoi(text.c_str() + place + std::strlen("errno = "));
+    all.of_lock = text.find("lock file") != std::string::npos;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, look, &found);
+  return found;
+}
+
+/// The property with which a file is only read: without a lock, which some network file systems refuse. Files of OneBit
+/// get their names when they are complete, so no lock is needed. HDF5_USE_FILE_LOCKING in the environment overrides it.
+hid_t reads_without_lock() {
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
+  H5Pset_file_locking(access, false, true);
+#endif
+  return access;
+}
+
 }  // namespace
 
 struct ArrayReader::Handle {
-  Handle(const std::string& path) : file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose) {}
-  Id file;
+  Handle(const std::string& path)
+      : access(reads_without_lock(), H5Pclose), file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose) {}
+  Id access, file;
 };
 
 namespace {
@@ -55,10 +93,11 @@ struct Dataset {
       : id(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose),
         space(id.valid() ? H5Dget_space(id) : -1, H5Sclose),
         type(id.valid() ? H5Dget_type(id) : -1, H5Tclose) {
-    if (!space.valid() || H5Sget_simple_extent_ndims(space) < 0)
-      throw InputError(path, "there is no dataset '" + name + "' that can be read",
-                       "see docs/reference/input.md and docs/guide/checkpoint.md for the datasets that this file must "
-                       "have");
+    if (space.valid() && H5Sget_simple_extent_ndims(space) >= 0) return;
+    if (const LibraryError reason = last_error(); reason.error != 0) throw unreadable(path, reason.error);
+    throw InputError(path, "there is no dataset '" + name + "' that can be read",
+                     "see docs/reference/input.md and docs/guide/checkpoint.md for the datasets that this file must "
+                     "have");
   }
   /// Reads all elements. \returns false when that fails
   bool read(hid_t memory_type, void* values) const {
@@ -82,7 +121,9 @@ struct Dataset {
   Id id, space, type;
 };
 
-InputError unreadable(const std::string& path, const std::string& dataset, const std::string& wanted) {
+/// What to throw after a dataset could not be read.
+InputError unreadable_dataset(const std::string& path, const std::string& dataset, const std::string& wanted) {
+  if (const LibraryError reason = last_error(); reason.error != 0) return unreadable(path, reason.error);
   return {path, "dataset '" + dataset + "' cannot be read as " + wanted + "; the file may be truncated",
           "check the file with h5dump, and write it again"};
 }
@@ -95,13 +136,20 @@ RunError unwritable(const std::string& path) {
 
 ArrayReader::ArrayReader(const std::string& path) : m_path(path) {
   silence_library();
-  std::error_code unknown;
-  if (std::filesystem::is_directory(path, unknown)) throw InputError(path, "this is a directory", "name a file in it");
-  if (Descriptor(path, O_RDONLY) < 0)
-    throw InputError(path, "the file does not exist or may not be read", "check the name and the permissions");
+  const Descriptor descriptor(path, O_RDONLY | O_NONBLOCK);  // does not wait for the other end of a pipe
+  struct stat status {};
+  if (descriptor < 0 || ::fstat(descriptor, &status) != 0) throw unreadable(path, errno);
+  if (S_ISDIR(status.st_mode)) throw unreadable(path, EISDIR);
+  if (!S_ISREG(status.st_mode)) throw InputError(path, "this is not an ordinary file", "name a file");
   m_file = std::make_unique<Handle>(path);
-  if (!m_file->file.valid())
-    throw InputError(path, "this is not an HDF5 file, or it is truncated", "write it again, e.g. with h5py");
+  if (m_file->file.valid()) return;
+  const LibraryError reason = last_error();
+  if (reason.of_lock)
+    throw InputError(path, std::string("the file cannot be locked: ") + std::strerror(reason.error),
+                     "set HDF5_USE_FILE_LOCKING=FALSE in the environment: the file is only read");
+  if (reason.error != 0) throw unreadable(path, reason.error);
+  throw InputError(path, "this is not an HDF5 file, or it is truncated (" + excerpt(reason.text) + ")",
+                   "compare it with where it came from, or write it again, e.g. with h5py");
 }
 
 ArrayReader::~ArrayReader() = default;
@@ -136,45 +184,45 @@ void ArrayReader::read(const std::string& dataset, const std::vector<std::size_t
   const std::vector<hsize_t> extents = data.extents();
   bool inside = extents.size() == begin.size() && extents.size() == count.size();
   for (std::size_t i = 0; inside && i < begin.size(); ++i) inside = begin[i] + count[i] <= extents[i];
-  if (!inside || data.kind() != H5T_FLOAT) throw unreadable(m_path, dataset, "floating-point numbers");
+  if (!inside || data.kind() != H5T_FLOAT) throw unreadable_dataset(m_path, dataset, "floating-point numbers");
   const Id memory(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
   H5Sselect_hyperslab(data.space, H5S_SELECT_SET, begin.data(), nullptr, count.data(), nullptr);
   if (H5Dread(data.id, H5T_NATIVE_FLOAT, memory, data.space, H5P_DEFAULT, values) < 0)
-    throw unreadable(m_path, dataset, "floating-point numbers");
+    throw unreadable_dataset(m_path, dataset, "floating-point numbers");
 }
 
 std::vector<long long> ArrayReader::integers(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
   const std::vector<hsize_t> extents = data.extents();
-  const InputError error = unreadable(m_path, dataset, "a list of integers");
-  if (extents.size() != 1 || data.elements(largest(1)) == too_many) throw error;
+  const auto error = [&] { return unreadable_dataset(m_path, dataset, "a list of integers"); };
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many) throw error();
   if (data.kind() == H5T_ENUM) {  // h5py stores booleans as enumerations of one byte
     std::vector<signed char> bytes(extents[0]);
-    if (H5Tget_size(data.type) != 1 || !data.read(data.type, bytes.data())) throw error;
+    if (H5Tget_size(data.type) != 1 || !data.read(data.type, bytes.data())) throw error();
     return {bytes.begin(), bytes.end()};
   }
   std::vector<long long> values(extents[0]);
-  if (data.kind() != H5T_INTEGER || !data.read(H5T_NATIVE_LLONG, values.data())) throw error;
+  if (data.kind() != H5T_INTEGER || !data.read(H5T_NATIVE_LLONG, values.data())) throw error();
   return values;
 }
 
 std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
   const std::vector<hsize_t> extents = data.extents();
-  const InputError error = unreadable(m_path, dataset, "a list of texts");
-  if (extents.size() != 1 || data.elements(largest(1)) == too_many || data.kind() != H5T_STRING) throw error;
+  const auto error = [&] { return unreadable_dataset(m_path, dataset, "a list of texts"); };
+  if (extents.size() != 1 || data.elements(largest(1)) == too_many || data.kind() != H5T_STRING) throw error();
   std::vector<std::string> values;
   if (H5Tis_variable_str(data.type) > 0) {
     std::vector<char*> pointers(extents[0], nullptr);
-    if (!data.read(data.type, pointers.data())) throw error;
+    if (!data.read(data.type, pointers.data())) throw error();
     for (const char* text : pointers) values.emplace_back(text ? text : "");
     H5Dvlen_reclaim(data.type, data.space, H5P_DEFAULT, pointers.data());
   } else {
     const std::size_t width = H5Tget_size(data.type);
     constexpr std::size_t longest = std::size_t{1} << 26;  // only a damaged or hostile file holds more
-    if (width > longest || data.elements(longest / width) == too_many) throw error;
+    if (width > longest || data.elements(longest / width) == too_many) throw error();
     std::string all(extents[0] * width, '\0');
-    if (!data.read(data.type, all.data())) throw error;
+    if (!data.read(data.type, all.data())) throw error();
     for (hsize_t i = 0; i < extents[0]; ++i) values.emplace_back(all.substr(i * width, width).c_str());
   }
   return values;
@@ -182,22 +230,22 @@ std::vector<std::string> ArrayReader::texts(const std::string& dataset) const {
 
 std::vector<double> ArrayReader::reals(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
-  const InputError error = unreadable(m_path, dataset, "floating-point numbers");
+  const auto error = [&] { return unreadable_dataset(m_path, dataset, "floating-point numbers"); };
   const std::size_t length = data.elements(largest(sizeof(float)));
-  if (data.kind() != H5T_FLOAT || length == too_many) throw error;
+  if (data.kind() != H5T_FLOAT || length == too_many) throw error();
   std::vector<double> values(length);
-  if (!data.read(H5T_NATIVE_DOUBLE, values.data())) throw error;
+  if (!data.read(H5T_NATIVE_DOUBLE, values.data())) throw error();
   return values;
 }
 
 std::string ArrayReader::text(const std::string& dataset) const {
   const Dataset data(m_path, m_file->file, dataset);
-  const InputError error = unreadable(m_path, dataset, "a text");
+  const auto error = [&] { return unreadable_dataset(m_path, dataset, "a text"); };
   const std::size_t width = H5Tget_size(data.type);
   if (data.kind() != H5T_STRING || H5Tis_variable_str(data.type) > 0 || data.elements(1) != 1 || width > largest(1))
-    throw error;
+    throw error();
   std::string value(width, '\0');
-  if (!data.read(data.type, value.data())) throw error;
+  if (!data.read(data.type, value.data())) throw error();
   value.erase(value.find_last_not_of('\0') + 1);
   return value;
 }

@@ -37,19 +37,20 @@ InputError damaged(const std::string& path, const std::string& what) {
   return {path, "this file is damaged: " + what, "use an earlier checkpoint, or write it again"};
 }
 
-/// The first `seal_bytes` bytes of a file; empty when it cannot be read.
+/// The first `seal_bytes` bytes of a file; fewer of a shorter one, and none of one that cannot be read, with the reason
+/// in `errno`, which is 0 otherwise.
 std::string first_bytes(const std::string& path) {
   const Descriptor file(path, O_RDONLY);
+  if (file < 0) return "";
   std::string text(seal_bytes, '\0');
-  text.resize(file < 0 ? 0 : read_at(file, 0, text.data(), text.size()));
+  text.resize(read_at(file, 0, text.data(), text.size()));
   return text;
 }
 
 /// Size of an ordinary file in bytes.
 std::uint64_t size_of(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    throw InputError(path, "the file does not exist or may not be read", "check the name and the permissions");
+  if (::stat(path.c_str(), &status) != 0) throw unreadable(path, errno);
   if (!S_ISREG(status.st_mode)) throw InputError(path, "this is not an ordinary file", "name a file");
   return static_cast<std::uint64_t>(status.st_size);
 }
@@ -73,6 +74,7 @@ std::uint64_t checksum_of_label(const std::string& label) {
 Seal read_seal(const std::string& path) {
   const std::uint64_t size = size_of(path);
   const std::string text = first_bytes(path);
+  if (errno != 0) throw unreadable(path, errno);
   if (text.rfind(magic, 0) != 0)
     throw InputError(path, "this is not a checkpoint, or its begin is damaged",
                      "name a file that a run left with checkpoint.every or run.dump_parameters");
@@ -107,7 +109,9 @@ std::uint64_t sum_words(const char* bytes, std::size_t count, std::uint64_t plac
 /// Checksums of ranges of a file. They begin and end at words; the last word of the file is padded with zeros.
 class FileSum {
 public:
-  explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {}
+  explicit FileSum(const std::string& path) : m_path(path), m_file(path, O_RDONLY) {
+    if (m_file < 0) throw failed();
+  }
   std::uint64_t operator()(std::uint64_t begin, std::uint64_t end) {
     std::uint64_t sum = 0;
     for (std::uint64_t at = begin; at < end; at += sealed_block_bytes) {
@@ -115,8 +119,7 @@ public:
       const std::size_t words = (count + word_bytes - 1) / word_bytes;
       m_bytes.resize(std::max(m_bytes.size(), words * word_bytes));
       std::fill_n(m_bytes.begin() + (words - 1) * word_bytes, word_bytes, '\0');
-      if (m_file < 0 || read_at(m_file, at, m_bytes.data(), count) != count)
-        throw RunError(m_path, "the file could not be read to its end", "check its file system");
+      if (read_at(m_file, at, m_bytes.data(), count) != count) throw failed();
       Activity::goes_on();
       sum += sum_words(m_bytes.data(), words, at);
     }
@@ -124,6 +127,13 @@ public:
   }
 
 private:
+  RunError failed() const {
+    return {m_path,
+            std::string("the file could not be read to its end") +
+                (errno != 0 ? std::string(": ") + std::strerror(errno) : ""),
+            "check its file system, and try again"};
+  }
+
   std::string m_path;
   Descriptor m_file;
   std::vector<char> m_bytes;

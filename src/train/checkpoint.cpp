@@ -141,8 +141,10 @@ void Checkpoints::find_restart(const config::Input& input) {
   std::string paths = input.checkpoint.restart;
   if (is_auto) {
     paths.clear();
-    if (root)
-      for (const auto& [step, path] : checkpoints_in(m_lines.newest())) paths += path.string() + "\n";
+    m_communicator.collectively([&] {
+      if (root)
+        for (const auto& [step, path] : checkpoints_in(m_lines.newest())) paths += path.string() + "\n";
+    });
     paths = m_communicator.broadcast(paths, 0);
   }
   std::istringstream lines(paths);
@@ -159,8 +161,8 @@ void Checkpoints::find_restart(const config::Input& input) {
   const std::string directory = fs::path(paths.substr(0, paths.find('\n'))).parent_path().string();
   throw AgreedError(ExitStatus::bad_input,
                     input.where("checkpoint.restart") + ": every checkpoint in " + directory +
-                        " is damaged\n  remedy: check the disk; remove them, or set checkpoint.restart to none, to "
-                        "begin at step 1");
+                        " is damaged or cannot be read\n  remedy: see the warnings: make those readable that cannot "
+                        "be read just now; remove damaged ones, or set checkpoint.restart to none, to begin at step 1");
 }
 
 template <class Exec>

@@ -37,11 +37,13 @@ long line_in(const std::string& name) {
 }
 
 /// Calls work(path, name) for each entry of a directory; for none if it is missing.
+/// \throws InputError where it cannot be read: a run must not take its checkpoints for none
 template <class Work>
 void for_each_entry(const fs::path& directory, const Work& work) {
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
     work(entry->path(), entry->path().filename().string());
+  if (error && error.value() != ENOENT && error.value() != ENOTDIR) throw unreadable(directory.string(), error.value());
 }
 
 fs::path newest_line(const fs::path& root) {

@@ -129,6 +129,8 @@ private:
     const int ranks = communicator.size();
     std::printf("%s: %s, %zu parameters, %d rank(s), backend %s\n", input.optimizer.algorithm.c_str(),
                 to_string(input.workload.kind).c_str(), tensors().size(), ranks, BackendName<Exec>::value);
+    if (const std::string samples = workload->samples(); !samples.empty())
+      std::printf("samples: %s\n", samples.c_str());
     std::printf("products: %s, because %s\n", to_string(precision.precision).c_str(), precision.reason.c_str());
     const std::string type =
         input.comm.dense_type == DenseType::fp32 ? "" : ", dense ones in " + to_string(input.comm.dense_type);

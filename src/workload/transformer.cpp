@@ -95,7 +95,46 @@ TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape,
   return tensors;
 }
 
+/// Samples of a validation, in whole rounds of all ranks. \param batch B of a round of a rank
+std::int64_t validation_samples(const config::Input& input, int batch, int ranks) {
+  return std::int64_t{rounds_up(input.train.validation_batch, std::int64_t{ranks} * batch)} * ranks * batch;
+}
+
+/// The shape of a run whose tokeniser has yet to be trained, which may take minutes. Its files are read.
+nn::Shape shape_before_training(const config::Input& input) {
+  located(input.where("data.corpus"), [&] { data::read_text_files(input.data.corpus, true); });
+  nn::Shape untrained = shape(input, input.data.vocabulary);
+  if (!classifies(input)) return untrained;
+  located(input.where("data.labelled"), [&] { data::read_text_files({input.data.labelled}, true); });
+  located(input.where("data.labelled_validation"),
+          [&] { data::read_text_files({input.data.labelled_validation}, true); });
+  untrained.classes = 2;
+  return untrained;
+}
+
 }  // namespace
+
+int vocabulary(const config::Input& input) {
+  if (input.model.vocabulary != 0) return input.model.vocabulary;
+  if (input.data.tokenizer == TokenizerKind::sentencepiece) return input.data.vocabulary;
+  if (input.data.tokenizer == TokenizerKind::bytes) return data::make_byte_tokenizer()->vocabulary();
+  return located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)).vocabulary(); });
+}
+
+void check_transformer(const config::Input& input, Share share) {
+  const int batch = input.train.batch / (share.ranks * input.train.accumulation);
+  nn::Shape model;
+  if (input.data.tokenizer == TokenizerKind::sentencepiece) {
+    model = shape_before_training(input);
+  } else {
+    const data::Corpus corpus =
+        located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); });
+    model = shape(input, corpus.vocabulary());
+    make_samples(input, corpus, validation_samples(input, batch, share.ranks), model);
+  }
+  tensors_that_fit(input, model, batch, share);
+  predictions(input, batch);
+}
 
 int predictions(const config::Input& input, int batch) {
   if (classifies(input)) return batch;

@@ -17,6 +17,14 @@ linalg::MatrixProduct<Exec, float> make_product(const config::Input& input);
 /// P of nn::Transformer: the predictions of `batch` samples on one rank. \throws InputError if there are too many
 int predictions(const config::Input& input, int batch);
 
+/// `model.vocabulary` or, where that is 0, the tokeniser's, for which the text is read if it must be.
+/// \throws InputError for a text that cannot be read
+int vocabulary(const config::Input& input);
+
+/// Refuses what the workload's constructor would refuse. Does not train a tokeniser.
+/// \throws InputError
+void check_transformer(const config::Input& input, Share share);
+
 /// Rank r of n takes samples [r B/n, (r+1) B/n) of the global batch of B, in `train.accumulation` rounds. Sample s of
 /// step t is the same on any rank.
 template <class Exec>
@@ -30,6 +38,7 @@ public:
                   PhaseTimes& times, const StepProgress& progress) override;
   bool asks_for_parameters() const override { return true; }
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
+  std::string samples() const override { return m_samples->summary(); }
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
   double tokens_per_step() const override {
     return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence;

@@ -57,6 +57,8 @@ public:
   virtual bool asks_for_parameters() const { return false; }
   /// Loss of this rank's validation samples, which are the same in each call; no samples if the workload has none.
   virtual LossSum validation_loss(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/) { return {}; }
+  /// What was found in the files of samples, in words; empty where there are none.
+  virtual std::string samples() const { return ""; }
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.
   virtual double tokens_per_step() const = 0;
   /// Of this rank's last gradient. The error is measured in steps that validate or record groups.

@@ -26,6 +26,7 @@ public:
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override {
     return m_workload->validation_loss(exec, x);
   }
+  std::string samples() const override { return m_workload->samples(); }
   double tokens_per_step() const override { return m_workload->tokens_per_step(); }
   nn::QuantizationState quantization() const override { return m_workload->quantization(); }
   long compute_overruns() const override { return m_workload->compute_overruns(); }

@@ -13,6 +13,7 @@ alone, and nothing may be written outside run.output.
 
 import concurrent.futures
 import contextlib
+import csv
 import ctypes
 import dataclasses
 import os
@@ -157,7 +158,13 @@ def value(name, path, given, *fragments, **options):
 
 value("integer_letters", "train.steps", "12x", "'12x', which is not an integer")
 value("integer_decimals", "train.steps", "1.5", "not an integer")
-value("integer_exponent", "train.steps", "1e3", "not an integer")
+value("integer_exponent", "train.steps", "15e-1", "not an integer")
+value("integer_hexadecimal", "train.steps", "0x10", "not an integer", "write 16")
+value("integer_octal", "train.steps", "010", "not an integer", "write 10")
+value("integer_separators", "train.steps", "1_000", "not an integer", "write 1000")
+value("real_hexadecimal", "optimizer.lr", "0x10", "not a finite number", "write 16")
+value("real_comma", "optimizer.lr", "'0,5'", "not a finite number", "write 0.5")
+value("seed_beyond_63_bits", "run.seed", "9223372036854775808", "out of range", "9223372036854775807")
 value("integer_space", "train.steps", "'5 '", "not an integer")
 value("integer_nul", "train.steps", '"5\\0"', "not an integer")
 value("integer_overflow", "train.steps", "99999999999999999999", "out of range")
@@ -186,10 +193,14 @@ for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algor
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
-value("word_case", "optimizer.algorithm", "Adam", "'Adam', which is not one of its values")
+value("word_case", "optimizer.algorithm", "Adam", "'Adam', which is not one of its values", "did you mean 'adam'?")
+value("word_number", "optimizer.algorithm", "1bit_adam", "did you mean 'onebit_adam'?")
 value("number_or_word", "freeze.step", "soon", "not an integer", "auto or an integer")
 value("number_too_small", "compression.group", "31", "out of range")
-value("block_of_48", "compression.group", "48", "32-bit sign words", "multiple of 32", ranks=2)
+value("block_of_48", "compression.group", "48", "not a multiple of 32", "that is a multiple of 32", ranks=2)
+value("home_in_path", "run.output", "~/results", "home directory", "write the whole path", output=None)
+value("variable_in_path", "run.output", "$SCRATCH/results", "takes for a variable", "write the whole path", output=None)
+value("home_in_list", "data.corpus", "[a.txt, ~/b.txt]", "home directory", ranks=2)
 value("line_end_in_text", "run.output", '"a\\nb"', "control character", output=None)
 value("nul_in_name", "run.output", '"a\\0b"', "control character", output=None)
 
@@ -289,6 +300,9 @@ data: {corpus: [corpus.txt], labelled: train.tsv, labelled_validation: held_out.
 model: {layers: 1, hidden: 8, heads: 1, feed_forward: 8, positions: 8, sequence: 8}
 train: {steps: 1, batch: 2, validation_batch: 2}
 """
+
+
+LABELLED_PARAMETERS = "2706"  # with two classes
 
 
 def labelled(train, held_out="a\tone\nb\ttwo\n"):
@@ -450,6 +464,20 @@ case("set_unknown_key", QUADRATIC, "--set train.stesp=5", "did you mean 'train.s
 case("set_bad_value", QUADRATIC, "--set train.steps=many", "not an integer", arguments=("--set", "train.steps=many"))
 case("set_stray_bracket", QUADRATIC, "--set data.corpus=[a]]", "not YAML",
      arguments=("--set", "data.corpus=[a]]"))
+case("set_comment", QUADRATIC, "--set train.steps=5 # five", "not an integer",
+     arguments=("--set", "train.steps=5 # five"))
+case("set_home", QUADRATIC, "--set run.output=~/a", "home directory", arguments=("--set", "run.output=~/a"))
+case("set_several", QUADRATIC, "command line", "--set in front of each", output=None,
+     arguments=("--set", "train.steps=5", "train.batch=4"))
+case("json_at_home", QUADRATIC, "--json", "home directory", arguments=("--json=~/a.json",))
+case("misspelt_command", None, "unknown command 'validat'", "did you mean 'validate'?", command=("validat", "a.yaml"),
+     output=None, ranks=2)
+case("misspelt_subcommand", None, "unknown command 'kernel'", "did you mean 'kernels'?",
+     command=("bench", "kernel", "a.yaml"), output=None)
+case("bench_of_no_length", "bench: {smallest: 100, largest: 10}\n", "input.yaml:1:9", "bench.smallest (100)",
+     "raise bench.largest", command=("bench", "collective", "input.yaml"), ranks=2)
+case("bench_of_no_length_by_set", QUADRATIC, "--set bench.largest=100", "bench.smallest (1024)",
+     command=("bench", "kernels", "input.yaml"), arguments=("--set", "bench.largest=100"))
 case("set_no_value", QUADRATIC, "--set train.steps=", "has no value", arguments=("--set", "train.steps="))
 case("set_not_yaml", QUADRATIC, "--set data.corpus=[a", "not YAML", arguments=("--set", "data.corpus=[a"))
 case("set_deep", QUADRATIC, "--set data.corpus=[[[", "nested too deeply",
@@ -458,6 +486,33 @@ case("too_many_openmp_threads", QUADRATIC, "OMP_NUM_THREADS", "513 threads", env
      prepare=lambda d: needs_openmp())
 case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
      command=("validate", "input.yaml"))
+
+# --- whether a run could start ------------------------------------------------------------------------------------------
+
+
+def start(name, text, *fragments, ranks="2", **options):
+    case("start_" + name, text, *fragments, command=("validate", "input.yaml"),
+         arguments=("--ranks", ranks, *options.pop("arguments", ())), **options)
+
+
+start("batch", QUADRATIC, "input.yaml:2:19", "not a multiple of 5 ranks", ranks="5")
+start("corpus", "data:\n  corpus: nothere.txt\n", "input.yaml:2:3", "nothere.txt", "No such file")
+start("corpus_of_subwords", "data:\n  corpus: nothere.txt\n  tokenizer: sentencepiece\n", "input.yaml:2:3",
+      "nothere.txt", "No such file")
+start("labelled", LABELLED, "input.yaml:2:30", "train.tsv:2", "no tab", prepare=labelled("a\tone\nb two\n"))
+start("replay", REPLAY, "input.yaml:4:3", "gradients.h5", "is for 3 ranks, but 2 run", prepare=gradients(ranks=3))
+start("restart", QUADRATIC + "checkpoint:\n  restart: earlier.h5\n", "input.yaml:4:3", "earlier.h5", "does not exist")
+start("variance", QUADRATIC + "freeze:\n  from: earlier.h5\n", "input.yaml:4:3", "earlier.h5", "does not exist")
+start("output", QUADRATIC + "run:\n  output: taken/a\n", "input.yaml:4:3", "cannot be written", output=None,
+      prepare=lambda d: (d / "taken").write_text("mine"))
+start("output_forbidden", QUADRATIC + "run:\n  output: locked/out\n", "input.yaml:4:3", "Permission denied",
+      output=None, prepare=lambda d: (d / "locked").mkdir(0o555), user=NOBODY)
+start("memory", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3", "takes at least",
+      prepare=write_corpus)
+start("no_ranks", QUADRATIC, "command line", "--ranks", ranks="0")
+case("start_elsewhere", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "hidden: 65536",
+     command=("validate", "input.yaml"), arguments=("--ranks", "2", "--elsewhere"), status=0, prepare=write_corpus)
+case("start_without_ranks", "data:\n  corpus: nothere.txt\n", "nothere.txt", command=("validate", "input.yaml"), status=0)
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
@@ -495,6 +550,25 @@ def skipped_steps(directory):
     assert found == ["0", "1", "0", "0"], f"column skipped of steps.csv is {found}"
 
 
+def none_of(directory, name):
+    assert not (directory / name).exists(), f"{name} is there"
+
+
+def reads_back(directory, name):
+    """A directory's name is in the resolved input, and its tables are whole."""
+    resolved = (directory / name / "input.resolved.yaml").read_text()
+    quoted = name.replace('"', '\\"')
+    assert f'output: "{quoted}"' in resolved, resolved
+    rows = list(csv.reader((directory / name / "run.csv").open(newline="")))
+    assert len(rows) == 2 and len(rows[0]) == len(rows[1]), rows
+
+
+def two_classes(directory):
+    with open(directory / "out/run.csv", newline="") as file:
+        row, = csv.DictReader(file)
+    assert row["parameters"] == LABELLED_PARAMETERS, row["parameters"]
+
+
 def works(name, text, **options):
     case("works_" + name, text, "results are in", status=0, completes=True, **options)
 
@@ -504,6 +578,19 @@ works("trial_of_one_step", QUADRATIC + "freeze: {step: 300}\n", arguments=("--se
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))
 works("anchor", "workload: {kind: quadratic}\ntrain:\n  steps: &n 6\n  batch: *n\n")
+works("line_ends_of_old_macs", QUADRATIC.replace("\n", "\r"))
+works("exponents", QUADRATIC + "run: {seed: 9223372036854775807}\nquadratic: {dimension: 1e2}\n",
+      arguments=("--set", "train.steps=1e1"))
+works("no_dump", QUADRATIC + "run: {dump_parameters: x.h5}\n", arguments=("--set", "run.dump_parameters="),
+      check=lambda d: none_of(d, "out/x.h5"))
+works("output_with_a_sign", QUADRATIC, output="out/run #3", check=lambda d: none_of(d, "out/run"))
+works("values_that_csv_quotes", QUADRATIC, output='out/a, "b"; =1', check=lambda d: reads_back(d, 'out/a, "b"; =1'))
+for mark in ("bom", "crlf", "cr", "no_end", "blank_lines"):
+    works("labelled_" + mark, LABELLED, prepare=labelled(
+        {"bom": b"\xef\xbb\xbf"}.get(mark, b"") + {"crlf": "a\tone\r\nb\ttwo\r\n", "cr": "a\tone\rb\ttwo\r",
+                                                    "no_end": "a\tone\nb\ttwo", "blank_lines": "a\tone\nb\ttwo\n\n"}
+        .get(mark, "a\tone\nb\ttwo\n").encode()), check=two_classes)
+works("key_without_effect", QUADRATIC + "lamb: {factor_min: 0.4}\n")
 works("empty_section", QUADRATIC + "optimizer:\n", ranks=2)
 works("transport_device", QUADRATIC + "comm: {transport: device}\n", ranks=2)
 works("on_nonfinite_skip", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("nan", 2), ranks=2,

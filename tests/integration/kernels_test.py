@@ -196,9 +196,15 @@ class Kernels(unittest.TestCase):
         regions = ("nn::binary_forward", "nn::binary_backward_input", "nn::binary_backward_parameters")
         self.assertEqual([region for region, name in of_layer if name == "linalg::binary_product"], list(regions))
 
-    def test_input_without_a_vocabulary(self):
-        self.assertIn("model.vocabulary",
-                      self.run_it(["bench", "kernels"], "openmp", "--set", "model.vocabulary=0", expected=2))
+    def test_vocabulary_of_the_tokeniser(self):
+        """It comes from the text, before anything is measured."""
+        arguments = ("--set", "model.vocabulary=0", "--set", "data.tokenizer=characters")
+        letters = len(set((self.directory / "corpus.txt").read_text()))
+        shapes = {row["kernel"]: row["shape"] for row in self.kernels("openmp", *arguments)}
+        self.assertTrue(shapes["head_forward"].endswith(f"x{letters + 1}"), shapes["head_forward"])  # and [MASK]
+        said = self.run_it(["bench", "kernels"], "openmp", *arguments, "--set", "data.corpus=none.txt", expected=2)
+        self.assertIn("none.txt", said)
+        self.assertNotIn("triad", self.stdout)
 
     def test_two_backends_and_their_comparison(self):
         for backend in ("openmp", "serial"):
@@ -319,8 +325,20 @@ class Comparison:
         page = self.compare("openmp", "again")
         self.test.assertTrue(page.startswith("# again against openmp\n"))
         self.test.assertNotIn("## Losses", page)
+        self.test.assertIn("do not add up", self.compare("serial", "openmp").replace("\n", " "))
         self.test.assertTrue(self.compare("old=openmp", "new=again").startswith("# new against old\n"))
         self.refuses("call one of them NAME=PATH", "openmp", "openmp")
+        # Directories with = in their names, as the cells of a sweep have them.
+        self.copy("openmp", "lr=0.1_a=b")
+        self.copy("openmp", "lr=0.2_a=b")
+        self.test.assertTrue(self.compare("lr=0.1_a=b", "lr=0.2_a=b").startswith("# lr=0.2_a=b against lr=0.1_a=b\n"))
+        self.test.assertTrue(self.compare("old=lr=0.1_a=b", "lr=0.2_a=b").startswith("# lr=0.2_a=b against old\n"))
+        # A kernel that passes the roofline is named; so are kernels that were not measured to the end.
+        change(self.copy("openmp", "above"), fraction_of_roofline=6.06)
+        self.test.assertRegex(self.compare("openmp", "above"), r"(?s)Above\s100 %: .*`adam` \(")
+        self.test.assertNotRegex(page, r"Above\s100 %: .*`gemm`")
+        (self.copy("serial", "failed") / "kernels.csv").rename(self.directory / "failed/kernels.csv.partial")
+        self.test.assertRegex(self.compare("openmp", "failed"), r"`bench kernels` of serial is not\scomplete")
         self.copy("serial", "trained", "run.csv", "steps.csv", "profile.csv", "input.resolved.yaml")
         self.refuses("no files of the kinds", "again", "trained")
 

@@ -16,6 +16,7 @@
 #include "../source_directory.hpp"
 #include "base/error.hpp"
 #include "base/names.hpp"
+#include "config/checks.hpp"
 #include "config/keys.hpp"
 
 namespace onebit::config {
@@ -76,9 +77,10 @@ const std::string minimal = "train:\n  steps: 10\n";
 TEST(Keys, are_documented) {
   Input input;
   std::set<std::string> paths;
-  const std::set<std::string> types = {"integer",          "real",          "boolean",     "text",
-                                       "list of text",     "list of words", "word",        "integer or word",
-                                       "list of integers", "list of reals", "list of maps"};
+  const std::set<std::string> types = {"integer",          "real",          "boolean",      "text",
+                                       "list of text",     "list of words", "word",         "integer or word",
+                                       "list of integers", "list of reals", "list of maps", "path",
+                                       "list of paths"};
   for (const Section& section : keys(input)) {
     EXPECT_FALSE(section.meaning.empty()) << section.name;
     for (const Key& key : section.keys) {
@@ -145,7 +147,7 @@ TEST(Keys, numbers_are_taken_up_to_the_ends_of_their_range) {
   Input input;
   for (const Section& section : keys(input))
     for (const Key& key : section.keys) {
-      if (key.type != "integer" && key.type != "real") continue;
+      if ((key.type != "integer" && key.type != "real") || key.path() == "run.seed") continue;
       const Range range = range_of(key);
       const double step = key.type == "integer" ? 1 : 1e-3;
       if (range.low_allowed)
@@ -159,12 +161,97 @@ TEST(Keys, numbers_are_taken_up_to_the_ends_of_their_range) {
         expect_not_taken(key, key.type == "integer" ? std::to_string(static_cast<long>(range.high) + 1)
                                                     : decimal(range.high * 1.001));
       }
-      for (const char* wrong :
-           {"x", "1x", "''", "nan", ".inf", "-.inf", "1e999", "1,5", "[1]", "[]", "{a: 1}", "~", "true"})
+      for (const char* wrong : {"x",      "1x", "''",   "nan",  ".inf", "-.inf", "1e999", "1,5", "[1]", "[]",
+                                "{a: 1}", "~",  "true", "0x10", "010",  "1_0",   "1:30",  "'-'", ".",   "e3"})
         expect_not_taken(key, wrong);
       if (key.type == "integer")
-        for (const char* wrong : {"1.5", "1e1", "0x10", "99999999999999999999"}) expect_not_taken(key, wrong);
+        for (const char* wrong : {"1.5", "15e-1", "99999999999999999999", "1e99"}) expect_not_taken(key, wrong);
     }
+}
+
+TEST(Keys, integers_may_have_an_exponent_or_a_point) {
+  for (const char* text : {"1000", "1e3", "1E+3", "1000.0", "+1000", "1.e3", ".1e4", "10000e-1"})
+    EXPECT_EQ(parsed(std::string("train: {steps: ") + text + "}").train.steps, 1000) << text;
+  EXPECT_EQ(parsed("train: {steps: 5}", {"train.steps= 2e3 "}).train.steps, 2000);
+  EXPECT_EQ(parsed("freeze: {step: 1e2}").freeze.step.number, 100);
+  EXPECT_EQ(parsed("predict: {ranks: [8, 6.4e1]}").predict.ranks, (std::vector<std::int64_t>{8, 64}));
+  for (const std::string& seed : {std::string("9223372036854775807"), std::string("2147483648"), std::string("0")}) {
+    const Input input = parsed("run: {seed: " + seed + "}");
+    EXPECT_EQ(std::to_string(input.run.seed), seed);
+    EXPECT_EQ(parsed(resolved(input)).run.seed, input.run.seed);
+  }
+  for (const char* seed : {"9223372036854775808", "-1", "1e19"})
+    expect_refused(refusal(std::string("run: {seed: ") + seed + "}"), "a.yaml:1:7", {"run.seed", "out of range"});
+}
+
+/// Other notations are refused with what to write, in files and with --set, for integers and for reals alike.
+TEST(Keys, other_notations_of_numbers_are_refused_with_what_to_write) {
+  const struct {
+    const char *text, *decimal;
+  } cases[] = {{"0x10", "16"},
+               {"0b101", "5"},
+               {"0o17", "15"},
+               {"010", "10"},
+               {"1_000", "1000"},
+               {"'1,000'", "1000"},
+               {"'1,000,000'", "1000000"},
+               {"1'000", "1000"},
+               {"'1 000'", "1000"}};
+  for (const auto& one : cases)
+    for (const char* key : {"train:\n  steps: ", "optimizer:\n  clip: ", "freeze:\n  step: "})
+      expect_refused(refusal(key + std::string(one.text) + "\n"), "a.yaml:2:3", {std::string("write ") + one.decimal});
+  expect_refused(refusal("optimizer:\n  lr: '1,5e-3'\n"), "a.yaml:2:3", {"write 1.5e-3"});
+  for (const char* none : {"12:30:00", "1h", "five", "0x", "1e", "--5", "1 2 x"})
+    EXPECT_EQ(refusal("train:\n  steps: " + std::string(none) + "\n").find("write "), std::string::npos) << none;
+}
+
+TEST(Keys, likeliest_words_are_named) {
+  const struct {
+    const char *text, *meant;
+  } cases[] = {{"optimizer: {algorithm: Adam}", "'adam'"},
+               {"optimizer: {algorithm: 1bit_adam}", "'onebit_adam'"},
+               {"optimizer: {algorithm: OneBit_Adam}", "'onebit_adam'"},
+               {"run: {backend: OpenMP}", "'openmp'"},
+               {"model: {architecture: GPT2}", "'gpt'"},
+               {"freeze: {step: Auto}", "auto or"},
+               {"data: {tokenizer: byte}", "'bytes'"}};
+  for (const auto& one : cases) EXPECT_NE(refusal(one.text).find(one.meant), std::string::npos) << refusal(one.text);
+  EXPECT_EQ(refusal("run: {backend: wibblewobble}").find("did you mean"), std::string::npos);
+}
+
+bool is_path(const Key& key) { return key.type == "path" || key.type == "list of paths"; }
+
+TEST(Keys, paths_are_not_a_shells) {
+  Input input;
+  int found = 0;
+  for (const Section& section : keys(input))
+    for (const Key& key : section.keys) {
+      if (!is_path(key)) continue;
+      ++found;
+      for (const char* wrong : {"~/a", "'~'", "~someone/a", "$SCRATCH/a", "a/${USER}", "$HOME"})
+        expect_not_taken(key, wrong);
+      expect_refused(refusal(one_key(key, "~/a")), place_of(key), {"home directory", "whole path"});
+      for (const char* right : {"./~a", "a~", "a/~/b", "US$", "5$ 3"}) expect_taken(key, right);
+    }
+  EXPECT_EQ(found, 12);
+}
+
+/// What stands behind --set is a text as it is, unless the key's type is another one.
+TEST(Keys, overrides_are_texts_as_they_stand) {
+  for (const char* text :
+       {"run #3", "a: b", "a,b",   "-",    "- a", "=1",  "@x",  "%d",    "back\\slash", "&a",   "*a", "!!int 3",
+        "yes",    "null", "1_000", "0x10", "1e3", "[x]", "{a}", " lead", "trail ",      "it's", "µ‖", "a=b"}) {
+    const Input input = parsed(minimal, {std::string("run.output=") + text});
+    EXPECT_EQ(input.run.output, text);
+    EXPECT_EQ(parsed(resolved(input)).run.output, text) << "the resolved input reads back";
+  }
+  EXPECT_EQ(parsed(minimal, {"data.corpus=a, b #2.txt"}).data.corpus, (std::vector<std::string>{"a, b #2.txt"}));
+  EXPECT_EQ(parsed(minimal, {"data.corpus=[a, 'b, #2.txt']"}).data.corpus,
+            (std::vector<std::string>{"a", "b, #2.txt"}));
+  EXPECT_EQ(parsed(minimal, {"run.output='quoted #1'"}).run.output, "quoted #1");
+  EXPECT_EQ(parsed("run: {dump_parameters: x.h5}", {"run.dump_parameters="}).run.dump_parameters, "");
+  for (const char* wrong : {"train.steps=5 # five", "optimizer.lr=&a 1", "optimizer.bias_correction=!!bool true"})
+    EXPECT_NE(refusal(minimal, {wrong}), "") << wrong;
 }
 
 TEST(Keys, words_are_taken_as_listed) {
@@ -184,10 +271,12 @@ TEST(Keys, words_are_taken_as_listed) {
       }
       if (key.type == "integer or word") {
         const int low = std::stoi(key.allowed.substr(key.allowed.find("≥ ") + std::string("≥ ").size()));
+        const bool is_multiple = key.allowed.find("multiple of 32") != std::string::npos;
         expect_taken(key, std::to_string(low));
-        expect_taken(key, "2147483647");
-        for (const std::string& wrong : {std::to_string(low - 1), std::string("2147483648"), std::string("64.0")})
+        expect_taken(key, is_multiple ? "2147483616" : "2147483647");
+        for (const std::string& wrong : {std::to_string(low - 1), std::string("2147483648"), std::string("64.5")})
           expect_not_taken(key, wrong);
+        if (is_multiple) expect_refused(refusal(one_key(key, "100")), place_of(key), {"not a multiple of 32"});
       }
     }
 }
@@ -196,12 +285,13 @@ TEST(Keys, text_reads_back_the_same) {
   Input input;
   for (const Section& section : keys(input))
     for (const Key& key : section.keys) {
-      if (key.type != "text" && key.type != "list of text") continue;
+      if (key.type != "text" && key.type != "list of text" && !is_path(key)) continue;
       for (const char* value : {"plain", "'with space '", "\"quote \\\" and \\\\ backslash\"", "'a: b # c'", "a=b.c",
-                                "'[x]'", "'~'", "true", "1.50", "µ‖", "'- a'", "'%x'", "'@a'"})
+                                "'[x]'", "true", "1.50", "µ‖", "'- a'", "'%x'", "'@a'"})
         expect_taken(key, value);
       EXPECT_NE(values(parsed(one_key(key, "'it''s'"))).at(key.path()).find("it's"), std::string::npos);
-      for (const char* wrong : {"{a: 1}", "~", "\"line\\nend\"", "\"nul\\0\""}) expect_not_taken(key, wrong);
+      for (const char* wrong : {"{a: 1}", "~", "\"line\\nend\"", "\"nul\\0\""})
+        expect_refused(refusal(one_key(key, wrong)), place_of(key), {key.path()});
     }
   EXPECT_EQ(parsed("run: {dump_parameters: ''}").run.dump_parameters, "");
 }
@@ -414,6 +504,8 @@ TEST(Parse, takes_values_from_text_and_overrides) {
   EXPECT_EQ(input.where("run.seed").rfind("a.yaml (", 0), 0u);
   EXPECT_EQ(parsed("train:\n  steps: 5\n", {"train.steps=6"}).train.steps, 6) << "an override goes over the file";
   EXPECT_EQ(parsed("train:\r\n  steps: 5\r\n  batch: 3\r\n").train.batch, 3) << "line ends of Windows";
+  EXPECT_EQ(parsed("train:\r  steps: 5\r  batch: 3\r").train.batch, 3) << "line ends of old Macs";
+  EXPECT_EQ(parsed("\xEF\xBB\xBFtrain:\n  batch: 3").train.batch, 3) << "a byte order mark, and no line end";
 }
 
 TEST(Parse, takes_sections_inside_of_sections) {
@@ -545,7 +637,8 @@ TEST(Parse, refuses_wrong_overrides) {
       {"train.steps=0", {"train.steps", "≥ 1"}},
       {"train.steps={a: 1}", {"map"}},
       {"train.steps=[1, 2", {"not YAML"}},
-      {"train.steps=5\n---\n6", {"more than one"}},
+      {"train.steps=5\n---\n6", {"not an integer"}},
+      {"data.corpus=[a]\n---\n[b]", {"more than one"}},
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.text);
@@ -656,11 +749,95 @@ TEST(Check, refuses_combinations) {
       {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
       {"faults:\n  kind: nan\n  rank: 2\n", 2, "a.yaml:3:3", {"no rank 2", "below 2"}},
       {"faults:\n  kind: nan\n  step: 0\n", 2, "a.yaml:3:3", {"no step 0", "kind hang"}},
+      {"bench: {smallest: 100, largest: 10}\n", 1, "a.yaml:1:9", {"bench.smallest (100)", "bench.largest (10)"}},
+      {"bench: {largest: 10}\n", 1, "a.yaml:1:9", {"bench.smallest (1024)", "bench.largest (10)"}},
       {"workload:\n  kind: replay\n", 1, "a.yaml (replay.file has its default)", {"replay.file"}},
   };
   for (const auto& one : cases) {
     SCOPED_TRACE(one.text);
     expect_refused(refusal_of_check(one.text, one.ranks), one.place, one.parts);
+  }
+}
+
+TEST(Effects, keys_without_one_are_named) {
+  const struct {
+    const char *text, *key;  ///< an empty key: all have an effect
+  } cases[] = {
+      {"optimizer: {algorithm: sgd}\ncompression: {compressor: nbit}", "compression.compressor"},
+      {"optimizer: {algorithm: sgd, beta1: 0.5}", "optimizer.beta1"},
+      {"optimizer: {algorithm: momentum_sgd, beta1: 0.5}", ""},
+      {"optimizer: {algorithm: momentum_sgd, beta2: 0.5}", "optimizer.beta2"},
+      {"optimizer: {algorithm: onebit_lion, beta2: 0.5}", ""},
+      {"optimizer: {epsilon: 1e-6}", ""},
+      {"optimizer: {algorithm: signum, epsilon: 1e-6}", "optimizer.epsilon"},
+      {"optimizer: {algorithm: adam}\nfreeze: {step: 5}", "freeze.step"},
+      {"freeze: {step: 5, threshold: 0.9}", "freeze.threshold"},
+      {"freeze: {step: auto, threshold: 0.9}", ""},
+      {"lamb: {factor_min: 0.4}", "lamb.factor_min"},
+      {"optimizer: {algorithm: onebit_lamb}\nlamb: {factor_min: 0.4}", ""},
+      {"zero_one: {local_step_clipper: 2}", "zero_one.local_step_clipper"},
+      {"diloco: {outer_lr: 0.5}", "diloco.outer_lr"},
+      {"optimizer: {local_steps: 3}", "optimizer.local_steps"},
+      {"optimizer: {algorithm: diloco, local_steps: 3}", ""},
+      {"optimizer: {variance_bits: 3}", "optimizer.variance_bits"},
+      {"optimizer: {vote: average}", "optimizer.vote"},
+      {"optimizer: {clip_norm: last_step}", "optimizer.clip_norm"},
+      {"schedule: {rate: 0.5}", "schedule.rate"},
+      {"schedule: {decay: step, rate: 0.5, every: 9}", ""},
+      {"schedule: {decay: cosine, floor: 0.1}", ""},
+      {"schedule: {floor: 0.1}", "schedule.floor"},
+      {"compression: {bits: 4}", "compression.bits"},
+      {"compression: {compressor: nbit, bits: 4}", ""},
+      {"compression: {compressor: nbit, scale: l2}", "compression.scale"},
+      {"compression: {compressor: column, group: 64}", "compression.group"},
+      {"compression: {reconstruction: range}", "compression.reconstruction"},
+      {"compression: {compressor: none, error_feedback: false}", "compression.error_feedback"},
+      {"comm: {message_bytes: 4096}", "comm.message_bytes"},
+      {"comm: {exchange: pairwise, message_bytes: 4096}", ""},
+      {"comm: {overlap_compressed: none}", "comm.overlap_compressed"},
+      {"comm: {dense_rounding: stochastic}", "comm.dense_rounding"},
+      {"workload: {parameters: 10}", "workload.parameters"},
+      {"workload: {kind: quadratic}\nmodel: {layers: 3}", "model.layers"},
+      {"workload: {kind: quadratic}\nmodel: {quantization: {kind: fqt}}", "model.quantization.kind"},
+      {"model: {quantization: {bits: 4}}", "model.quantization.bits"},
+      {"model: {quantization: {kind: qat, bits: 4}}", "model.quantization.bits"},
+      {"model: {quantization: {kind: fqt, bits: 4, pruning: topk}}", ""},
+      {"model: {quantization: {kind: fqt, bits: 1, pruning: topk}}", "model.quantization.pruning"},
+      {"model: {pooling: mean}", "model.pooling"},
+      {"data: {vocabulary: 400}", "data.vocabulary"},
+      {"data: {labelled: a.tsv}", "data.labelled"},
+      {"quadratic: {noise: 0}", "quadratic.noise"},
+      {"replay: {file: a.h5}", "replay.file"},
+      {"workload: {kind: synthetic}\ntrain: {target_loss: 1}", "train.target_loss"},
+      {"run: {backend: serial, threads: 2}", "run.threads"},
+      {"run: {threads: 2}", ""},
+      {"faults: {rank: 0}", "faults.rank"},
+      {"bench: {factor: 2}\npredict: {error: 0.1}", ""},
+  };
+  for (const auto& one : cases) {
+    const std::vector<std::string> messages = without_effect(parsed(one.text));
+    const std::string key = one.key;
+    ASSERT_EQ(messages.size(), key.empty() ? 0u : 1u) << one.text;
+    if (!key.empty())
+      EXPECT_NE(messages[0].find(": " + key + " has no effect here: it is for "), std::string::npos) << messages[0];
+  }
+  EXPECT_EQ(without_effect(parsed(minimal, {"lamb.factor_min=0.4"}))[0].rfind("--set lamb.factor_min=0.4: ", 0), 0u);
+  const auto of_prediction =
+      without_effect_on_prediction(parsed("predict: {error: 0.1}\nmodel: {layers: 3, heads: 2}\nrun: {output: a}\n"));
+  ASSERT_EQ(of_prediction.size(), 1u);
+  EXPECT_EQ(of_prediction[0].rfind("a.yaml:2:", 0), 0u);
+  EXPECT_NE(of_prediction[0].find("predict.parameters"), std::string::npos);
+}
+
+/// A warning that is always printed helps nobody: each key has an effect somewhere, and its default input is silent.
+TEST(Effects, every_rule_is_for_a_key) {
+  EXPECT_TRUE(without_effect(parsed(minimal)).empty());
+  for (const char* name : {"bert_tiny", "gpt_small", "quickstart_adam", "quickstart_onebit_adam",
+                           "quickstart_zero_one_adam", "fine_tune", "quadratic", "synthetic_step"}) {
+    std::ifstream file(test::source_directory() + "/inputs/" + name + ".yaml");
+    std::ostringstream text;
+    text << file.rdbuf();
+    for (const std::string& message : without_effect(parsed(text.str()))) ADD_FAILURE() << name << ": " << message;
   }
 }
 

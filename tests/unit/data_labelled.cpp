@@ -110,6 +110,31 @@ TEST_F(DataLabelled, lines_that_are_no_samples_are_refused_with_their_place) {
            "?'"});
 }
 
+/// The same samples, as editors, spreadsheets and other systems write them.
+TEST_F(DataLabelled, files_as_people_have_them_are_the_same_samples) {
+  const auto drawn = [&](const std::string& training) {
+    const LabelledSamples all = samples(training, "b\tz\n");
+    Batch batch;
+    all.draw(1, 0, 16, batch);
+    return std::make_pair(all.summary(), std::make_pair(batch.input, batch.target));
+  };
+  const auto plain = drawn("a\tx y\nb\tz\n");
+  EXPECT_EQ(plain.first, "2 classes (a, b); 2 texts to train on, 1 to validate with");
+  for (const char* same : {"\xEF\xBB\xBF"
+                           "a\tx y\nb\tz\n",
+                           "a\tx y\r\nb\tz\r\n", "a\tx y\rb\tz\r", "a\tx y\nb\tz", "a\tx y\nb\tz\n\n\n",
+                           "a\tx y\r\nb\tz\r\n\r\n", "a \tx y\n b\tz\n"})
+    EXPECT_EQ(drawn(same), plain) << same;
+  refused("a\tx\r\n\r\nb\ty\r\n", ":2", {"no tab"});
+  refused("a\tx\rb y\r", ":2", {"no tab", "b y"});
+  refused("a\tx\nb\t \n", ":2", {"text is empty"});
+  refused("a\tx\n \ty\n", ":2", {"label is empty"});
+  refused(std::string("a\tx\nb\ty\0\n", 9), ":2", {"NUL"});
+  refused("\n\r\n", "", {"all its lines are empty"});
+  refused("\xEF\xBB\xBF", "", {"byte order mark"});
+  refused("\x1F\x8B\x08", "", {"gzip"});
+}
+
 TEST_F(DataLabelled, too_many_classes_are_refused) {
   std::string training;
   for (int i = 0; i < most_classes; ++i) training += "class" + std::to_string(i) + "\tx\n";

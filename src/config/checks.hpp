@@ -1,0 +1,23 @@
+#pragma once
+/// \file checks.hpp
+/// Checks of an input for the commands that do not train, and the keys that have no effect.
+
+#include <string>
+#include <vector>
+
+#include "config/input.hpp"
+
+namespace onebit::config {
+
+/// Refuses values of section `bench` that are allowed each by itself but not together.
+/// \throws InputError
+void check_bench(const Input& input);
+
+/// A message for each key that was given and has no effect on a run of this input, because of its algorithm, workload,
+/// compressor or another key. A key that is needed elsewhere, in section `bench` or `predict`, is none of them.
+std::vector<std::string> without_effect(const Input& input);
+
+/// The same for `onebit predict`, which reads section `predict` alone: a message for each other section.
+std::vector<std::string> without_effect_on_prediction(const Input& input);
+
+}  // namespace onebit::config

@@ -1,0 +1,165 @@
+/// \file without_effect.cpp
+/// Which keys have an effect, by algorithm, workload, compressor and other keys.
+
+#include <algorithm>
+#include <iterator>
+
+#include "config/checks.hpp"
+
+namespace onebit::config {
+namespace {
+
+bool is_any(const std::string& name, std::initializer_list<const char*> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const AlgorithmTraits& algorithm(const Input& in) { return traits(in.optimizer.algorithm); }
+
+bool has_model(const Input& in) {
+  return in.workload.kind == WorkloadKind::transformer || in.workload.kind == WorkloadKind::classification;
+}
+bool validates_on_samples(const Input& in) { return has_model(in); }
+bool validates(const Input& in) { return has_model(in) || in.workload.kind == WorkloadKind::quadratic; }
+bool has_samples(const Input& in) { return in.workload.kind != WorkloadKind::replay; }
+bool classifies(const Input& in) { return in.workload.kind == WorkloadKind::classification; }
+
+bool compresses(const Input& in) {
+  return algorithm(in).compresses && in.compression.compressor != CompressorKind::none;
+}
+bool compresses_with(const Input& in, std::initializer_list<CompressorKind> kinds) {
+  return compresses(in) && std::find(kinds.begin(), kinds.end(), in.compression.compressor) != kinds.end();
+}
+
+bool quantizes(const Input& in) { return has_model(in) && in.model.quantization.kind != QuantizationKind::none; }
+bool quantizes_gradients(const Input& in) {
+  return quantizes(in) && in.model.quantization.kind != QuantizationKind::qat;
+}
+
+/// Keys, what they need to have an effect, and whether an input has it.
+struct Rule {
+  const char* keys;  ///< a path, or the begin of paths with its dot
+  const char* need;  ///< "it is for …"
+  bool (*is_met)(const Input&);
+};
+
+// clang-format off
+const Rule rules[] = {
+    {"run.threads", "a backend with threads, openmp",
+     [](const Input& in) { return in.run.backend != Backend::serial || in.run.threads <= 1; }},
+    {"train.batch", "a workload with samples; replay has none", has_samples},
+    {"train.accumulation", "workloads transformer and classification", has_model},
+    {"train.validate_every", "a workload with a validation loss", validates},
+    {"train.target_loss", "a workload with a validation loss", validates},
+    {"train.validation_batch", "workloads transformer and classification", validates_on_samples},
+    {"optimizer.beta1", "an algorithm with a momentum",
+     [](const Input& in) { return !is_any(in.optimizer.algorithm, {"sgd", "double_squeeze", "local_sgd"}); }},
+    {"optimizer.beta2", "an algorithm with a variance, and Lion",
+     [](const Input& in) { return algorithm(in).variance != Variance::none ||
+                                  is_any(in.optimizer.algorithm, {"onebit_lion", "distributed_lion"}); }},
+    {"optimizer.epsilon", "an algorithm with a variance",
+     [](const Input& in) { return algorithm(in).variance != Variance::none; }},
+    {"optimizer.local_steps", "algorithms local_sgd, local_momentum_sgd, adam_lazy_variance and diloco",
+     [](const Input& in) { return is_any(in.optimizer.algorithm,
+                                         {"local_sgd", "local_momentum_sgd", "adam_lazy_variance", "diloco"}); }},
+    {"optimizer.variance_bits", "algorithm adam_nbit_variance",
+     [](const Input& in) { return in.optimizer.algorithm == "adam_nbit_variance"; }},
+    {"optimizer.vote", "algorithm distributed_lion",
+     [](const Input& in) { return in.optimizer.algorithm == "distributed_lion"; }},
+    {"optimizer.clip_norm", "runs that clip (optimizer.clip) in steps that compress",
+     [](const Input& in) { return in.optimizer.clip > 0 && algorithm(in).compresses; }},
+    {"schedule.rate", "decay exponential or step",
+     [](const Input& in) { return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step; }},
+    {"schedule.every", "decay exponential or step",
+     [](const Input& in) { return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step; }},
+    {"schedule.floor", "decay linear or cosine",
+     [](const Input& in) { return in.schedule.decay == Decay::linear || in.schedule.decay == Decay::cosine; }},
+    {"freeze.step", "an algorithm that freezes its variance at T_w",
+     [](const Input& in) { return algorithm(in).freezes(); }},
+    {"freeze.criterion", "an algorithm that freezes its variance, with freeze.step auto",
+     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
+    {"freeze.threshold", "an algorithm that freezes its variance, with freeze.step auto",
+     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
+    {"freeze.at_most", "an algorithm that freezes its variance, with freeze.step auto",
+     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
+    {"compression.compressor", "an algorithm that compresses",
+     [](const Input& in) { return algorithm(in).compresses; }},
+    {"compression.scale", "an algorithm that compresses, with compressor sign or sign_ternary",
+     [](const Input& in) { return compresses_with(in, {CompressorKind::sign, CompressorKind::sign_ternary}); }},
+    {"compression.group", "an algorithm that compresses, with a compressor that has groups: not none, not column",
+     [](const Input& in) { return compresses(in) && in.compression.compressor != CompressorKind::column; }},
+    {"compression.bits", "an algorithm that compresses, with compressor nbit",
+     [](const Input& in) { return compresses_with(in, {CompressorKind::nbit}); }},
+    {"compression.reconstruction", "an algorithm that compresses, with compressor column",
+     [](const Input& in) { return compresses_with(in, {CompressorKind::column}); }},
+    {"compression.", "an algorithm that compresses, with another compressor than none", compresses},
+    {"zero_one.", "algorithm zero_one_adam",
+     [](const Input& in) { return in.optimizer.algorithm == "zero_one_adam"; }},
+    {"lamb.", "algorithm onebit_lamb", [](const Input& in) { return in.optimizer.algorithm == "onebit_lamb"; }},
+    {"diloco.", "algorithm diloco", [](const Input& in) { return in.optimizer.algorithm == "diloco"; }},
+    {"comm.exchange", "transports other than nccl",
+     [](const Input& in) { return in.comm.transport != TransportKind::nccl; }},
+    {"comm.message_bytes", "comm.exchange pairwise",
+     [](const Input& in) { return in.comm.exchange == ExchangeKind::pairwise; }},
+    {"comm.overlap_compressed", "compressed averages in buckets (comm.compressed_bucket_bytes)",
+     [](const Input& in) { return in.comm.compressed_bucket_bytes > 0; }},
+    {"comm.dense_rounding", "dense averages in 16 bits (comm.dense_type)",
+     [](const Input& in) { return in.comm.dense_type != DenseType::fp32; }},
+    {"workload.parameters", "workload synthetic",
+     [](const Input& in) { return in.workload.kind == WorkloadKind::synthetic; }},
+    {"model.pooling", "workload classification", classifies},
+    {"model.quantization.kind", "workloads transformer and classification", has_model},
+    {"model.quantization.bits", "quantised gradients (model.quantization.kind psq, scq or fqt)", quantizes_gradients},
+    {"model.quantization.gradients_after", "quantised gradients (model.quantization.kind psq, scq or fqt)",
+     quantizes_gradients},
+    {"model.quantization.pruning", "model.quantization.kind fqt with more than one bit",
+     [](const Input& in) { return has_model(in) && in.model.quantization.kind == QuantizationKind::fqt &&
+                                  in.model.quantization.bits > 1; }},
+    {"model.quantization.", "quantised layers (model.quantization.kind)", quantizes},
+    {"model.", "workloads transformer and classification", has_model},
+    {"data.labelled", "workload classification", classifies},
+    {"data.labelled_validation", "workload classification", classifies},
+    {"data.vocabulary", "tokenizer sentencepiece",
+     [](const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }},
+    {"data.cache", "tokenizer sentencepiece",
+     [](const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }},
+    {"data.", "workloads transformer and classification", has_model},
+    {"quadratic.", "workload quadratic", [](const Input& in) { return in.workload.kind == WorkloadKind::quadratic; }},
+    {"replay.", "workload replay", [](const Input& in) { return in.workload.kind == WorkloadKind::replay; }},
+    {"faults.rank", "a fault (faults.kind)", [](const Input& in) { return in.faults.kind != Fault::none; }},
+    {"faults.step", "a fault (faults.kind)", [](const Input& in) { return in.faults.kind != Fault::none; }},
+};
+// clang-format on
+
+bool is_for(const Rule& rule, const std::string& path) {
+  const std::string keys = rule.keys;
+  return keys.back() == '.' ? path.rfind(keys, 0) == 0 : path == keys;
+}
+
+}  // namespace
+
+std::vector<std::string> without_effect(const Input& in) {
+  std::vector<std::string> messages;
+  for (const auto& [path, where] : in.given) {
+    // The first rule for a key holds: those of a whole section come last.
+    const auto rule =
+        std::find_if(std::begin(rules), std::end(rules), [&key = path](const Rule& one) { return is_for(one, key); });
+    if (rule != std::end(rules) && !rule->is_met(in))
+      messages.push_back(where + ": " + path + " has no effect here: it is for " + rule->need);
+  }
+  return messages;
+}
+
+std::vector<std::string> without_effect_on_prediction(const Input& in) {
+  std::vector<std::string> messages;
+  std::string last;
+  for (const auto& [path, where] : in.given) {
+    const std::string section = path.substr(0, path.find('.'));
+    if (section == last || section == "predict" || section == "run") continue;
+    last = section;
+    messages.push_back(where + ": section " + section + " has no effect on a prediction, which takes section predict" +
+                       (section == "model" ? " (predict.parameters for the model)" : "") + " and run.output");
+  }
+  return messages;
+}
+
+}  // namespace onebit::config
