@@ -1,4 +1,5 @@
 #include "io/seal.hpp"
+#include "base/stop_signal.hpp"
 
 #include <sys/stat.h>
 
@@ -118,6 +119,7 @@ public:
       if (m_file < 0 || read_at(m_file, at, m_bytes.data(), count) != count)
         throw RunError(m_path, "the file could not be read to its end", "check its file system");
       Activity::goes_on();
+      StopSignal::check();
       sum += sum_words(m_bytes.data(), words, at);
     }
     return sum;
