@@ -11,10 +11,13 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "app/identity.hpp"
 #include "app/measure.hpp"
+#include "app/run_files.hpp"
+#include "app/threads.hpp"
 #include "app/watchdog.hpp"
 #include "base/activity.hpp"
 #include "base/build_info.hpp"
@@ -35,9 +38,6 @@
 #include "train/variance_change.hpp"
 #include "workload/precision.hpp"
 #include "workload/transformer.hpp"
-#ifdef KOKKOS_ENABLE_OPENMP
-#include <omp.h>
-#endif
 
 namespace onebit::app {
 namespace {
@@ -117,7 +117,7 @@ std::vector<std::string> backends() {
   return names;
 }
 
-/// Refuses a backend that this build or this machine lacks, and more threads than Kokkos can hold.
+/// Refuses a backend that this build or this machine lacks.
 void check_backend(const config::Input& input) {
   const std::string wanted = to_string(input.run.backend);
   const std::vector<std::string> built = backends();
@@ -129,35 +129,72 @@ void check_backend(const config::Input& input) {
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
                      "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
-#ifdef KOKKOS_ENABLE_OPENMP
-  const int threads = omp_get_max_threads();
-  if (input.run.backend == Backend::openmp && input.run.threads == 0 && threads > config::most_threads)
-    throw InputError("OMP_NUM_THREADS",
-                     "OpenMP would start " + std::to_string(threads) + " threads, more than Kokkos holds",
-                     "set it, or run.threads, to at most " + std::to_string(config::most_threads));
-#endif
 }
 
-KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
+/// \param threads gets the number of host threads of this rank
+std::unique_ptr<KokkosSession> start_kokkos(const Communicator& world, const config::Input& input, int& threads) {
   const Activity activity("OneBit::app::start_kokkos");
-  world.collectively([&] { check_backend(input); });
-  const bool serial = input.run.backend == Backend::serial;
-  return KokkosSession(serial ? 1 : input.run.threads, gpu_of_rank(world.local_rank(), gpu_count()));
+  world.collectively([&] {
+    check_backend(input);
+    threads = host_threads(input);
+  });
+  const int gpu = gpu_of_rank(world.local_rank(), gpu_count());
+  std::unique_ptr<KokkosSession> session;
+  world.collectively([&] {
+    try {
+      session = std::make_unique<KokkosSession>(threads, gpu);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw InputError("Kokkos", text.substr(0, text.find('\n')),
+                       "correct or unset the variable of the environment (KOKKOS_…) that this names");
+    }
+  });
+  return session;
 }
 
-/// Starts the watchdog and Kokkos, and calls `work` with an instance of the backend that the input names. Collective.
-/// \returns what `work` does
+/// Calls `work` with an instance of the backend that the input names.
 template <class Work>
-std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config::Input& input, const Work& work) {
+std::optional<FiguresOfMerit> dispatch(const Communicator& world, const config::Input& input, const Work& work) {
   std::optional<FiguresOfMerit> figures;
-  const Watchdog watchdog(world, input);
-  {
-    const KokkosSession kokkos = start_kokkos(world, input);
-    flush_subnormals_of_backends();
-    use_huge_pages();
+  int threads = 1;
+  const std::unique_ptr<KokkosSession> kokkos = start_kokkos(world, input, threads);
+  flush_subnormals_of_backends();
+  use_huge_pages();
+  if (input.run.backend != Backend::serial && input.run.backend != Backend::openmp) threads = 1;
+  report_threads(world, threads);
 #define ONEBIT_DISPATCH(Exec) \
   if (to_string(input.run.backend) == BackendName<Exec>::value) figures = work(Exec());
-    ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
+  if (figures) {
+    figures->note("backend", to_string(input.run.backend));
+    figures->note("threads_per_rank", threads);
+  }
+  return figures;
+}
+
+/// Makes and locks the directories that rank 0 writes into. Collective.
+std::unique_ptr<RunLocks> lock_output(const Communicator& world, const config::Input& input, bool trains) {
+  std::unique_ptr<RunLocks> locks;
+  world.collectively([&] {
+    if (world.rank() == 0) locks = std::make_unique<RunLocks>(input, trains);
+  });
+  return locks;
+}
+
+/// Locks the output, starts the watchdog and Kokkos, and calls `work` with an instance of the backend that the input
+/// names. Collective. \returns what `work` does
+template <class Work>
+std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config::Input& input, bool trains,
+                                         const Work& work) {
+  const std::unique_ptr<RunLocks> locks = lock_output(world, input, trains);
+  const Watchdog watchdog(world, input);
+  std::optional<FiguresOfMerit> figures;
+  try {
+    figures = dispatch(world, input, work);
+  } catch (const AgreedError& error) {
+    // The file is a record of why a run failed, and this one has not begun.
+    if (error.status() != ExitStatus::failed_run) watchdog.remove_file();
+    throw;
   }
   watchdog.remove_file();
   return figures;
@@ -216,6 +253,10 @@ public:
         m_root(world.rank() == 0),
         m_app("OneBit trains a transformer data-parallel over MPI with 1-bit Adam, and measures what that buys.") {
     m_app.require_subcommand(1);
+    m_app.footer(
+        "Exit status: 0 success; 1 the run failed, or its results are wrong; 2 bad input, nothing was run; 75 a "
+        "signal\n"
+        "stopped a training, and a checkpoint from which the same command goes on is written.");
     m_app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
     // Called before the callback of the subcommand.
     m_app.parse_complete_callback([this] { check_same_program(m_world, command_of(m_app)); });
@@ -288,8 +329,12 @@ private:
   /// A command that ends with figures of merit.
   void add_measuring_command(CLI::App& parent, const char* name, const char* meaning, const Measurement& work) {
     CLI::App& command = add_input_command(parent, name, meaning, [this, work](const config::Input& input) {
-      m_world.collectively([&] { config::path_type().read({m_json, "command line", "--json"}); });
-      m_status = measure(m_world, command_of(m_app).substr(1), m_json, [&] { return work(input); });
+      const std::string words = command_of(m_app).substr(1);
+      m_world.collectively([&] {
+        config::path_type().read({m_json, "command line", "--json"});
+        if (m_root) check_files(input, words, m_path, m_json);
+      });
+      m_status = measure(m_world, words, m_json, [&] { return work(input); });
     });
     command.add_option("--json", m_json, "write the figures of merit into this file, too (docs/reference/output.md)");
   }
@@ -297,7 +342,7 @@ private:
   void add_train() {
     add_measuring_command(m_app, "train", "train; CSV files into run.output", [this](const config::Input& input) {
       check(m_world, input, m_world.size());
-      return on_backend(m_world, input, [&](const auto& exec) { return train::train(exec, input, m_world); });
+      return on_backend(m_world, input, true, [&](const auto& exec) { return train::train(exec, input, m_world); });
     });
     CLI::App& validate = add_input_command(m_app, "validate", "check an input, print it resolved, run nothing",
                                            [this](const config::Input& input) {
@@ -322,19 +367,22 @@ private:
         bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
         [this](const config::Input& input) {
           m_world.collectively([&] { config::check_bench(input); });
-          return on_backend(m_world, input, [&](const auto& exec) { return bench::collective(exec, input, m_world); });
+          return on_backend(m_world, input, false,
+                            [&](const auto& exec) { return bench::collective(exec, input, m_world); });
         });
-    add_measuring_command(
-        bench_command, "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv",
-        [this](const config::Input& input) {
-          m_world.collectively([&] { config::check(input, m_world.size()); });
-          return on_backend(m_world, input, [&](const auto& exec) { return bench_kernels(exec, input, m_world); });
-        });
-    add_measuring_command(
-        bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [this](const config::Input& input) {
-          m_world.collectively([&] { config::check_bench(input); });
-          return on_backend(m_world, input, [&](const auto& exec) { return bench::layers(exec, input, m_world); });
-        });
+    add_measuring_command(bench_command, "kernels",
+                          "each kernel against what this machine can do, checked and timed; kernels.csv",
+                          [this](const config::Input& input) {
+                            m_world.collectively([&] { config::check(input, m_world.size()); });
+                            return on_backend(m_world, input, false,
+                                              [&](const auto& exec) { return bench_kernels(exec, input, m_world); });
+                          });
+    add_measuring_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv",
+                          [this](const config::Input& input) {
+                            m_world.collectively([&] { config::check_bench(input); });
+                            return on_backend(m_world, input, false,
+                                              [&](const auto& exec) { return bench::layers(exec, input, m_world); });
+                          });
   }
 
   void add_checkpoint() {
@@ -356,6 +404,7 @@ private:
   void add_predict() {
     add_measuring_command(m_app, "predict", "step times on networks and rank counts one does not have; predict.csv",
                           [this](const config::Input& input) {
+                            const auto locks = lock_output(m_world, input, false);
                             FiguresOfMerit figures;
                             warn(m_world, config::without_effect_on_prediction(input));
                             m_world.collectively([&] {

@@ -1,9 +1,11 @@
 /// \file main.cpp
 /// The program: starts MPI, runs a command, prints its error, and ends all ranks with one exit status.
 
+#include <csignal>
 #include <cstdio>
 
 #include "app/commands.hpp"
+#include "app/threads.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
 #include "base/subnormals.hpp"
@@ -12,6 +14,9 @@ int main(int argc, char** argv) {
   using namespace onebit;
   // Before any thread starts: it inherits the mode.
   flush_subnormals();
+  app::take_kokkos_variables();
+  // A write beyond the limit on file sizes fails then, as on a full disk, and is reported.
+  std::signal(SIGXFSZ, SIG_IGN);
   // Before the command line is read, so that every rank calls MPI_Finalize whatever it holds.
   const MpiSession mpi(argc, argv);
   const Communicator world;

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "base/host.hpp"
+#include "base/timer.hpp"
 #include "io/text_file.hpp"
 
 namespace onebit::app {
@@ -23,12 +25,19 @@ FiguresOfMerit rejected(const WrongResult& error) {
 ExitStatus measure(const Communicator& world, const std::string& command, const std::string& json,
                    const std::function<std::optional<FiguresOfMerit>()>& work) {
   const bool root = world.rank() == 0;
+  const std::string date = utc_now();
+  const Stopwatch watch;
+  const Hosts hosts = hosts_of(world);
   std::optional<TextFile> file;
   world.collectively([&] {
     if (root && !json.empty()) file.emplace(json, "--json");
   });
   // The text comes last: a framework that reads PASSED there finds a complete JSON file.
-  const auto report = [&](const FiguresOfMerit& figures) {
+  const auto report = [&](FiguresOfMerit figures) {
+    figures.note("date", date);
+    figures.note("hosts", hosts.count);
+    figures.note("host_names", hosts.names);
+    figures.note("wall_s", watch.seconds());
     world.collectively([&] {
       if (file) file->finish(figures.json(command, world.size()));
       if (root) std::fputs(figures.text().c_str(), stdout);

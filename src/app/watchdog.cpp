@@ -12,14 +12,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/host.hpp"
+#include "base/stop_signal.hpp"
 #include "base/timer.hpp"
-#include "train/stop_signal.hpp"
+#include "io/file.hpp"
 
 namespace onebit::app {
 namespace {
@@ -27,6 +27,8 @@ namespace {
 constexpr std::size_t line_bytes = 256;
 /// Time between two looks at the main thread. Open MPI's mpirun sends SIGKILL a second after SIGTERM.
 constexpr double look_seconds = 0.1;
+/// Lines that all ranks together write in a second: the file may be on a file system of a whole computing centre.
+constexpr double most_lines_a_second = 256;
 /// Beats (writes of a line) that a rank may miss before it counts as silent.
 constexpr int beats_waited = 3;
 /// Seconds after which a rank ends the run itself instead of waiting for a lower one to do so.
@@ -35,22 +37,6 @@ constexpr double patience_seconds = 30;
 constexpr const char* works = "in";
 constexpr const char* waits = "waits";
 constexpr const char* left = "left";
-
-std::string host_name() {
-  char name[64] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-/// "2026-01-31T12:00:00Z"
-std::string time_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 /// "12.3 s"
 std::string rounded(double seconds) {
@@ -86,18 +72,17 @@ Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
       m_path(input.run.output + "/watchdog.txt"),
       m_host(host_name()),
       m_seconds(input.run.watchdog_seconds),
-      m_beat(std::min(1.0, m_seconds / 4)) {
+      m_beat(std::min(std::max(1.0, communicator.size() / most_lines_a_second), m_seconds / 4)) {
   if (m_seconds <= 0) return;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
-    std::error_code ignored;  // the file below shows it
-    std::filesystem::create_directories(input.run.output, ignored);
     // The whole file, so that ranks can write their lines even on a disk that fills up later.
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
     file.close();
     if (!file)
-      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
+      throw InputError(input.where("run.output"),
+                       "directory '" + input.run.output + "' cannot be written" + because(errno),
                        "name a directory that you may write, with free space");
   });
   Activity::watch(true);
@@ -141,7 +126,7 @@ void Watchdog::run() {
       write();
       since_beat = 0;
     }
-    if (!reported && train::StopSignal::received() && still >= look_seconds) {
+    if (!reported && StopSignal::received() && still >= look_seconds) {
       report_dead_processes();
       reported = true;
     }
@@ -167,7 +152,7 @@ void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double s
   char text[line_bytes + 1];
   std::snprintf(text, sizeof text, "rank %d step %ld %s %s for %.1f s process %d on %s at %s beat %lu",
                 m_communicator.rank(), seen.step, kind, seen.name, still, static_cast<int>(::getpid()), m_host.c_str(),
-                time_now().c_str(), ++m_beats);
+                utc_now().c_str(), ++m_beats);
   std::string line = text;
   line.resize(line_bytes - 1, ' ');
   line += '\n';

@@ -88,7 +88,7 @@ void CollectiveReport::add(const std::string& collective, std::size_t d, double 
     m_repetitions->row_of(collective, d, logical_bytes, ranks, m_hosts, ++repetition, times.slowest, times.slowest_rank,
                           times.least, times.mean, m_network, build_git);
   // Those of longer vectors take their place.
-  m_figures.set("parameters", static_cast<double>(d), "1");
+  m_figures.set("parameters", static_cast<double>(d), "elements");
   m_figures.set(collective + "_p50_s", seconds.median, "s");
   m_figures.set(collective + "_algbw_B_per_s", algbw, "B/s");
   m_figures.set(collective + "_busbw_B_per_s", busbw, "B/s");
@@ -104,8 +104,8 @@ FiguresOfMerit CollectiveReport::finish() {
   if (m_file)
     std::printf("# times are the slowest rank's, bandwidths in MB/s from their median; results are in %s\n",
                 m_input.run.output.c_str());
-  m_figures.set("checked", m_checked, "1");
-  m_figures.set("wrong", 0, "1");
+  m_figures.set("checked", m_checked, "elements");
+  m_figures.set("wrong", 0, "elements");
   if (m_checked > 0)
     m_figures.confirm(std::to_string(static_cast<long>(m_checked)) + " elements of averages equal their oracle");
   return m_figures;

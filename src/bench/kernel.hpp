@@ -142,8 +142,8 @@ inline void set_rate(FiguresOfMerit& figures, const Kernel& kernel, double secon
 
 /// Adds the verdict of a benchmark, whose results have been compared: a wrong one would have ended it.
 inline void confirm_twins(FiguresOfMerit& figures, const Check& check) {
-  figures.set("checked", check.checked, "1");
-  figures.set("wrong", check.wrong, "1");
+  figures.set("checked", check.checked, "elements");
+  figures.set("wrong", check.wrong, "elements");
   if (check.checked > 0)
     figures.confirm(std::to_string(static_cast<long>(check.checked)) + " elements equal those of their plain twins");
 }

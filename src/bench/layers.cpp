@@ -88,7 +88,7 @@ public:
     const std::string of = name + (pixels > 0 ? "_" + std::to_string(pixels) : "") + "_";
     for (const auto& [kernel, seconds] : m_total)
       m_figures.set(of + kernel + "_FLOP_per_s", m_flop.at(kernel) / seconds, "FLOP/s");
-    m_figures.set(of + "speedup", speedup(m_total), "1");
+    m_figures.set(of + "speedup", speedup(m_total), "times");
   }
 
   FiguresOfMerit finish() {

@@ -1,11 +1,11 @@
 #include "bench/measurement.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include "base/error.hpp"
 #include "base/quantile.hpp"
+#include "io/run_lock.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -24,13 +24,12 @@ std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator
   std::unique_ptr<CsvFile> file;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
-    std::error_code error;
-    std::filesystem::create_directories(input.run.output, error);
+    const std::string path = input.run.output + "/" + name;
+    keep_earlier(path + ".partial");
     try {
-      file = std::make_unique<CsvFile>(input.run.output + "/" + name, columns);
-    } catch (const std::exception&) {
-      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
-                       "name a directory that you may write, with free space");
+      file = std::make_unique<CsvFile>(path, columns);
+    } catch (const Error& error) {
+      throw Error(ExitStatus::bad_input, input.where("run.output") + ": " + error.what());
     }
   });
   return file;

@@ -188,7 +188,9 @@ std::vector<Section> keys(Input& in) {
       "`momentum` and `variance`, each of shape (parameters), and more (docs/guide/checkpoint.md); a relative name is "
       "taken inside `run.output`; empty writes none.");
   key("progress_interval_s", in.run.progress_interval_s, real(0),
-      "Least time between two progress lines, in seconds; 0 prints none.");
+      "Least time between two progress lines, in seconds; 0 prints none. If this key is left out and standard output "
+      "is "
+      "no terminal, 60: a batch job's log gets a line a minute.");
   key("check_replicas_every", in.run.check_replicas_every, integer(0),
       "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
   key("watchdog_seconds", in.run.watchdog_seconds, real(0),

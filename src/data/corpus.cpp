@@ -1,4 +1,5 @@
 #include "data/corpus.hpp"
+#include "base/stop_signal.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -106,6 +107,7 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
     constexpr std::size_t block = std::size_t{1} << 20;
     for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
       Activity::goes_on();
+      StopSignal::check();
       const std::size_t count = std::min(block, sizes[i] - begin);
       const std::size_t got = read_at(file, begin, text.data() + offset + begin, count);
       if (got < count && errno != 0) throw unreadable(files[i], errno);

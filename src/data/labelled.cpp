@@ -1,4 +1,5 @@
 #include "data/labelled.hpp"
+#include "base/stop_signal.hpp"
 
 #include <algorithm>
 #include <map>
@@ -113,6 +114,7 @@ LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokeni
   const Activity activity("OneBit::data::encode");
   for (std::size_t line = 0; line < lines.size(); ++line) {
     Activity::goes_on();
+    StopSignal::check();
     const std::string label(lines[line].label);
     const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
     if (found == m_classes.end() || *found != label)

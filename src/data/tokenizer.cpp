@@ -1,4 +1,5 @@
 #include "data/tokenizer.hpp"
+#include "base/stop_signal.hpp"
 
 #include <fcntl.h>
 #include <sentencepiece_processor.h>
@@ -290,6 +291,7 @@ public:
     std::vector<int> word_tokens;
     for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
       Activity::goes_on();
+      StopSignal::check();
       end = word_end(text, begin);
       const std::string_view word = text.substr(begin, end - begin);
       const auto known = known_words.find(word);

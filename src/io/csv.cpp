@@ -1,10 +1,14 @@
 #include "io/csv.hpp"
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
+
+#include "io/file.hpp"
+#include "io/run_lock.hpp"
 
 namespace onebit {
 
@@ -42,17 +46,29 @@ CsvFile::CsvFile(const std::string& path, const std::vector<std::string>& column
   row(header);
 }
 
+CsvFile::~CsvFile() {
+  const std::string partial = m_path + ".partial";
+  std::error_code error;
+  if (!m_is_finished && m_bytes <= m_header.size() && std::filesystem::is_regular_file(partial, error))
+    std::filesystem::remove(partial, error);
+}
+
 void CsvFile::row(const std::vector<Cell>& cells) {
   if (cells.size() != m_columns)
     throw std::runtime_error(m_path + ": a row has " + std::to_string(cells.size()) + " cells for " +
                              std::to_string(m_columns) + " columns");
   const std::string line = line_of(cells);
-  m_file << line << std::flush;
+  if (m_file) {
+    errno = 0;
+    m_file << line << std::flush;
+  }
   if (!m_file) {
     // A full disk may have taken a part of the row. The file is closed, so that nothing is written after it.
+    const int reason = errno;
     std::error_code ignored;
     m_file.close();
     std::filesystem::resize_file(m_path + ".partial", m_bytes, ignored);
+    errno = reason;
   }
   check();
   m_bytes += line.size();
@@ -69,6 +85,7 @@ std::string CsvFile::text() const {
 bool CsvFile::go_on_from(const std::string& text) {
   if (text.rfind(m_header, 0) != 0 || text.back() != '\n') return false;
   m_file.close();
+  errno = 0;
   m_file.open(m_path + ".partial", std::ios::binary | std::ios::trunc);
   m_file << text << std::flush;
   check();
@@ -76,20 +93,48 @@ bool CsvFile::go_on_from(const std::string& text) {
   return true;
 }
 
+void CsvFile::change_last_row(const std::map<std::size_t, std::string>& cells) {
+  std::string rows = text();
+  const std::size_t begin = rows.rfind('\n', rows.size() - 2) + 1;
+  std::string row;
+  std::size_t column = 0;
+  bool quoted = false;
+  const auto begin_cell = [&] {
+    const auto found = cells.find(column);
+    if (found != cells.end()) row += found->second;
+    return found != cells.end();
+  };
+  bool changed = begin_cell();
+  for (const char c : rows.substr(begin)) {
+    if (c == '"') quoted = !quoted;
+    const bool ends = !quoted && (c == ',' || c == '\n');
+    if (ends || !changed) row += c;
+    if (!ends) continue;
+    ++column;
+    changed = c == ',' && begin_cell();
+  }
+  go_on_from(rows.substr(0, begin) + row);
+}
+
 void CsvFile::close() {
+  errno = 0;
   m_file.close();
   check();
 }
 
 void CsvFile::finish() {
   if (m_file.is_open()) close();
+  keep_earlier(m_path);
   if (std::rename((m_path + ".partial").c_str(), m_path.c_str()) != 0)
-    throw std::runtime_error(m_path + ": the finished file could not be renamed\n  remedy: check the directory");
+    throw RunError(m_path, "the finished file could not get its name" + because(errno),
+                   "check that nobody removed the directory or " + m_path + ".partial");
+  m_is_finished = true;
 }
 
 void CsvFile::check() {
   if (!m_file)
-    throw std::runtime_error(m_path + ": writing failed\n  remedy: check permissions and free space of the directory");
+    throw RunError(m_path, "writing failed" + because(errno),
+                   "check the directory, its permissions, its free space and the limits (quota, ulimit)");
 }
 
 }  // namespace onebit

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,15 @@ private:
 };
 
 /// A CSV file that is written to `PATH.partial` and renamed to `PATH` by `finish`: the file of an earlier run stays
-/// until then, and a run that died leaves its rows under the temporary name. Members throw std::runtime_error when the
-/// file cannot be written.
+/// until then, and a run that died leaves its rows under the temporary name. Members throw RunError when the file
+/// cannot be written.
 class CsvFile {
 public:
   CsvFile(const std::string& path, const std::vector<std::string>& columns);
+  /// Removes a file that was not finished and has no rows.
+  ~CsvFile();
+  CsvFile(const CsvFile&) = delete;
+  CsvFile& operator=(const CsvFile&) = delete;
 
   /// Appends a row with a cell for each column and flushes it. A row that cannot be written is cut off.
   void row(const std::vector<Cell>& cells);
@@ -43,15 +48,18 @@ public:
   std::string text() const;
   /// Replaces the text by that of an earlier file. \returns false, and changes nothing, when its columns differ
   bool go_on_from(const std::string& text);
+  /// Gives cells of the last row other texts. \param cells by their numbers, from 0
+  void change_last_row(const std::map<std::size_t, std::string>& cells);
   /// Closes the file under its temporary name.
   void close();
-  /// Closes the file and renames it.
+  /// Closes the file and renames it. An earlier run's file of this name is kept (io/run_lock.hpp).
   void finish();
 
 private:
   void check();
 
   std::string m_path;
+  bool m_is_finished = false;
   std::string m_header;
   std::size_t m_columns;
   std::uintmax_t m_bytes = 0;  ///< of the complete rows

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -36,6 +37,25 @@ void FiguresOfMerit::set(const std::string& name, double value, const std::strin
     m_figures.push_back({name, value, unit});
 }
 
+void FiguresOfMerit::note(const std::string& name, const std::string& value) {
+  Note note{value, std::nullopt};
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (!value.empty() && *end == '\0') note.number = number;
+  const auto same = [&](const auto& pair) { return pair.first == name; };
+  const auto earlier = std::find_if(m_notes.begin(), m_notes.end(), same);
+  if (earlier != m_notes.end())
+    earlier->second = note;
+  else
+    m_notes.emplace_back(name, note);
+}
+
+void FiguresOfMerit::note(const std::string& name, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  note(name, std::string(text));
+}
+
 void FiguresOfMerit::reject(const std::string& what, const std::string& remedy) {
   m_wrong.push_back(what);
   if (std::find(m_remedies.begin(), m_remedies.end(), remedy) == m_remedies.end()) m_remedies.push_back(remedy);
@@ -62,9 +82,15 @@ std::string FiguresOfMerit::json(const std::string& command, int ranks) const {
   using Json = nlohmann::ordered_json;  // which writes null for a number that is not finite
   Json figures = Json::object();
   for (const Figure& figure : m_figures) figures[figure.name] = {{"value", figure.value}, {"unit", figure.unit}};
-  const Json all = {{"version", build_version},    {"git", build_git},
-                    {"command", command},          {"ranks", ranks},
-                    {"figures_of_merit", figures}, {"validation", {{"passed", passed()}, {"text", verdict()}}}};
+  Json notes = Json::object();
+  for (const auto& [name, note] : m_notes) notes[name] = note.number ? Json(*note.number) : Json(note.text);
+  const Json all = {{"version", build_version},
+                    {"git", build_git},
+                    {"command", command},
+                    {"ranks", ranks},
+                    {"run", notes},
+                    {"figures_of_merit", figures},
+                    {"validation", {{"passed", passed()}, {"text", verdict()}}}};
   // Bytes that are not UTF-8, in a name of the user's, become the replacement character.
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

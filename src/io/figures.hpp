@@ -3,7 +3,9 @@
 /// Figures of merit: what a command measured, and whether its results are right, for the frameworks of computing
 /// centres (docs/reference/output.md).
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace onebit {
@@ -20,9 +22,14 @@ class FiguresOfMerit {
 public:
   /// Sets a figure. A later value of the same name takes the place of the earlier one.
   /// \param name of letters, digits and underscores, a lower-case letter first
-  /// \param unit without spaces; "1" for a plain number
+  /// \param unit without spaces, a word for what is counted; "1" for a plain number
   /// \throws std::invalid_argument for another name or unit
   void set(const std::string& name, double value, const std::string& unit);
+
+  /// Says under what circumstances the figures were measured, for the JSON form. A later value of the same name takes
+  /// the place of the earlier one. \param value a text that is a number becomes one
+  void note(const std::string& name, const std::string& value);
+  void note(const std::string& name, double value);
 
   /// Adds to the verdict what was checked and is right.
   void confirm(const std::string& what) { m_right.push_back(what); }
@@ -40,12 +47,17 @@ public:
   /// The last lines of a command's standard output: "FOM <name> <value> <unit>" for each figure, and
   /// "VALIDATION PASSED <verdict>" or "VALIDATION FAILED <verdict>".
   std::string text() const;
-  /// The same as one JSON object, with the version of this build. A value that is not finite is null.
+  /// The same as one JSON object, with the notes and the version of this build. A value that is not finite is null.
   /// \param command its words, e.g. "bench kernels"
   std::string json(const std::string& command, int ranks) const;
 
 private:
   std::vector<Figure> m_figures;
+  struct Note {
+    std::string text;
+    std::optional<double> number;
+  };
+  std::vector<std::pair<std::string, Note>> m_notes;
   std::vector<std::string> m_right, m_wrong, m_remedies;
 };
 

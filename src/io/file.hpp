@@ -105,9 +105,12 @@ inline bool write_at(int file, std::uint64_t offset, const char* bytes, std::siz
   return true;
 }
 
+/// The system's reason behind a message: ": No space left on device"; empty for 0. \param error an `errno`
+inline std::string because(int error) { return error != 0 ? std::string(": ") + std::strerror(error) : ""; }
+
 /// \param error an `errno`
 inline RunError unwritable(const std::string& path, int error) {
-  return {path, std::string("the file could not be written: ") + std::strerror(error),
+  return {path, "the file could not be written" + because(error),
           "check the directory, its permissions and the free space"};
 }
 

@@ -5,8 +5,10 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -126,10 +128,6 @@ InputError unreadable_dataset(const std::string& path, const std::string& datase
   if (const LibraryError reason = last_error(); reason.error != 0) return unreadable(path, reason.error);
   return {path, "dataset '" + dataset + "' cannot be read as " + wanted + "; the file may be truncated",
           "check the file with h5dump, and write it again"};
-}
-
-RunError unwritable(const std::string& path) {
-  return {path, "the file could not be written", "check the directory, its permissions and the free space"};
 }
 
 }  // namespace
@@ -274,19 +272,34 @@ namespace {
 /// A file that keeps room on the disk for the metadata of `path`: HDF5 1.10 crashes when it cannot write them.
 std::string ballast(const std::string& path) { return path + ".reserve"; }
 
-void reserve(const std::string& path) {
-  constexpr off_t bytes = 1 << 16;
+constexpr off_t metadata_bytes = 1 << 16;
+
+/// \throws RunError that names the file `written`, for which room is kept
+void reserve(const std::string& path, const std::string& written) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (file >= 0 && ::posix_fallocate(file, 0, bytes) == 0) return;
+  const int error = file >= 0 ? ::posix_fallocate(file, 0, metadata_bytes) : 0;
+  if (file >= 0 && error == 0) return;
+  const int reason = error != 0 ? error : errno;
   std::remove(path.c_str());
-  throw unwritable(path);
+  throw unwritable(written, reason);
+}
+
+/// The least limit on the sizes of files among the ranks (RLIMIT_FSIZE), in bytes. Collective.
+double size_limit(const Communicator& communicator) {
+  struct rlimit limit {};
+  const bool is_limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const double mine = is_limited ? static_cast<double>(limit.rlim_cur) : std::numeric_limits<double>::infinity();
+  const std::vector<double> all = communicator.gather(&mine, 1);
+  return *std::min_element(all.begin(), all.end());
 }
 
 }  // namespace
 
 struct ArrayWriter::Handles {
   Handles(const Communicator& communicator, const std::string& path, std::size_t user_block)
-      : access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose), creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose) {
+      : access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose),
+        creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose),
+        most_bytes(size_limit(communicator) - metadata_bytes) {
     const Activity activity("OneBit::io::hdf5", waits_for_ranks);
     H5Pset_fapl_mpio(access, communicator.get(), MPI_INFO_NULL);
     if (user_block > 0) H5Pset_userblock(creation, user_block);
@@ -297,32 +310,48 @@ struct ArrayWriter::Handles {
   void make(const std::string& name, hid_t type, hid_t space) {
     const Activity activity("OneBit::io::hdf5", waits_for_ranks);
     close_dataset();
+    // The library crashes at the end of the program if it could not give a file its size.
+    const double bytes =
+        static_cast<double>(H5Tget_size(type)) * static_cast<double>(H5Sget_simple_extent_npoints(space));
+    planned_bytes += bytes;
+    if (planned_bytes > most_bytes) return fail(EFBIG);
     const Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose), properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     H5Pset_create_intermediate_group(links, 1);
     H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER);
     H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY);
+    errno = 0;
     data = H5Dcreate2(file, name.c_str(), type, space, links, properties, H5P_DEFAULT);
-    good = good && data >= 0;
+    if (data < 0) fail(errno);
   }
   void close_dataset() {
-    if (data >= 0) good = H5Dclose(data) >= 0 && good;
+    errno = 0;
+    if (data >= 0 && H5Dclose(data) < 0) fail(errno);
     data = -1;
+  }
+  /// \param error an `errno`; the first one counts
+  void fail(int error) {
+    if (reason == 0) reason = error;
+    good = false;
   }
 
   Id access, creation;
   hid_t file = -1, data = -1;
-  bool good = true;  ///< on this rank
+  bool good = true;          ///< on this rank
+  int reason = 0;            ///< an `errno`, where it is not and the system said why
+  double most_bytes;         ///< of all datasets
+  double planned_bytes = 0;  ///< of the datasets so far
 };
 
 ArrayWriter::ArrayWriter(const Communicator& communicator, const std::string& path, std::size_t user_block)
     : m_communicator(communicator), m_path(path) {
   silence_library();
   communicator.collectively([&] {
-    if (communicator.rank() == 0) reserve(ballast(path));
+    if (communicator.rank() == 0) reserve(ballast(path), path);
   });
+  errno = 0;
   m_handles = std::make_unique<Handles>(communicator, path, user_block);
   communicator.collectively([&] {
-    if (m_handles->file < 0) throw unwritable(path);
+    if (m_handles->file < 0) throw unwritable(path, errno);
   });
 }
 
@@ -343,13 +372,14 @@ void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vecto
   const Id memory(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
   const bool selected = H5Sselect_hyperslab(space, H5S_SELECT_SET, begin.data(), nullptr, count.data(), nullptr) >= 0;
   const hid_t native = type == Type::real32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
+  errno = 0;
   const bool written = H5Dwrite(m_handles->data, native, memory, space, H5P_DEFAULT, values) >= 0;
-  m_handles->good = m_handles->good && selected && written;
+  if (!selected || !written) m_handles->fail(errno);
 }
 
 std::uint64_t ArrayWriter::place() const {
   const haddr_t place = m_handles->data >= 0 ? H5Dget_offset(m_handles->data) : HADDR_UNDEF;
-  m_handles->good = m_handles->good && place != HADDR_UNDEF;
+  if (place == HADDR_UNDEF) m_handles->fail(0);
   return place;
 }
 
@@ -360,9 +390,9 @@ void ArrayWriter::text(const std::string& name, const std::string& text) {
   H5Tset_size(type, length > 0 ? length : 1);
   H5Tset_strpad(type, H5T_STR_NULLPAD);
   m_handles->make(name, type, space);
-  if (root && m_handles->data >= 0)
-    m_handles->good =
-        H5Dwrite(m_handles->data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) >= 0 && m_handles->good;
+  errno = 0;
+  if (root && m_handles->data >= 0 && H5Dwrite(m_handles->data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) < 0)
+    m_handles->fail(errno);
 }
 
 void ArrayWriter::close() {
@@ -377,10 +407,11 @@ void ArrayWriter::close() {
     std::filesystem::remove(ballast(m_path), ignored);
   }
   m_communicator.barrier();
-  m_handles->good = H5Fclose(m_handles->file) >= 0 && m_handles->good;
+  errno = 0;
+  if (H5Fclose(m_handles->file) < 0) m_handles->fail(errno);
   if (!failed && root) std::remove(ballast(m_path).c_str());
   m_communicator.collectively([&] {
-    if (!m_handles->good || failed) throw unwritable(m_path);
+    if (!m_handles->good || failed) throw unwritable(m_path, m_handles->reason);
   });
 }
 

@@ -1,4 +1,5 @@
 #include "io/seal.hpp"
+#include "base/stop_signal.hpp"
 
 #include <sys/stat.h>
 
@@ -121,6 +122,7 @@ public:
       std::fill_n(m_bytes.begin() + (words - 1) * word_bytes, word_bytes, '\0');
       if (read_at(m_file, at, m_bytes.data(), count) != count) throw failed();
       Activity::goes_on();
+      StopSignal::check();
       sum += sum_words(m_bytes.data(), words, at);
     }
     return sum;

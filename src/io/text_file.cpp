@@ -16,12 +16,18 @@ std::string partial(const std::string& path) { return path + ".partial"; }
 
 TextFile::TextFile(const std::string& path, const std::string& where) : m_path(path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;  // the file shows it
-  if (const fs::path directory = fs::path(path).parent_path(); !directory.empty())
-    fs::create_directories(directory, ignored);
-  if (!fs::is_directory(path, ignored)) m_file.open(partial(path), std::ios::binary | std::ios::trunc);
-  if (!m_file.is_open())
-    throw InputError(where, "file '" + path + "' cannot be written",
+  std::error_code ignored;
+  const std::string what = "file '" + path + "'";
+  const fs::path directory = fs::path(path).parent_path();
+  int reason = !directory.empty() && !m_made.make(directory) ? errno : 0;
+  if (reason == 0 && fs::is_directory(path, ignored)) reason = EISDIR;
+  if (reason == 0) {
+    m_lock.emplace(path + ".lock", where, what);
+    m_file.open(partial(path), std::ios::binary | std::ios::trunc);
+    if (!m_file.is_open()) reason = errno;
+  }
+  if (reason != 0)
+    throw InputError(where, what + " cannot be written" + because(reason),
                      "name a file in a directory that you may write, with free space");
 }
 
@@ -32,6 +38,7 @@ TextFile::~TextFile() {
 }
 
 void TextFile::finish(const std::string& text) {
+  errno = 0;
   m_file << text;
   m_file.close();
   if (!m_file || std::rename(partial(m_path).c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);

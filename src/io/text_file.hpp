@@ -3,7 +3,10 @@
 /// A file of one text, which is written at the end of a run.
 
 #include <fstream>
+#include <optional>
 #include <string>
+
+#include "io/run_lock.hpp"
 
 namespace onebit {
 
@@ -11,8 +14,8 @@ namespace onebit {
 /// stays until then.
 class TextFile {
 public:
-  /// Makes the directories of `path` and opens the file, so that a run whose text could not be written is refused
-  /// before it begins. \throws InputError that begins with `where`
+  /// Makes the directories of `path`, opens the file and keeps other runs away from it, so that a run whose text could
+  /// not be written is refused before it begins. \throws InputError that begins with `where`
   TextFile(const std::string& path, const std::string& where);
   /// Removes what was not finished.
   ~TextFile();
@@ -24,6 +27,8 @@ public:
 
 private:
   std::string m_path;
+  MadeDirectories m_made;
+  std::optional<RunLock> m_lock;
   std::ofstream m_file;
 };
 

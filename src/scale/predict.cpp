@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <memory>
 
@@ -244,27 +243,10 @@ class Report {
 public:
   /// \throws InputError if the files cannot be written
   Report(const config::Input& input, const Model& model) : m_input(input), m_model(model) {
-    std::error_code error;
-    std::filesystem::create_directories(input.run.output, error);
     try {
-      m_steps = std::make_unique<CsvFile>(
-          input.run.output + "/predict.csv",
-          std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
-                                   "parameters",       "collective",     "form",         "numbers",
-                                   "link_bytes",       "forward_s",      "backward_s",   "allreduce_s",
-                                   "reduce_scatter_s", "compress_s",     "all_to_all_s", "average_s",
-                                   "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
-                                   "simulated_s",      "hidden_s",       "update_s",     "step_s",
-                                   "samples_per_s",    "speedup"});
-      m_crossovers = std::make_unique<CsvFile>(
-          input.run.output + "/crossover.csv",
-          std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters", "dense", "dense_step_s",
-                                   "compressed", "compressed_step_s", "speedup", "pays_above_parameters",
-                                   "pays_below_bit_per_s"});
-      if (!model.fits().empty()) write_fits(model.fits(), input.run.output + "/fit.csv");
-    } catch (const std::exception&) {
-      throw InputError(input.where("run.output"), "directory '" + input.run.output + "' cannot be written",
-                       "name a directory that you may write, with free space");
+      open();
+    } catch (const Error& error) {
+      throw Error(ExitStatus::bad_input, input.where("run.output") + ": " + error.what());
     }
   }
 
@@ -291,7 +273,7 @@ public:
     const double compressed_step = compressed != nullptr ? m_model.step(*compressed, cluster, d, link).step : nothing;
     const bool is_last = ranks == m_input.predict.ranks.back();
     if (is_last) {
-      m_figures.set("ranks", ranks, "1");
+      m_figures.set("ranks", ranks, "ranks");
       if (dense != nullptr) m_figures.set("dense_step_s" + at_network(network), dense_step, "s");
       if (compressed != nullptr) m_figures.set("compressed_step_s" + at_network(network), compressed_step, "s");
     }
@@ -303,7 +285,7 @@ public:
                        pays_below});
     if (!is_last) return;
     m_advice += advice_text(m_model, cluster, d, link, network);
-    m_figures.set("speedup" + at_network(network), gain, "1");
+    m_figures.set("speedup" + at_network(network), gain, "times");
     m_figures.set("pays_below_bit_per_s", pays_below, "bit/s");
   }
 
@@ -317,6 +299,24 @@ public:
   }
 
 private:
+  void open() {
+    m_steps = std::make_unique<CsvFile>(
+        m_input.run.output + "/predict.csv",
+        std::vector<std::string>{"network",          "link_bit_per_s", "ranks",        "hosts",
+                                 "parameters",       "collective",     "form",         "numbers",
+                                 "link_bytes",       "forward_s",      "backward_s",   "allreduce_s",
+                                 "reduce_scatter_s", "compress_s",     "all_to_all_s", "average_s",
+                                 "all_gather_s",     "decompress_s",   "call_s",       "messages_s",
+                                 "simulated_s",      "hidden_s",       "update_s",     "step_s",
+                                 "samples_per_s",    "speedup"});
+    m_crossovers =
+        std::make_unique<CsvFile>(m_input.run.output + "/crossover.csv",
+                                  std::vector<std::string>{"network", "link_bit_per_s", "ranks", "hosts", "parameters",
+                                                           "dense", "dense_step_s", "compressed", "compressed_step_s",
+                                                           "speedup", "pays_above_parameters", "pays_below_bit_per_s"});
+    if (!m_model.fits().empty()) write_fits(m_model.fits(), m_input.run.output + "/fit.csv");
+  }
+
   /// The verdict: steps are times, and the fits describe what they were fitted to.
   void judge() {
     const std::string all = std::to_string(m_count) + " predicted steps";
@@ -333,7 +333,7 @@ private:
                              text("%.3g %%", 100 * fit.median_error) + " (median)",
                          "check the files of predict.measurements");
     }
-    if (!m_model.fits().empty()) m_figures.set("fit_median_error", error, "1");
+    if (!m_model.fits().empty()) m_figures.set("fit_median_error", error, "fraction");
   }
 
   void add_step(const Candidate& candidate, const Cluster& cluster, const std::string& network, double link,

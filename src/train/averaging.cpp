@@ -85,7 +85,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
   const CompressorKind compressor = input.compression.compressor;
   if (input.comm.collective != Collective::automatic)
     return {make_transport<Exec>(input, communicator, input.comm.collective), input.comm.collective, compressor,
-            "the input says so"};
+            input.given.count("comm.collective") > 0 ? "the input says so" : "it is the default"};
 
   std::vector<Averaging<Exec>> candidates;
   candidates.push_back({nullptr, Collective::flat, compressor, ""});

@@ -33,7 +33,7 @@ public:
   void end(StepRecord& record, PhaseTimes& times) {
     until(m_session.x.extent(0), times);
     record.hidden_allreduce = m_session.momenta.overlapped->wait(times);
-    record.state = m_session.algorithm->end_buckets(m_session.exec);
+    times.add_rest(Phase::check, [&] { record.state = m_session.algorithm->end_buckets(m_session.exec); });
     m_under_way = false;
   }
 

@@ -10,6 +10,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/timer.hpp"
+#include "io/file.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "train/checkpoint_archive.hpp"
@@ -32,6 +33,7 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.number("last/server_residual_l2", run.last.server_residual_l2);
   archive.number("last/frozen_at", run.last.frozen_at);
   archive.number("last/mean_square_norm", run.mean_square_norm);
+  archive.number("last/owes_validation", run.owes_validation);
   archive.vector("parameters", run.x, !run.last.synchronised);
   run.algorithm.state(archive);
   run.results.state(archive);
@@ -121,10 +123,10 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
     // Without checkpoint.every a signal may ask for checkpoints. Beside an earlier run's the line has its directory
     // from the start, so that a restart with `auto` does not go on with that run.
     const bool is_open = (m_every > 0 || m_lines.is_beside_another()) && m_lines.open();
-    // Refused now, not after hours of training.
+    // Refused now, not after hours of training. `errno` is that of `open`.
     if (m_every > 0 && !is_open)
       throw InputError(input.where("checkpoint.directory"),
-                       "directory '" + m_lines.directory().string() + "' cannot be written",
+                       "directory '" + m_lines.directory().string() + "' cannot be written" + because(errno),
                        "name one that you may write");
   });
   if (!root) return;
@@ -132,6 +134,11 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
     std::printf("restart: from %s\n", m_restart.c_str());
   else if (is_auto)
     std::printf("restart: no checkpoint in %s, beginning at step 1\n", m_lines.directory().c_str());
+}
+
+void Checkpoints::leave() const {
+  std::error_code ignored;  // of a directory that is not empty
+  fs::remove(m_lines.directory(), ignored);
 }
 
 void Checkpoints::find_restart(const config::Input& input) {
@@ -153,6 +160,7 @@ void Checkpoints::find_restart(const config::Input& input) {
       verify_seal(m_communicator, path);
       m_restart = path;
     } catch (const AgreedError& error) {
+      if (error.status() == ExitStatus::stopped) throw;
       if (!is_auto) throw AgreedError(error.status(), input.where("checkpoint.restart") + ": " + error.what());
       if (root) std::printf("warning: %s\n  trying the checkpoint before it\n", error.what());
     }

@@ -23,9 +23,10 @@ struct Run {
   const Vector<Exec, float>& x;  ///< (d) parameters
   optim::Algorithm<Exec>& algorithm;
   Results& results;
-  long step = 0;                ///< the last complete one
-  optim::StepState last = {};   ///< of the last step that was not skipped
-  double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂² of that step
+  long step = 0;                 ///< the last complete one
+  optim::StepState last = {};    ///< of the last step that was not skipped
+  double mean_square_norm = 0;   ///< (1/n) Σ_i ‖g_i‖₂² of that step
+  bool owes_validation = false;  ///< a signal interrupted the validation of step `step`
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.
@@ -61,6 +62,8 @@ public:
 
   /// The line of checkpoints that the run writes: the label of their seals, on rank 0. Not collective.
   std::string label() const { return m_lines.line().label(); }
+  /// Removes the directory that a run which is refused made for its checkpoints. For rank 0.
+  void leave() const;
   /// Whether a checkpoint is due after step `step`. Not collective.
   bool due(long step) const { return m_every > 0 && step % m_every == 0; }
   /// Writes a checkpoint, then removes the oldest ones of this run's line, all but `checkpoint.keep`.

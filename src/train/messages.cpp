@@ -1,13 +1,46 @@
 #include "train/messages.hpp"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace onebit::train {
 
+namespace {
+
+/// Whether standard output is a terminal. The ranks of Open MPI's mpirun write to a terminal of its own in any case,
+/// and it copies the text to its standard output.
+bool prints_to_terminal() {
+  if (::isatty(STDOUT_FILENO) == 0) return false;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) return true;
+  char target[64] = {};
+  const std::string link = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+  if (::readlink(link.c_str(), target, sizeof target - 1) <= 0) return false;
+  const std::string file = target;
+  return file.rfind("/dev/pts/", 0) == 0 || file.rfind("/dev/tty", 0) == 0;
+}
+
+/// Seconds between two lines; 0 for none.
+double interval(const config::Input& input) {
+  constexpr double of_log = 60;
+  const double given = input.run.progress_interval_s;
+  return input.given.count("run.progress_interval_s") > 0 || prints_to_terminal() ? given : of_log;
+}
+
+/// "14 h 39 min", "5 min 12 s" or "12 s"
+std::string duration(double seconds) {
+  const long all = std::lround(seconds), minutes = all / 60, hours = minutes / 60;
+  if (hours > 0) return std::to_string(hours) + " h " + std::to_string(minutes % 60) + " min";
+  return (minutes > 0 ? std::to_string(minutes) + " min " : "") + std::to_string(all % 60) + " s";
+}
+
+}  // namespace
+
 Progress::Progress(const config::Input& input, bool prints, long first_step)
-    : m_interval(prints ? input.run.progress_interval_s : 0), m_first_step(first_step), m_steps(input.train.steps) {}
+    : m_interval(prints ? interval(input) : 0), m_first_step(first_step), m_steps(input.train.steps) {}
 
 void Progress::operator()(const StepRecord& record, double tokens_per_second) {
   if (m_interval <= 0) return;
@@ -16,9 +49,9 @@ void Progress::operator()(const StepRecord& record, double tokens_per_second) {
   m_since_line.restart();
   const double left =
       m_since_start.seconds() / static_cast<double>(record.step - m_first_step + 1) * (m_steps - record.step);
-  std::printf("step %ld/%ld  loss %.4f  lr %.3g  phase %s  %.0f tokens/s  time left %ld:%02ld", record.step, m_steps,
+  std::printf("step %ld/%ld  loss %.4f  lr %.3g  phase %s  %.0f tokens/s  time left %s", record.step, m_steps,
               record.loss, record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second,
-              static_cast<long>(left) / 60, static_cast<long>(left) % 60);
+              duration(left).c_str());
   if (validated) std::printf("  validation loss %.4f", record.validation_loss);
   if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);
   std::printf("\n");

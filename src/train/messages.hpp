@@ -8,7 +8,8 @@
 
 namespace onebit::train {
 
-/// Prints a line about a step every `run.progress_interval_s` seconds, at each validation and in the last step.
+/// Prints a line about a step every `run.progress_interval_s` seconds, at each validation and in the last step. Where
+/// the input leaves this key out and standard output is no terminal, every minute.
 class Progress {
 public:
   /// \param first_step of this process

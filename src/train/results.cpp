@@ -6,6 +6,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "io/run_lock.hpp"
 #include "train/gradient_groups.hpp"
 
 namespace onebit::train {
@@ -17,6 +18,9 @@ constexpr std::array<const char*, 2> phase_name = {"dense", "compressed"};
 double dense_bytes(std::size_t parameters, int ranks) {
   return 2.0 * (ranks - 1) / ranks * 4.0 * static_cast<double>(parameters);
 }
+
+/// Most losses of which `end_loss` is the median.
+constexpr std::size_t end_losses = 10;
 
 /// The row of steps.csv. \param bytes that this rank handed over in the step
 Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
@@ -62,7 +66,7 @@ struct Measure {
   double (*seconds)(const PhaseSums&);
 };
 
-/// The rows of the paper's Table 1, the parts of its "step", and two sums.
+/// The rows of the paper's Table 1, the parts of its "step", what this program adds, and two sums.
 constexpr Measure measures[] = {
     {"forward", [](const PhaseSums& s) { return s.times[Phase::forward]; }},
     {"backward_allreduce", [](const PhaseSums& s) { return s.times[Phase::allreduce]; }},
@@ -78,6 +82,8 @@ constexpr Measure measures[] = {
     {"step_average", [](const PhaseSums& s) { return s.times[Phase::average]; }},
     {"step_all_gather", [](const PhaseSums& s) { return s.times[Phase::all_gather]; }},
     {"step_update", [](const PhaseSums& s) { return s.times[Phase::update]; }},
+    {"check", [](const PhaseSums& s) { return s.times[Phase::check]; }},
+    {"agree", [](const PhaseSums& s) { return s.times[Phase::agree]; }},
     {"total", [](const PhaseSums& s) { return s.seconds; }},
     {"communication",
      [](const PhaseSums& s) {
@@ -115,31 +121,59 @@ void Results::look_for_target(const StepRecord& record) {
 }
 
 void Results::add(const StepRecord& record) {
-  if (m_count == 1) m_tokens = m_seconds = 0;  // see tokens_per_second
+  if (m_count == 1) m_tokens = m_seconds = 0, m_timed = 0;  // see tokens_per_second
   ++m_count;
-  m_skipped += record.skipped;
-  m_tokens += record.tokens;
   m_seconds += record.seconds;
+  if (!record.skipped) take(record);
   const std::uint64_t bytes = record.traffic.total() - m_last.traffic.total();
-  PhaseSums& sums = m_sums[record.state.compressed];
+  PhaseSums& sums = m_sums[record.skipped ? skipped_sums : record.state.compressed];
   ++sums.steps;
   sums.bytes += bytes;
   sums.seconds += record.seconds;
   sums.hidden_allreduce += record.hidden_allreduce;
   for (std::size_t phase = 0; phase < phase_names.size(); ++phase)
     sums.times.add(static_cast<Phase>(phase), record.times[static_cast<Phase>(phase)]);
-  if (record.validated) {
-    m_validated = true;
-    m_final_validation_loss = record.validation_loss;
-  }
-  if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
-  look_for_target(record);
   m_last = record;
+  take_validation(record);
   if (m_files.empty()) return;
   m_files.at(steps_file).row(cells(step_columns(record, bytes)));
   if (!m_records_groups) return;
   for (const nn::GradientGroups& gradient : record.quantization.gradients)
     m_files.at(groups_file).row(cells(group_columns(record.step, gradient)));
+}
+
+void Results::take(const StepRecord& record) {
+  ++m_timed;
+  m_tokens += record.tokens;
+  if (steps_taken() == 0) m_first_loss = record.loss;
+  m_end_losses.push_back(record.loss);
+  if (m_end_losses.size() > end_losses) m_end_losses.erase(m_end_losses.begin());
+}
+
+void Results::take_validation(const StepRecord& record) {
+  if (!record.validated) return;
+  m_validated = true;
+  m_final_validation_loss = record.validation_loss;
+  if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
+  look_for_target(record);
+}
+
+void Results::add_validation(const StepRecord& record) {
+  take_validation(record);
+  if (m_files.empty()) return;
+  const Columns columns = step_columns(record, 0);
+  std::map<std::size_t, std::string> cells;
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    if (columns[i].first.rfind("validation_", 0) == 0) cells[i] = columns[i].second.text();
+  m_files.at(steps_file).change_last_row(cells);
+}
+
+double Results::end_loss() const {
+  const std::size_t count = std::min<std::size_t>(m_end_losses.size(), steps_taken() / 2);
+  if (count == 0) return optim::no_value;
+  std::vector<double> losses(m_end_losses.end() - static_cast<std::ptrdiff_t>(count), m_end_losses.end());
+  std::sort(losses.begin(), losses.end());
+  return (losses[(count - 1) / 2] + losses[count / 2]) / 2;
 }
 
 void Results::state(optim::NumberArchive& archive) {
@@ -176,7 +210,8 @@ void Results::state(optim::NumberArchive& archive) {
     visit(m_tokens);
     visit(m_seconds);
     visit(m_count);
-    visit(m_skipped);
+    visit(m_timed);
+    visit(m_first_loss);
     visit(m_restarts);
     visit(m_checkpoints);
     visit(m_checkpoint_seconds);
@@ -185,8 +220,10 @@ void Results::state(optim::NumberArchive& archive) {
   each([&](const auto& value) { numbers.push_back(static_cast<double>(value)); });
   const std::size_t count = numbers.size();
   archive.numbers("results/sums", numbers, true);
+  archive.numbers("results/end_losses", m_end_losses);
   if (!archive.restores()) return;
   archive.check_length("results/sums", numbers, count);
+  if (m_end_losses.size() > end_losses) throw archive.unusable("results/end_losses");
   auto next = numbers.begin();
   each([&](auto& value) {
     using T = std::decay_t<decltype(value)>;
@@ -211,8 +248,9 @@ double Results::reduction(long steps, std::uint64_t bytes, std::size_t parameter
 
 std::string Results::compression_summary(std::size_t parameters) const {
   std::ostringstream text;
-  text << m_sums[1].steps << " of " << m_count << " steps were compressed";
-  const double reduced = reduction(m_count, bytes_sent(), parameters);
+  text << m_sums[1].steps << " of " << steps_taken() << " steps were compressed";
+  if (m_sums[skipped_sums].steps > 0) text << ", and " << m_sums[skipped_sums].steps << " more were skipped";
+  const double reduced = reduction(steps_taken(), bytes_sent(), parameters);
   if (std::isnan(reduced)) return text.str() + "; nothing was sent";
   text << std::fixed << std::setprecision(1) << "; reduction of the bytes sent: " << reduced
        << " against dense fp32 averages, " << reduced / 2 << " against 16-bit ones";
@@ -232,13 +270,15 @@ std::string Results::target_summary() const {
 
 Columns Results::columns(std::size_t parameters) const {
   const std::uint64_t bytes = bytes_sent();
-  const double reduced = reduction(m_count, bytes, parameters);
+  const double reduced = reduction(steps_taken(), bytes, parameters);
   const bool reached = m_target.step > 0;
   comm::Traffic traffic = m_earlier_traffic;
   traffic += m_last.traffic;
   return {{"tokens_per_s", tokens_per_second()},
           {"step_s", step_seconds()},
           {"final_loss", m_last.loss},
+          {"first_loss", m_first_loss},
+          {"end_loss", end_loss()},
           {"final_validation_loss", m_final_validation_loss},
           {"final_validation_accuracy", m_final_validation_accuracy},
           {"target_loss", m_target_loss > 0 ? Cell(m_target_loss) : Cell()},
@@ -246,7 +286,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"time_to_target_s", reached ? Cell(m_target.seconds) : Cell()},
           {"bytes_to_target", reached ? Cell(m_target.bytes) : Cell()},
           {"variance_frozen_at_step", m_last.state.frozen_at > 0 ? Cell(m_last.state.frozen_at) : Cell()},
-          {"skipped_steps", m_skipped},
+          {"skipped_steps", m_sums[skipped_sums].steps},
           {"bytes_sent", bytes},
           {"bytes_sent_dense_phase", m_sums[0].bytes},
           {"bytes_sent_compressed_phase", m_sums[1].bytes},
@@ -254,7 +294,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"bytes_sent_all_to_all", traffic.all_to_all},
           {"bytes_sent_all_gather", traffic.all_gather},
           {"bytes_sent_reduce_scatter", traffic.reduce_scatter},
-          {"bytes_dense_fp32", static_cast<double>(m_count) * dense_bytes(parameters, m_communicator.size())},
+          {"bytes_dense_fp32", static_cast<double>(steps_taken()) * dense_bytes(parameters, m_communicator.size())},
           {"reduction", reduced},
           {"reduction_vs_16bit", reduced / 2},
           {"reduction_compressed_phase", reduction(m_sums[1].steps, m_sums[1].bytes, parameters)},
@@ -280,6 +320,7 @@ void Results::finish(const Columns& run_columns) {
     files.push_back(&run);
     // All files are complete before one takes the place of an earlier run's.
     for (CsvFile* const file : files) file->close();
+    keep_earlier(m_directory + "/" + groups_file);  // also where this run has none
     for (CsvFile* const file : files) file->finish();
   });
 }

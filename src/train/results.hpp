@@ -45,7 +45,7 @@ inline constexpr const char* groups_file = "gradient_groups.csv";
 /// The columns of one row: names and values.
 using Columns = std::vector<std::pair<std::string, Cell>>;
 
-/// Sums over the steps of the dense, or of the compressed, phase.
+/// Sums over the steps of the dense, or of the compressed, phase, or over skipped steps.
 struct PhaseSums {
   long steps = 0;
   std::uint64_t bytes = 0;
@@ -63,6 +63,10 @@ public:
 
   /// Adds a step, and its rows to the files. \throws std::runtime_error on rank 0
   void add(const StepRecord& record);
+  /// Adds a validation of the last step that was added, to its row too. \throws std::runtime_error on rank 0
+  void add_validation(const StepRecord& record);
+  /// The last step. After a restart, only its loss is known.
+  const StepRecord& last() const { return m_last; }
   /// Counts a checkpoint. Called before it is written, so that the checkpoint counts itself.
   void count_checkpoint() { ++m_checkpoints; }
   /// Adds the seconds that a checkpoint took.
@@ -77,10 +81,11 @@ public:
   /// On rank 0, continues after its rows in a checkpoint. \returns false if they have other columns
   bool go_on_from(const std::string& file, const std::string& text);
 
-  /// Tokens per second. The first step is not counted if there are others, because it allocates and warms up caches.
+  /// Tokens of the steps that were taken per second of all steps. The first step is not counted if there are others,
+  /// because it allocates and warms up caches.
   double tokens_per_second() const { return m_seconds > 0 ? m_tokens / m_seconds : 0; }
-  /// Mean seconds of a step, over the same steps.
-  double step_seconds() const { return m_seconds / static_cast<double>(m_count > 1 ? m_count - 1 : 1); }
+  /// Seconds for each of these steps that was taken; NaN if all were skipped.
+  double step_seconds() const { return m_timed > 0 ? m_seconds / static_cast<double>(m_timed) : optim::no_value; }
   /// Whether a validation has found a loss, finite or not.
   bool validated() const { return m_validated; }
   /// One line: how many steps were compressed, and how many times fewer bytes were sent than in dense averages.
@@ -96,9 +101,14 @@ public:
   void finish(const Columns& run_columns);
 
 private:
+  void take(const StepRecord& record);
+  void take_validation(const StepRecord& record);
   void look_for_target(const StepRecord& record);
-  std::uint64_t bytes_sent() const { return m_sums[0].bytes + m_sums[1].bytes; }
-  double training_seconds() const { return m_sums[0].seconds + m_sums[1].seconds; }
+  /// The median of the last losses: of half of the steps that were taken, and at most 10. NaN after fewer than two.
+  double end_loss() const;
+  long steps_taken() const { return m_sums[0].steps + m_sums[1].steps; }
+  std::uint64_t bytes_sent() const { return m_sums[0].bytes + m_sums[1].bytes + m_sums[skipped_sums].bytes; }
+  double training_seconds() const { return m_sums[0].seconds + m_sums[1].seconds + m_sums[skipped_sums].seconds; }
   std::vector<std::vector<Cell>> profile_rows() const;
   /// Bytes of a dense fp32 average in each of `steps` steps, over the `bytes` that were sent; NaN if none were.
   double reduction(long steps, std::uint64_t bytes, std::size_t parameters) const;
@@ -108,7 +118,8 @@ private:
   bool m_records_groups;
   double m_target_loss;
   std::map<std::string, CsvFile> m_files;  ///< those of `growing_files`, on rank 0
-  std::array<PhaseSums, 2> m_sums;         ///< [compressed]
+  static constexpr std::size_t skipped_sums = 2;
+  std::array<PhaseSums, 3> m_sums;  ///< [compressed] of the steps that were taken; [skipped_sums]
   StepRecord m_last{};
   bool m_validated = false;
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
@@ -118,8 +129,11 @@ private:
     std::uint64_t bytes = 0;
   } m_target;  ///< when a validation first found the target
   double m_tokens = 0, m_seconds = 0;
-  long m_count = 0, m_skipped = 0;
-  comm::Traffic m_earlier_traffic;  ///< before the restart
+  long m_count = 0;
+  long m_timed = 0;  ///< steps with `m_tokens`
+  double m_first_loss = optim::no_value;
+  std::vector<double> m_end_losses;  ///< of the last steps that were taken, the newest last
+  comm::Traffic m_earlier_traffic;   ///< before the restart
   std::uint64_t m_earlier_within_host = 0;
   long m_restarts = 0, m_checkpoints = 0;
   double m_checkpoint_seconds = 0;

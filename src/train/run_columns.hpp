@@ -42,6 +42,7 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"kokkos", kokkos_version()},
           {"backend", BackendName<Exec>::value},
           {"machine", machine_name(session.exec)},
+          {"date", session.date},
           {"mpi", mpi_library()},
           {"transport", to_string(transport.kind())},
           {"collective", session.averaging.name()},
@@ -64,6 +65,7 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"parameters", static_cast<std::uint64_t>(session.tensors().size())},
           {"steps", input.train.steps},
           {"batch", input.train.batch},
+          {"learning_rate", input.optimizer.lr},
           {"slurm_job_id", environment("SLURM_JOB_ID")},
           {"slurm_job_name", environment("SLURM_JOB_NAME")},
           {"slurm_array_job_id", environment("SLURM_ARRAY_JOB_ID")},
@@ -78,6 +80,26 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"slurm_cpus_per_task", environment("SLURM_CPUS_PER_TASK")}};
 }
 
+/// The shape of the model; empty cells for a workload without one.
+template <class Exec>
+Columns model_columns(const Session<Exec>& session) {
+  const config::Input& input = session.input;
+  const auto& model = input.model;
+  const bool has_model =
+      input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+  const auto cell = [&](const auto& value) { return has_model ? Cell(value) : Cell(); };
+  // The tokeniser may decide it; the embeddings of its tokens are the first tensor.
+  const std::size_t vocabulary = has_model ? session.tensors().at_element(0).shape[0] : 0;
+  return {{"architecture", cell(to_string(model.architecture))},
+          {"layers", cell(model.layers)},
+          {"hidden", cell(model.hidden)},
+          {"heads", cell(model.heads)},
+          {"feed_forward", cell(model.feed_forward)},
+          {"positions", cell(model.positions)},
+          {"vocabulary", cell(static_cast<std::uint64_t>(vocabulary))},
+          {"sequence", cell(model.sequence)}};
+}
+
 /// What the run left, and the memory of the rank that took most. Collective.
 template <class Exec>
 Columns end_columns(const Session<Exec>& session, long overruns) {
@@ -88,7 +110,11 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
   const std::vector<double> all = session.communicator.gather(mine, 3);
   double most[3] = {};
   for (std::size_t i = 0; i < all.size(); ++i) most[i % 3] = std::max(most[i % 3], all[i]);
-  return {{"bucket_bytes", session.overlapped_average ? session.input.comm.bucket_bytes : 0},
+  const Hosts hosts = hosts_of(session.communicator);
+  return {{"hosts", hosts.count},
+          {"host_names", hosts.names},
+          {"wall_s", session.watch.seconds()},
+          {"bucket_bytes", session.overlapped_average ? session.input.comm.bucket_bytes : 0},
           {"compressed_bucket_bytes", session.momenta.buckets ? session.input.comm.compressed_bucket_bytes : 0},
           {"compressed_overlap", to_string(session.momenta.overlap)},
           {"compute_time_ms", session.input.workload.compute_time_ms},
@@ -105,6 +131,7 @@ template <class Exec>
 Columns run_columns(const Session<Exec>& session, long overruns) {
   Columns columns = set_up_columns(session);
   const auto append = [&](const Columns& more) { columns.insert(columns.end(), more.begin(), more.end()); };
+  append(model_columns(session));
   append(session.results->columns(session.tensors().size()));
   append(end_columns(session, overruns));
   return columns;

@@ -15,21 +15,31 @@ struct ColumnFigure {
   const char* unit;
   bool always;  ///< an empty cell is a number that is not finite, and otherwise no figure
 };
-constexpr ColumnFigure column_figures[] = {{"tokens_per_s", "tokens_per_s", "1/s", true},
-                                           {"step_s", "step_s", "s", true},
-                                           {"training_s", "training_s", "s", true},
-                                           {"final_loss", "final_loss", "nats", true},
-                                           {"final_validation_loss", "final_validation_loss", "nats", false},
-                                           {"final_validation_accuracy", "final_validation_accuracy", "1", false},
-                                           {"steps_to_target", "steps_to_target", "1", false},
-                                           {"time_to_target_s", "time_to_target_s", "s", false},
-                                           {"bytes_to_target", "bytes_to_target", "B", false},
-                                           {"frozen_at", "variance_frozen_at_step", "1", false},
-                                           {"skipped_steps", "skipped_steps", "1", true},
-                                           {"bytes_sent", "bytes_sent", "B", true},
-                                           {"reduction", "reduction", "1", false},
-                                           {"reduction_vs_16bit", "reduction_vs_16bit", "1", false},
-                                           {"peak_memory_bytes", "peak_memory_bytes", "B", true}};
+constexpr ColumnFigure column_figures[] = {
+    {"tokens_per_s", "tokens_per_s", "1/s", true},
+    {"step_s", "step_s", "s", true},
+    {"training_s", "training_s", "s", true},
+    {"final_loss", "final_loss", "nats", true},
+    {"final_validation_loss", "final_validation_loss", "nats", false},
+    {"final_validation_accuracy", "final_validation_accuracy", "fraction", false},
+    {"steps_to_target", "steps_to_target", "steps", false},
+    {"time_to_target_s", "time_to_target_s", "s", false},
+    {"bytes_to_target", "bytes_to_target", "B", false},
+    {"frozen_at", "variance_frozen_at_step", "steps", false},
+    {"skipped_steps", "skipped_steps", "steps", true},
+    {"bytes_sent", "bytes_sent", "B", true},
+    {"reduction", "reduction", "times", false},
+    {"reduction_vs_16bit", "reduction_vs_16bit", "times", false},
+    {"peak_memory_bytes", "peak_memory_bytes", "B", true}};
+
+/// Columns that say what was run, for the JSON form.
+constexpr const char* noted_columns[] = {"machine",      "workload",      "algorithm",  "seed",      "steps",
+                                         "batch",        "learning_rate", "parameters", "precision", "transport",
+                                         "collective",   "architecture",  "layers",     "hidden",    "heads",
+                                         "feed_forward", "positions",     "vocabulary", "sequence"};
+
+/// By how much the last losses may be above the first one: a fraction of it, and at least so many nats.
+constexpr double rise_allowed = 0.2;
 
 std::string text_of(const Columns& columns, const std::string& name) {
   const auto found = std::find_if(columns.begin(), columns.end(), [&](const auto& pair) { return pair.first == name; });
@@ -53,8 +63,29 @@ FiguresOfMerit run_figures(const Columns& columns) {
   for (const ColumnFigure& figure : column_figures)
     if (figure.always || !text_of(columns, figure.column).empty())
       figures.set(figure.name, number_of(columns, figure.column), figure.unit);
+  for (const char* const column : noted_columns)
+    if (const std::string text = text_of(columns, column); !text.empty()) figures.note(column, text);
   return figures;
 }
+
+namespace {
+
+/// Judges how the training went: most steps were taken, and the loss did not rise.
+void judge_course(FiguresOfMerit& figures, const Columns& columns, const char* remedy) {
+  const double skipped = number_of(columns, "skipped_steps"), steps = number_of(columns, "steps");
+  if (2 * skipped >= steps)
+    figures.reject(
+        Cell(skipped).text() + " of " + Cell(steps).text() + " steps were skipped, because gradients were not finite",
+        remedy);
+  const double first = number_of(columns, "first_loss"), end = number_of(columns, "end_loss");
+  if (std::isnan(end)) return;  // fewer than two steps were taken
+  if (!(end - first <= rise_allowed * std::max(1.0, std::abs(first))))
+    figures.reject("the loss rose from " + Cell(first).text() + " in the first step to " + Cell(end).text() +
+                       ", the median of the last ones",
+                   remedy);
+}
+
+}  // namespace
 
 void judge(FiguresOfMerit& figures, const Columns& columns, const config::Input& input, bool validated, int ranks) {
   const char* const remedy = "look at steps.csv: lower optimizer.lr, or set optimizer.clip";
@@ -63,6 +94,7 @@ void judge(FiguresOfMerit& figures, const Columns& columns, const config::Input&
     figures.confirm(shown("final loss", loss) + " is finite");
   else
     figures.reject("the final loss is not finite", remedy);
+  judge_course(figures, columns, remedy);
   if (ranks > 1 && input.run.check_replicas_every > 0)
     figures.confirm("replicas of " + std::to_string(ranks) + " ranks are bitwise equal");
   if (validated && !std::isfinite(found)) {

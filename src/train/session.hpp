@@ -10,7 +10,10 @@
 
 #include "base/error.hpp"
 #include "base/gpus.hpp"
+#include "base/host.hpp"
 #include "base/memory.hpp"
+#include "base/stop_signal.hpp"
+#include "base/timer.hpp"
 #include "linalg/blas.hpp"
 #include "optim/compression.hpp"
 #include "train/averaging.hpp"
@@ -47,6 +50,7 @@ struct Session {
     std::string initialized;
     communicator.collectively([&] {
       const Region region("OneBit::train::set_up");
+      StopSignal::check();
       x = make_uninitialized<Exec, float>("OneBit::train::parameters", tensors().size());
       g = make_uninitialized<Exec, float>("OneBit::train::gradient", tensors().size());
       workload->initialize(exec, x);
@@ -67,6 +71,8 @@ struct Session {
   /// The run before its first step.
   Run<Exec> run() { return {input, tensors(), x, *algorithm, *results}; }
 
+  const std::string date = utc_now();
+  const Stopwatch watch;
   const ViewMemory view_memory;  ///< counts the Views of all that follows
   const Exec exec;
   const Communicator& communicator;

@@ -9,13 +9,13 @@
 #include <string>
 
 #include "base/activity.hpp"
+#include "base/stop_signal.hpp"
 #include "comm/allreduce.hpp"
 #include "train/agreement.hpp"
 #include "train/bucket_update.hpp"
 #include "train/messages.hpp"
 #include "train/replicas.hpp"
 #include "train/session.hpp"
-#include "train/stop_signal.hpp"
 
 namespace onebit::train {
 
@@ -37,6 +37,8 @@ public:
   /// \returns `success`, or `stopped` if a signal ended the run early; its checkpoint is then complete
   /// \throws AgreedError (every rank) or another exception (one rank; the caller must abort the others)
   ExitStatus operator()() {
+    StopSignal::begin_steps();
+    if (m_run.owes_validation && !catch_up()) return stop();
     const long last = m_input.train.steps;
     for (long step = m_run.step + 1; step <= last; ++step) {
       const Region region("OneBit::train::step");
@@ -49,7 +51,8 @@ public:
       optim::StepContext context{step, record.lr, m_run.mean_square_norm};
       m_session.dense_average.begin_step(step);
       const double loss = gradient(context, record);
-      const Agreement agreement = agree(loss, record);
+      Agreement agreement{};
+      record.times.add_rest(Phase::agree, [&] { agreement = agree(loss, record); });
       record.loss = agreement.mean_loss;
       record.gradient_norm = std::sqrt(agreement.mean_square_norm);
       record.quantization = m_session.workload->quantization();
@@ -61,7 +64,7 @@ public:
         skip(loss, record);
       }
       m_run.step = step;
-      const bool stops = agreement.stops && step < last;
+      bool stops = agreement.stops && step < last;
       if (m_update.under_way() && (stops || needs_parameters(step))) m_update.end(record, record.times);
       record.seconds = watch.seconds();
       if (m_update.under_way()) {
@@ -69,18 +72,14 @@ public:
         continue;
       }
 
-      validate(record);
+      m_run.owes_validation = config::validates(m_input.train, step) && (stops || !validate(record));
+      stops = stops || m_run.owes_validation;
       check_replicas(record);
       report(record);
-      if (!stops && !m_checkpoints.due(step)) continue;
+      if (stops) return stop();
+      if (!m_checkpoints.due(step)) continue;
       m_deferred.rethrow(m_communicator);
-      const std::string checkpoint = m_checkpoints.write(m_session.exec, m_run);
-      if (!stops) continue;
-      if (m_communicator.rank() == 0)
-        std::printf(
-            "stopped by a signal after step %ld; checkpoint: %s\n  to continue: --set checkpoint.restart=auto\n", step,
-            checkpoint.c_str());
-      return ExitStatus::stopped;
+      m_checkpoints.write(m_session.exec, m_run);
     }
     m_deferred.rethrow(m_communicator);
     return ExitStatus::success;
@@ -122,7 +121,7 @@ private:
     m_deferred([&] { loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, progress); });
     record.times.add(Phase::forward, -waited);  // it counts where `m_update` adds it
     progress.final_from(0);
-    if (overlapped == nullptr) check(0, s.tensors().size());
+    if (overlapped == nullptr) record.times.add_rest(Phase::check, [&] { check(0, s.tensors().size()); });
     if (context.averaged) record.hidden_allreduce = overlapped->wait(record.times);
     return loss;
   }
@@ -131,8 +130,9 @@ private:
   /// algorithm's own. Buckets of momenta may be under way, before and after. \throws AgreedError if any rank failed
   Agreement agree(double loss, StepRecord& record) {
     comm::OverlappedAverage<Exec>* const buckets = m_in_buckets ? m_session.momenta.overlapped.get() : nullptr;
-    double sums[5] = {loss, m_gradient_check.square_norm(m_session.exec), m_deferred.failed() ? 1.0 : 0.0,
-                      StopSignal::received() ? 1.0 : 0.0, 0};
+    double square_norm = 0;
+    record.times.add_rest(Phase::check, [&] { square_norm = m_gradient_check.square_norm(m_session.exec); });
+    double sums[5] = {loss, square_norm, m_deferred.failed() ? 1.0 : 0.0, StopSignal::received() ? 1.0 : 0.0, 0};
     if (buckets != nullptr) {
       std::optional<SumUnderWay> sum;
       buckets->when_final([&] {
@@ -162,7 +162,10 @@ private:
   void update(const optim::StepContext& context, StepRecord& record) {
     if (m_in_buckets) return m_update.begin(context);
     const bool was_frozen = m_run.last.frozen_at > 0;
-    record.state = m_session.algorithm->step(m_session.exec, m_session.x, m_session.g, context, record.times);
+    // The rest is the norms of residuals: an algorithm counts all else.
+    record.times.add_rest(Phase::check, [&] {
+      record.state = m_session.algorithm->step(m_session.exec, m_session.x, m_session.g, context, record.times);
+    });
     if (m_communicator.rank() == 0 && record.state.frozen_at > 0 && !was_frozen) announce_freeze(m_input, record.state);
   }
 
@@ -193,18 +196,56 @@ private:
     report(m_open);
   }
 
-  /// Records means over all ranks' validation samples, in steps that validate.
-  void validate(StepRecord& record) {
-    if (!config::validates(m_input.train, record.step)) return;
+  /// Records means over all ranks' validation samples. \returns false when a signal interrupted it
+  bool validate(StepRecord& record) {
     const Region region("OneBit::train::validate");
+    enum { stopped, failed, loss, right, samples, count };
+    double sums[count] = {};
+    const auto exchange = [&](bool fails, const workload::LossSum& mine) {
+      const double values[count] = {StopSignal::received() ? 1.0 : 0.0, fails ? 1.0 : 0.0, mine.sum, mine.right,
+                                    mine.samples};
+      std::copy_n(values, count, sums);
+      m_communicator.sum(sums, count);
+      return sums[stopped] == 0 && sums[failed] == 0;
+    };
     workload::LossSum mine;
-    m_deferred([&] { mine = m_session.workload->validation_loss(m_session.exec, m_session.x); });
-    double sums[3] = {mine.sum, mine.right, mine.samples};
-    m_communicator.sum(sums, 3);
-    if (!(sums[2] > 0)) return;
+    bool ends = false;
+    m_deferred([&] {
+      mine = m_session.workload->validation_loss(m_session.exec, m_session.x,
+                                                 [&] { return !(ends = !exchange(false, {})); });
+    });
+    // A rank that failed meets the others here, which are after the same batch or at the end.
+    if (!ends) exchange(m_deferred.failed(), mine);
+    if (sums[stopped] > 0) return false;
+    if (sums[failed] > 0 || !(sums[samples] > 0)) return true;
     record.validated = true;
-    record.validation_loss = sums[0] / sums[2];
-    record.validation_accuracy = sums[1] / sums[2];
+    record.validation_loss = sums[loss] / sums[samples];
+    record.validation_accuracy = sums[right] / sums[samples];
+    return true;
+  }
+
+  /// The validation that a signal interrupted before the restart. \returns false when a signal interrupts it again
+  bool catch_up() {
+    StepRecord record = m_run.results.last();
+    record.step = m_run.step;
+    record.lr = optim::learning_rate(m_input, m_run.step);
+    record.state = m_run.last;
+    if (!validate(record)) return false;
+    m_run.owes_validation = false;
+    m_deferred([&] { m_run.results.add_validation(record); });
+    m_progress(record, m_run.results.tokens_per_second());
+    return true;
+  }
+
+  /// Writes the checkpoint from which a later run goes on.
+  ExitStatus stop() {
+    m_deferred.rethrow(m_communicator);
+    const std::string checkpoint = m_checkpoints.write(m_session.exec, m_run);
+    if (m_communicator.rank() == 0)
+      std::printf(
+          "stopped by a signal after step %ld%s; checkpoint: %s\n  to continue: --set checkpoint.restart=auto\n",
+          m_run.step, m_run.owes_validation ? ", before its validation" : "", checkpoint.c_str());
+    return ExitStatus::stopped;
   }
 
   bool checks_replicas(long step) const {

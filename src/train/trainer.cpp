@@ -4,10 +4,14 @@
 #include "train/trainer.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "base/stop_signal.hpp"
+#include "io/file.hpp"
+#include "io/run_lock.hpp"
 #include "train/messages.hpp"
 #include "train/run_columns.hpp"
 #include "train/run_figures.hpp"
@@ -25,18 +29,10 @@ fs::path dump_file(const config::Input& input) { return fs::path(input.run.outpu
 
 fs::path partial(const fs::path& path) { return path.string() + ".partial"; }
 
-/// Makes the output directory and writes the resolved input there under its partial name. Refuses what could not be
-/// written at the end of the run.
-void prepare_output(const config::Input& input) {
+/// Refuses what could not be written at the end of the run.
+void check_output(const config::Input& input) {
   const fs::path directory = input.run.output;
   std::error_code error;
-  fs::create_directories(directory, error);
-  std::ofstream file(partial(resolved_input(input)));
-  file << config::resolved(input);
-  file.close();
-  if (!file)
-    throw InputError(input.where("run.output"), "directory '" + directory.string() + "' cannot be written",
-                     "name a directory that you may write, with free space");
   for (const char* name : {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv"})
     if (fs::is_directory(directory / name, error))
       throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",
@@ -44,11 +40,29 @@ void prepare_output(const config::Input& input) {
 
   if (input.run.dump_parameters.empty()) return;
   const fs::path dump = dump_file(input);
-  const bool writable = std::ofstream(partial(dump), std::ios::app).is_open();
-  if (writable) fs::remove(partial(dump), error);
-  if (!writable || fs::is_directory(dump, error))
-    throw InputError(input.where("run.dump_parameters"), "file '" + dump.string() + "' cannot be written",
+  int reason = std::ofstream(partial(dump), std::ios::app).is_open() ? 0 : errno;
+  if (reason == 0) fs::remove(partial(dump), error);
+  if (fs::is_directory(dump, error)) reason = EISDIR;
+  if (reason != 0)
+    throw InputError(input.where("run.dump_parameters"),
+                     "file '" + dump.string() + "' cannot be written" + because(reason),
                      "name a file in a directory that exists and that you may write");
+}
+
+/// Writes the resolved input under its partial name. Keeps what a run that ended early left, unless this run goes on
+/// with it. \throws InputError
+void begin_output(const config::Input& input, bool restarts) {
+  const fs::path directory = input.run.output;
+  for (const fs::path& name : {resolved_input(input), directory / steps_file, directory / groups_file})
+    if (!restarts) keep_earlier(partial(name));
+  errno = 0;
+  std::ofstream file(partial(resolved_input(input)));
+  file << config::resolved(input);
+  file.close();
+  if (!file)
+    throw InputError(input.where("run.output"),
+                     "directory '" + directory.string() + "' cannot be written" + because(errno),
+                     "name a directory that you may write, with free space");
 }
 
 /// Writes the final state and the results. \returns the figures of the run and the verdict on it
@@ -65,12 +79,19 @@ FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkp
         "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms\n"
         "  remedy: raise it, or run fewer ranks on these cores\n",
         overruns, input.train.steps);
+  communicator.collectively([&] {
+    if (root && !input.run.dump_parameters.empty()) keep_earlier(dump_file(input));
+  });
   if (!input.run.dump_parameters.empty())
     write_checkpoint(session.exec, communicator, dump_file(input).string(), run, checkpoints.label());
   const Columns columns = run_columns(session, overruns);
   run.results.finish(columns);
   communicator.collectively([&] {
-    if (root) fs::rename(partial(resolved_input(input)), resolved_input(input));
+    if (!root) return;
+    keep_earlier(resolved_input(input));
+    std::error_code error;
+    fs::rename(partial(resolved_input(input)), resolved_input(input), error);
+    if (error) throw unwritable(resolved_input(input).string(), error.value());
   });
   if (root) {
     warn_without_freeze(input, run.last);
@@ -82,20 +103,39 @@ FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkp
   return figures;
 }
 
-}  // namespace
-
 template <class Exec>
-std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
-  const StopSignal stop_signal;
-  communicator.collectively([&] {
-    if (communicator.rank() == 0) prepare_output(input);
-  });
-  Checkpoints checkpoints(input, communicator);
+std::optional<FiguresOfMerit> set_up_and_step(const Exec& exec, const config::Input& input,
+                                              const Communicator& communicator, Checkpoints& checkpoints) {
   Session<Exec> session(exec, input, communicator, checkpoints);
   Run<Exec> run = session.run();
   if (checkpoints.restarts()) checkpoints.restore(exec, run);
   if (StepLoop<Exec>(session, run, checkpoints)() == ExitStatus::stopped) return std::nullopt;
   return finish(session, run, checkpoints);
+}
+
+}  // namespace
+
+template <class Exec>
+std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
+  const StopSignal stop_signal;
+  const bool root = communicator.rank() == 0;
+  communicator.collectively([&] {
+    if (root) check_output(input);
+  });
+  Checkpoints checkpoints(input, communicator);
+  communicator.collectively([&] {
+    if (root) begin_output(input, checkpoints.restarts());
+  });
+  try {
+    return set_up_and_step(exec, input, communicator, checkpoints);
+  } catch (const AgreedError& error) {
+    // A run that was refused, or stopped in its set-up, leaves nothing.
+    if (!root || error.status() == ExitStatus::failed_run) throw;
+    std::error_code ignored;
+    if (!checkpoints.restarts()) fs::remove(partial(resolved_input(input)), ignored);
+    checkpoints.leave();
+    throw;
+  }
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \

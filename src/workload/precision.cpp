@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/stop_signal.hpp"
 #include "base/timer.hpp"
 #include "data/sampler.hpp"
 #include "nn/transformer.hpp"
@@ -78,7 +79,7 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
       [&] { trial = std::make_unique<Trial<Exec>>(exec, input, communicator.size(), precision); });
   double least = std::numeric_limits<double>::infinity();
   for (int repetition = 0; repetition <= repetitions; ++repetition) {
-    communicator.barrier();
+    communicator.collectively(StopSignal::check);  // the ranks begin together
     const double seconds = (*trial)();
     const std::vector<double> all = communicator.gather(&seconds, 1);
     if (repetition > 0) least = std::min(least, *std::max_element(all.begin(), all.end()));
@@ -90,7 +91,9 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
 
 template <class Exec>
 ChosenPrecision choose_precision(const Exec& exec, const config::Input& input, const Communicator& communicator) {
-  if (input.model.precision != Precision::automatic) return {input.model.precision, "the input says so"};
+  if (input.model.precision != Precision::automatic)
+    return {input.model.precision,
+            input.given.count("model.precision") > 0 ? "the input says so" : "it is the default"};
   const bool has_products =
       input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
   if (!has_products) return {Precision::fp32, "the workload has no products"};

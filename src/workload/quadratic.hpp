@@ -64,7 +64,10 @@ public:
     return value(exec, x);
   }
 
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override { return {value(exec, x), 1}; }
+  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                          const std::function<bool()>& /*goes_on*/) override {
+    return {value(exec, x), 1};
+  }
   double tokens_per_step() const override { return m_batch; }
 
   /// f(x), without noise.

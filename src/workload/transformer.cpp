@@ -207,7 +207,8 @@ nn::QuantizerMeasures Transformer<Exec>::measures(long step) const {
 }
 
 template <class Exec>
-LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float>& x) {
+LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                                           const std::function<bool()>& goes_on) {
   const Region region("OneBit::workload::validation");
   LossSum loss;
   double right = 0;
@@ -218,6 +219,7 @@ LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, 
     loss.sum += m_batch * m_model.loss(exec, x, m_tokens);
     right += m_batch * m_model.accuracy(exec, m_tokens);
     loss.samples += m_batch;
+    if (!goes_on()) return {};
   }
   loss.right = right;
   return loss;

@@ -37,7 +37,8 @@ public:
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const StepProgress& progress) override;
   bool asks_for_parameters() const override { return true; }
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
+  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                          const std::function<bool()>& goes_on) override;
   std::string samples() const override { return m_samples->summary(); }
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
   double tokens_per_step() const override {

@@ -2,6 +2,7 @@
 /// \file workload.hpp
 /// A workload computes a loss and its gradient for one rank's samples. It knows no optimiser.
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -56,7 +57,12 @@ public:
   /// complete before.
   virtual bool asks_for_parameters() const { return false; }
   /// Loss of this rank's validation samples, which are the same in each call; no samples if the workload has none.
-  virtual LossSum validation_loss(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/) { return {}; }
+  /// \param goes_on called after each batch, equally often on all ranks; when it returns false, the loss is not wanted
+  ///                any more
+  virtual LossSum validation_loss(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/,
+                                  const std::function<bool()>& /*goes_on*/) {
+    return {};
+  }
   /// What was found in the files of samples, in words; empty where there are none.
   virtual std::string samples() const { return ""; }
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.

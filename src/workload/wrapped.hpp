@@ -23,8 +23,9 @@ public:
     return m_workload->gradient(exec, x, step, g, times, progress);
   }
   bool asks_for_parameters() const override { return m_workload->asks_for_parameters(); }
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override {
-    return m_workload->validation_loss(exec, x);
+  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                          const std::function<bool()>& goes_on) override {
+    return m_workload->validation_loss(exec, x, goes_on);
   }
   std::string samples() const override { return m_workload->samples(); }
   double tokens_per_step() const override { return m_workload->tokens_per_step(); }

@@ -41,7 +41,7 @@ std::vector<std::vector<float>> train(const Communicator& world, const config::I
     algorithm.step(exec, x, g, {step, input.optimizer.lr}, times);
     all.push_back(test::to_host(x));
   }
-  loss = workload.validation_loss(exec, x).sum;
+  loss = workload.validation_loss(exec, x, {}).sum;
   return all;
 }
 

@@ -35,7 +35,10 @@ public:
     return value(exec, x, a);
   }
 
-  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override { return {value(exec, x, 1.0f), 1}; }
+  LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                          const std::function<bool()>& /*goes_on*/) override {
+    return {value(exec, x, 1.0f), 1};
+  }
   double tokens_per_step() const override { return 1; }
 
   double value(const Exec& exec, const Vector<Exec, float>& x, float a) const {

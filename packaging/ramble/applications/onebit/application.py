@@ -41,8 +41,8 @@ class Onebit(ExecutableApplication):
     figure_of_merit("final_validation_loss", fom_regex=r"^FOM final_validation_loss (?P<value>\S+) \S+$",
                     group_name="value", units="nats")
     figure_of_merit("bytes_sent", fom_regex=r"^FOM bytes_sent (?P<value>\S+) \S+$", group_name="value", units="B")
-    figure_of_merit("reduction", fom_regex=r"^FOM reduction (?P<value>\S+) \S+$", group_name="value", units="1")
+    figure_of_merit("reduction", fom_regex=r"^FOM reduction (?P<value>\S+) \S+$", group_name="value", units="times")
     figure_of_merit("reduction_vs_16bit", fom_regex=r"^FOM reduction_vs_16bit (?P<value>\S+) \S+$", group_name="value",
-                    units="1")
+                    units="times")
 
     success_criteria("validation", mode="string", match=r"^VALIDATION PASSED .*")
