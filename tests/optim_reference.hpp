@@ -298,20 +298,9 @@ private:
     return of;
   }
 
-  /// Each number ← the nearest one with 8 significant bits.
-  void round_to_bf16(Values& c) {
-    for (double& one : c) {
-      int exponent = 0;
-      const double scaled = 256 * std::frexp(one, &exponent), fraction = std::fabs(scaled - std::trunc(scaled));
-      margin = std::min(margin, std::fabs(fraction - 0.5) / (1e-6 * 256));
-      one = std::ldexp(std::nearbyint(scaled), exponent - 8);
-    }
-  }
-
   /// C(c) of the compressor `sign`; c becomes c − C(c).
   Values take_signs(Values& c, const std::vector<std::size_t>& group) {
     const bool l1 = input.compression.scale == Scale::l1;
-    if (input.compression.residual_type == ResidualType::bf16) round_to_bf16(c);
     Values norm(c.size() + 1), count(c.size() + 1), compressed;
     for (std::size_t i = 0; i < c.size(); ++i) {
       norm[group[i]] += l1 ? std::fabs(c[i]) : c[i] * c[i];
