@@ -93,6 +93,14 @@ struct SimulatedRanks {
   void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
     move(rank, direction_of(momentum, variance, t), lr);
   }
+  /// The same after T_w = t: elements with v = 0 rest.
+  void frozen_move(int rank, long t, double lr) { move(rank, frozen_direction(t), lr); }
+  Values frozen_direction(long t) const {
+    Values direction = direction_of(m, v, t);
+    for (std::size_t i = 0; i < size(); ++i)
+      if (v[i] == 0) direction[i] = 0;
+    return direction;
+  }
   /// m / (√v + η) \param t as for adam_move
   Values direction_of(const Values& momentum, const Values& variance, long t) const {
     const auto correction = [&](double beta, double count) {
@@ -130,19 +138,31 @@ struct SimulatedRanks {
     return all;
   }
 
-  /// The sum of the signs of n vectors, in which 0 counts as +1, divided by n; or the sign of it, +1 for a tie.
-  Values vote(const std::vector<Values>& vectors, Vote kind) {
-    Values mean(size());
-    for (const Values& c : vectors) {
+  /// +1 or −1, a fair coin for an element in step t. \param tosser i + 1 for a 0 of rank i, 0 for a tie
+  double coin(int t, int tosser, std::size_t element) const {
+    const Philox4 random =
+        philox(stream_key(static_cast<std::uint64_t>(input.run.seed), Stream::votes), element / 128,
+               static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(tosser));
+    return (random.word[element / 32 % 4] >> element % 32 & 1u) != 0 ? 1 : -1;
+  }
+
+  /// The sum of the signs of n vectors in step t, divided by n; or the sign of it. A coin decides for 0.
+  Values vote(const std::vector<Values>& vectors, Vote kind, int t) {
+    std::vector<int> sum(size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Values& c = vectors[rank];
       const double scale = std::sqrt(square(c) / static_cast<double>(size()));
       for (std::size_t i = 0; i < size(); ++i) {
-        decide_sign(c[i], scale);
-        mean[i] += (c[i] >= 0 ? 1.0 : -1.0) / ranks;
+        if (c[i] != 0) decide_sign(c[i], scale);
+        sum[i] += c[i] > 0 || (c[i] == 0 && coin(t, rank + 1, i) > 0) ? 1 : -1;
       }
     }
-    if (kind == Vote::majority)
-      for (double& one : mean) one = one > -0.5 / ranks ? 1 : -1;  // a tie is 0 up to a rounding error
-    return mean;
+    Values result(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      const double sign = sum[i] > 0 ? 1 : sum[i] < 0 ? -1 : coin(t, 0, i);
+      result[i] = kind == Vote::majority ? sign : static_cast<double>(sum[i]) / ranks;
+    }
+    return result;
   }
 
   /// Whether ranks that drift apart are averaged after step t.
@@ -165,12 +185,13 @@ struct SimulatedRanks {
     return average(vectors);
   }
 
-  /// u = γ m / (√v + η); x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each server for its chunk. \param t as for
-  /// adam_move
+  /// u = γ m / (√v + η), of which the quotient is at most κ; x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each
+  /// server for its chunk. \param t T_w
   void move_by_sent_update(long t, double lr) {
     if (!input.compression.error_feedback) scale(m_update, 0);
-    Values u = direction_of(m, v, t);
-    scale(u, lr);
+    const double bound = std::max(1.0, (1 - beta1()) / std::sqrt(1 - beta2()));
+    Values u = frozen_direction(t);
+    for (double& one : u) one = lr * std::clamp(one, -bound, bound);
     add(m_update, u);
     const Values sent = take_signs(m_update, groups());
     for (int rank = 0; rank < ranks; ++rank)
@@ -366,7 +387,7 @@ inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t
   const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
-  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.frozen_move(rank, t_w, lr);
 }
 
 inline void sharded_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -387,7 +408,7 @@ inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g,
   const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.average(all.local_momenta(all.clipped(g)));
-  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.frozen_move(rank, t_w, lr);
 }
 
 inline void adam_1bit_naive(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -481,15 +502,15 @@ inline void local_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g
   all.m = all.own_m[0];
 }
 
-inline void signum(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+inline void signum(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   all.own_m = all.own_averages(all.clipped(g), all.beta1());
-  const Values majority = all.vote(all.own_m, Vote::majority);
+  const Values majority = all.vote(all.own_m, Vote::majority, t);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, majority, lr);
 }
 
-inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   const std::vector<Values> local = all.clipped(g);
-  const Values delta = all.vote(all.own_averages(local, all.beta1()), all.input.optimizer.vote);
+  const Values delta = all.vote(all.own_averages(local, all.beta1()), all.input.optimizer.vote, t);
   all.own_m = all.own_averages(local, all.beta2());
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, delta, lr);
 }

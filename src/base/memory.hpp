@@ -52,6 +52,14 @@ public:
   double peak() const;
 };
 
+/// Peak of the bytes that one rank takes in each phase of a run.
+struct PhaseBytes {
+  double dense = 0;       ///< up to T_w; in all steps of an algorithm without T_w
+  double compressed = 0;  ///< after T_w, in its first step; the same as `dense` without T_w
+
+  double most() const { return dense > compressed ? dense : compressed; }
+};
+
 /// "12.3 GiB"
 std::string gibibytes(double bytes);
 

@@ -96,7 +96,8 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
           {"parameters_hash", hash_of_x},
           {"optimizer_bytes_per_parameter", most[0] / static_cast<double>(session.tensors().size())},
           {"peak_view_bytes", most[1]},
-          {"peak_memory_bytes", most[2]}};
+          {"peak_memory_bytes", most[2]},
+          {"predicted_bytes", session.predicted_bytes()}};
 }
 
 /// All columns, after the last step. Collective.
