@@ -153,7 +153,7 @@ struct SimulatedRanks {
       const Values& c = vectors[rank];
       const double scale = std::sqrt(square(c) / static_cast<double>(size()));
       for (std::size_t i = 0; i < size(); ++i) {
-        if (c[i] != 0) decide_sign(c[i], scale);
+        decide_sign(c[i], scale);
         sum[i] += c[i] > 0 || (c[i] == 0 && coin(t, rank + 1, i) > 0) ? 1 : -1;
       }
     }
@@ -291,8 +291,10 @@ private:
     m_last_lr = lr;
   }
 
-  /// \param scale of the numbers that c was made from
-  void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (sign_error * scale)); }
+  /// \param c 0 is exactly 0 in every precision \param scale of the numbers that c was made from
+  void decide_sign(double c, double scale) {
+    if (c != 0) margin = std::min(margin, std::fabs(c) / (sign_error * scale));
+  }
 
   /// The bucket of each element.
   std::vector<std::size_t> buckets() const {
@@ -588,6 +590,15 @@ inline std::vector<Values> random_gradients(std::size_t size, int ranks, int ste
   return g;
 }
 
+/// The same for these tensors; 0 in tensors named "unused", which the loss does not read.
+inline std::vector<Values> random_gradients(const TensorTable& tensors, int ranks, int step, std::int64_t seed) {
+  std::vector<Values> g = random_gradients(tensors.size(), ranks, step, seed);
+  for (const Tensor& tensor : tensors.tensors())
+    if (tensor.name == "unused")
+      for (Values& one : g) std::fill_n(one.begin() + tensor.offset, tensor.size(), 0.0);
+  return g;
+}
+
 /// Initial parameters, as floats.
 inline Values initial_parameters(std::size_t size) {
   Values x;
@@ -605,7 +616,7 @@ inline config::Input with_clear_decisions(
     SimulatedRanks all(input, tensors, ranks, initial_parameters(tensors.size()));
     if (!variance.empty()) all.v = variance;
     for (int t = 1; t <= input.train.steps && all.margin > 1; ++t)
-      references().at(input.optimizer.algorithm)(all, random_gradients(tensors.size(), ranks, t, input.run.seed), t,
+      references().at(input.optimizer.algorithm)(all, random_gradients(tensors, ranks, t, input.run.seed), t,
                                                  lr(input, t));
     if (all.margin > 1) return input;
   }

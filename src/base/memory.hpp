@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// Bytes of host memory that are free or can be freed, at most the limit of this process's control groups (with which
-/// Slurm and containers limit memory).
+/// Bytes of host memory that are free or can be freed, at most what is left of the limits of this process's control
+/// groups (with which Slurm and containers limit memory).
 double available_host_memory();
 
 /// Bytes that are available in the memory of an execution space: of the host, or of this process's GPU.

@@ -97,7 +97,8 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
           {"optimizer_bytes_per_parameter", most[0] / static_cast<double>(session.tensors().size())},
           {"peak_view_bytes", most[1]},
           {"peak_memory_bytes", most[2]},
-          {"predicted_bytes", session.predicted_bytes()}};
+          {"predicted_dense_bytes", session.predicted_bytes().dense},
+          {"predicted_compressed_bytes", session.predicted_bytes().compressed}};
 }
 
 /// All columns, after the last step. Collective.

@@ -68,8 +68,11 @@ struct Session {
 
   const TensorTable& tensors() const { return workload->tensors(); }
   /// What the run was expected to take of a rank's memory, before it was set up.
-  double predicted_bytes() const {
-    return workload->bytes() + optim::run_bytes(input, tensors(), communicator.size(), hosts).most();
+  PhaseBytes predicted_bytes() const {
+    PhaseBytes bytes = optim::run_bytes(input, tensors(), communicator.size(), hosts);
+    bytes.dense += workload->bytes();
+    bytes.compressed += workload->bytes();
+    return bytes;
   }
   /// The run before its first step.
   Run<Exec> run() { return {input, tensors(), x, *algorithm, *results}; }

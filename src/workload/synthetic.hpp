@@ -51,7 +51,7 @@ public:
                   const StepProgress& progress) override {
     const Region region("OneBit::workload::synthetic");
     Stopwatch watch;
-    const auto& tensors = tensors().tensors();
+    const auto& tensors = this->tensors().tensors();
     if (progress.needed_until)
       for (const Tensor& tensor : tensors) progress.needed_until(tensor.offset + tensor.size());
     times.add(Phase::forward, watch.restart());
