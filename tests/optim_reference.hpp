@@ -140,9 +140,8 @@ struct SimulatedRanks {
 
   /// +1 or −1, a fair coin for an element in step t. \param tosser i + 1 for a 0 of rank i, 0 for a tie
   double coin(int t, int tosser, std::size_t element) const {
-    const Philox4 random =
-        philox(stream_key(static_cast<std::uint64_t>(input.run.seed), Stream::votes), element / 128,
-               static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(tosser));
+    const Philox4 random = philox(stream_key(static_cast<std::uint64_t>(input.run.seed), Stream::votes), element / 128,
+                                  static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(tosser));
     return (random.word[element / 32 % 4] >> element % 32 & 1u) != 0 ? 1 : -1;
   }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the peak of a rank's memory with each algorithm, in each of its phases, beside what the check at the start of
-a run counts.
+"""Measures the peak of a rank's memory with each algorithm, in each of its phases, beside what the check at a run's
+start counts.
 
 The measured bytes are the peak of the process (Linux's VmHWM) less that of the same run with few parameters. The dense
 phase is a run of one step.
@@ -50,8 +50,8 @@ def main():
                          "parameters": arguments.parameters, "predicted_bytes": predicted, "measured_bytes": measured,
                          "runs": 1, **origin})
             tables.write_csv(arguments.output, rows, COLUMNS)
-            print(f"{algorithm:20s} {phase:10s} predicted {predicted / 1e6:7.1f} MB, measured {measured / 1e6:7.1f} MB, "
-                  f"{predicted / measured:.3f}", flush=True)
+            print(f"{algorithm:20s} {phase:10s} predicted {predicted / 1e6:7.1f} MB, "
+                  f"measured {measured / 1e6:7.1f} MB, {predicted / measured:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -120,8 +120,8 @@ Expected compressed_oracle(const Communicator& communicator, const std::vector<s
   const int own = static_cast<int>(place - servers.begin());
   const compress::LayoutRef layout(length, chunks, compress::Grouping::vector);
   std::vector<float> unused(length, 0.0f);
-  const std::vector<std::uint32_t> message = compress::compress_ref(
-      layout, options, 0, chunks, mean_of(senders[own], begin, begin + length), unused);
+  const std::vector<std::uint32_t> message =
+      compress::compress_ref(layout, options, 0, chunks, mean_of(senders[own], begin, begin + length), unused);
   const double scale = as_float(message.front());
   const std::vector<double> scales = communicator.gather(&scale, 1);
 
@@ -216,7 +216,8 @@ public:
                 mpi_reduce_scatter<Exec>(*communicator, x);
                 times.add(Phase::allreduce, watch.seconds());
               },
-              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport, 8.0 * (ranks - 1) / ranks * length};
+              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport,
+              8.0 * (ranks - 1) / ranks * length};
     if (name == prefix(name) + "_allreduce")
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
               [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport};
@@ -236,8 +237,10 @@ public:
       std::vector<compress::Layout> shards;
       for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
         shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);
-      return {run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
-              [=, on = m_hosts, communicator = &m_communicator] { return hierarchical_oracle(*communicator, length, on); }, transport};
+      return {
+          run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
+          [=, on = m_hosts, communicator = &m_communicator] { return hierarchical_oracle(*communicator, length, on); },
+          transport};
     }
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
     return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())),

@@ -153,9 +153,7 @@ private:
     return tables() + (copies ? feedback(m_d) + feedback(m_d / m_n) : 0);
   }
   /// c of the shard's update, its message, and those of all shards.
-  double update_of_shard() const {
-    return feedback(m_d / m_n) + message(m_in.compression.compressor) * (1 + 1 / m_n);
-  }
+  double update_of_shard() const { return feedback(m_d / m_n) + message(m_in.compression.compressor) * (1 + 1 / m_n); }
   /// Votes sent and received; the elected ones of the chunk and of all.
   double votes(double planes) const { return m_d * bit * (2 + planes * (1 + 1 / m_n)); }
 

@@ -98,8 +98,8 @@ struct GradientFault {
   std::string what, remedy;
 };
 
-/// The norm of this rank's gradient, and its first tensor with an element that no step can compute with. Takes the gradient in ranges,
-/// because a gradient that is averaged in buckets is overwritten before the last of it is computed.
+/// The norm of this rank's gradient, and its first tensor with an element that no step can compute with. Takes the
+/// gradient in ranges, because a gradient that is averaged in buckets is overwritten before the last of it is computed.
 template <class Exec>
 class GradientCheck {
 public:

@@ -78,7 +78,8 @@ std::string regrouped(const config::Input& saved, const config::Input& input) {
   if (!config::traits(input.optimizer.algorithm).compresses) return "";
   std::string keys;
   const auto add = [&](const char* key, const std::string& there, const std::string& here) {
-    if (there != here) keys += (keys.empty() ? "" : ", ") + std::string(key) + " (there " + there + ", here " + here + ")";
+    if (there != here)
+      keys += (keys.empty() ? "" : ", ") + std::string(key) + " (there " + there + ", here " + here + ")";
   };
   add("comm.compressed_bucket_bytes", std::to_string(saved.comm.compressed_bucket_bytes),
       std::to_string(input.comm.compressed_bucket_bytes));
@@ -150,7 +151,8 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
   const std::string keys = restarts() ? regrouped(m_saved, input) : "";
   if (!keys.empty())
     std::printf(
-        "warning: other elements share a scale than in the checkpoint's run, so the bits are not those of a run without "
+        "warning: other elements share a scale than in the checkpoint's run, so the bits are not those of a run "
+        "without "
         "the restart: %s\n  remedy: give these keys the values of that run\n",
         keys.c_str());
 }

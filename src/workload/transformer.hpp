@@ -35,9 +35,7 @@ public:
   bool asks_for_parameters() const override { return true; }
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x) override;
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
-  double tokens_per_step() const override {
-    return static_cast<double>(m_rounds) * m_batch * m_ranks * m_sequence;
-  }
+  double tokens_per_step() const override { return static_cast<double>(m_rounds) * m_batch * m_ranks * m_sequence; }
 
 private:
   void to_device(const Exec& exec);

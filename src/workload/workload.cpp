@@ -37,14 +37,15 @@ void check_memory(const config::Input& input, const Footprint& footprint, const 
   std::string remedy = "change ";
   for (const std::string& key : keys) remedy += (key == keys.front() ? "" : ", ") + key;
   const bool phases = bytes.dense != bytes.compressed;
-  throw InputError(
-      input.where(given != keys.end() ? *given : keys.front()),
-      "a model of " + std::to_string(footprint.tensors.size()) + " parameters takes " + gibibytes(bytes.most()) +
-          " on each rank" +
-          (phases ? " (" + gibibytes(bytes.dense) + " before compression begins, " + gibibytes(bytes.compressed) + " after)"
-                  : "") +
-          " with algorithm " + input.optimizer.algorithm + ", and a rank may take " + gibibytes(share.memory),
-      remedy + " or optimizer.algorithm, or run fewer ranks on a host");
+  throw InputError(input.where(given != keys.end() ? *given : keys.front()),
+                   "a model of " + std::to_string(footprint.tensors.size()) + " parameters takes " +
+                       gibibytes(bytes.most()) + " on each rank" +
+                       (phases ? " (" + gibibytes(bytes.dense) + " before compression begins, " +
+                                     gibibytes(bytes.compressed) + " after)"
+                               : "") +
+                       " with algorithm " + input.optimizer.algorithm + ", and a rank may take " +
+                       gibibytes(share.memory),
+                   remedy + " or optimizer.algorithm, or run fewer ranks on a host");
 }
 
 namespace {
