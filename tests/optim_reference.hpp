@@ -93,6 +93,14 @@ struct SimulatedRanks {
   void adam_move(int rank, const Values& momentum, const Values& variance, long t, double lr) {
     move(rank, direction_of(momentum, variance, t), lr);
   }
+  /// The same after T_w = t: elements with v = 0 rest.
+  void frozen_move(int rank, long t, double lr) { move(rank, frozen_direction(t), lr); }
+  Values frozen_direction(long t) const {
+    Values direction = direction_of(m, v, t);
+    for (std::size_t i = 0; i < size(); ++i)
+      if (v[i] == 0) direction[i] = 0;
+    return direction;
+  }
   /// m / (√v + η) \param t as for adam_move
   Values direction_of(const Values& momentum, const Values& variance, long t) const {
     const auto correction = [&](double beta, double count) {
@@ -130,19 +138,30 @@ struct SimulatedRanks {
     return all;
   }
 
-  /// The sum of the signs of n vectors, in which 0 counts as +1, divided by n; or the sign of it, +1 for a tie.
-  Values vote(const std::vector<Values>& vectors, Vote kind) {
-    Values mean(size());
-    for (const Values& c : vectors) {
+  /// +1 or −1, a fair coin for an element in step t. \param tosser i + 1 for a 0 of rank i, 0 for a tie
+  double coin(int t, int tosser, std::size_t element) const {
+    const Philox4 random = philox(stream_key(static_cast<std::uint64_t>(input.run.seed), Stream::votes), element / 128,
+                                  static_cast<std::uint64_t>(t) << 32 | static_cast<std::uint64_t>(tosser));
+    return (random.word[element / 32 % 4] >> element % 32 & 1u) != 0 ? 1 : -1;
+  }
+
+  /// The sum of the signs of n vectors in step t, divided by n; or the sign of it. A coin decides for 0.
+  Values vote(const std::vector<Values>& vectors, Vote kind, int t) {
+    std::vector<int> sum(size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Values& c = vectors[rank];
       const double scale = std::sqrt(square(c) / static_cast<double>(size()));
       for (std::size_t i = 0; i < size(); ++i) {
         decide_sign(c[i], scale);
-        mean[i] += (c[i] >= 0 ? 1.0 : -1.0) / ranks;
+        sum[i] += c[i] > 0 || (c[i] == 0 && coin(t, rank + 1, i) > 0) ? 1 : -1;
       }
     }
-    if (kind == Vote::majority)
-      for (double& one : mean) one = one > -0.5 / ranks ? 1 : -1;  // a tie is 0 up to a rounding error
-    return mean;
+    Values result(size());
+    for (std::size_t i = 0; i < size(); ++i) {
+      const double sign = sum[i] > 0 ? 1 : sum[i] < 0 ? -1 : coin(t, 0, i);
+      result[i] = kind == Vote::majority ? sign : static_cast<double>(sum[i]) / ranks;
+    }
+    return result;
   }
 
   /// Whether ranks that drift apart are averaged after step t.
@@ -165,12 +184,13 @@ struct SimulatedRanks {
     return average(vectors);
   }
 
-  /// u = γ m / (√v + η); x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each server for its chunk. \param t as for
-  /// adam_move
+  /// u = γ m / (√v + η), of which the quotient is at most κ; x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each
+  /// server for its chunk. \param t T_w
   void move_by_sent_update(long t, double lr) {
     if (!input.compression.error_feedback) scale(m_update, 0);
-    Values u = direction_of(m, v, t);
-    scale(u, lr);
+    const double bound = std::max(1.0, (1 - beta1()) / std::sqrt(1 - beta2()));
+    Values u = frozen_direction(t);
+    for (double& one : u) one = lr * std::clamp(one, -bound, bound);
     add(m_update, u);
     const Values sent = take_signs(m_update, groups());
     for (int rank = 0; rank < ranks; ++rank)
@@ -270,8 +290,10 @@ private:
     m_last_lr = lr;
   }
 
-  /// \param scale of the numbers that c was made from
-  void decide_sign(double c, double scale) { margin = std::min(margin, std::fabs(c) / (sign_error * scale)); }
+  /// \param c 0 is exactly 0 in every precision \param scale of the numbers that c was made from
+  void decide_sign(double c, double scale) {
+    if (c != 0) margin = std::min(margin, std::fabs(c) / (sign_error * scale));
+  }
 
   /// The bucket of each element.
   std::vector<std::size_t> buckets() const {
@@ -298,20 +320,9 @@ private:
     return of;
   }
 
-  /// Each number ← the nearest one with 8 significant bits.
-  void round_to_bf16(Values& c) {
-    for (double& one : c) {
-      int exponent = 0;
-      const double scaled = 256 * std::frexp(one, &exponent), fraction = std::fabs(scaled - std::trunc(scaled));
-      margin = std::min(margin, std::fabs(fraction - 0.5) / (1e-6 * 256));
-      one = std::ldexp(std::nearbyint(scaled), exponent - 8);
-    }
-  }
-
   /// C(c) of the compressor `sign`; c becomes c − C(c).
   Values take_signs(Values& c, const std::vector<std::size_t>& group) {
     const bool l1 = input.compression.scale == Scale::l1;
-    if (input.compression.residual_type == ResidualType::bf16) round_to_bf16(c);
     Values norm(c.size() + 1), count(c.size() + 1), compressed;
     for (std::size_t i = 0; i < c.size(); ++i) {
       norm[group[i]] += l1 ? std::fabs(c[i]) : c[i] * c[i];
@@ -377,7 +388,7 @@ inline void onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t
   const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.compressed_average(all.local_momenta(all.clipped(g)), lr);
-  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.frozen_move(rank, t_w, lr);
 }
 
 inline void sharded_onebit_adam(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -398,7 +409,7 @@ inline void onebit_adam_32bit(SimulatedRanks& all, const std::vector<Values>& g,
   const long t_w = all.input.freeze.step.number;
   if (t <= t_w) return adam(all, g, t, lr);
   all.m = all.average(all.local_momenta(all.clipped(g)));
-  for (int rank = 0; rank < all.ranks; ++rank) all.adam_move(rank, all.m, all.v, t_w, lr);
+  for (int rank = 0; rank < all.ranks; ++rank) all.frozen_move(rank, t_w, lr);
 }
 
 inline void adam_1bit_naive(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
@@ -492,15 +503,15 @@ inline void local_momentum_sgd(SimulatedRanks& all, const std::vector<Values>& g
   all.m = all.own_m[0];
 }
 
-inline void signum(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+inline void signum(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   all.own_m = all.own_averages(all.clipped(g), all.beta1());
-  const Values majority = all.vote(all.own_m, Vote::majority);
+  const Values majority = all.vote(all.own_m, Vote::majority, t);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, majority, lr);
 }
 
-inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
+inline void distributed_lion(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
   const std::vector<Values> local = all.clipped(g);
-  const Values delta = all.vote(all.own_averages(local, all.beta1()), all.input.optimizer.vote);
+  const Values delta = all.vote(all.own_averages(local, all.beta1()), all.input.optimizer.vote, t);
   all.own_m = all.own_averages(local, all.beta2());
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, delta, lr);
 }
@@ -578,6 +589,15 @@ inline std::vector<Values> random_gradients(std::size_t size, int ranks, int ste
   return g;
 }
 
+/// The same for these tensors; 0 in tensors named "unused", which the loss does not read.
+inline std::vector<Values> random_gradients(const TensorTable& tensors, int ranks, int step, std::int64_t seed) {
+  std::vector<Values> g = random_gradients(tensors.size(), ranks, step, seed);
+  for (const Tensor& tensor : tensors.tensors())
+    if (tensor.name == "unused")
+      for (Values& one : g) std::fill_n(one.begin() + tensor.offset, tensor.size(), 0.0);
+  return g;
+}
+
 /// Initial parameters, as floats.
 inline Values initial_parameters(std::size_t size) {
   Values x;
@@ -595,7 +615,7 @@ inline config::Input with_clear_decisions(
     SimulatedRanks all(input, tensors, ranks, initial_parameters(tensors.size()));
     if (!variance.empty()) all.v = variance;
     for (int t = 1; t <= input.train.steps && all.margin > 1; ++t)
-      references().at(input.optimizer.algorithm)(all, random_gradients(tensors.size(), ranks, t, input.run.seed), t,
+      references().at(input.optimizer.algorithm)(all, random_gradients(tensors, ranks, t, input.run.seed), t,
                                                  lr(input, t));
     if (all.margin > 1) return input;
   }

@@ -103,10 +103,10 @@ void check(const Communicator& world, const config::Input& input, int ranks) {
 /// Refuses what a run on so many ranks would refuse when it starts. Collective.
 /// \param here whether the run takes place on this machine, whose memory then has to hold it
 void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
-  workload::Share share{0, ranks};
-  if (here && !is_gpu(input.run.backend)) share.memory = available_host_memory() / ranks;
+  double memory = std::numeric_limits<double>::infinity();
+  if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
   world.collectively([&] {
-    if (world.rank() == 0) train::check_start(input, share);
+    if (world.rank() == 0) train::check_start(input, ranks, memory);
   });
 }
 

@@ -83,10 +83,6 @@ constexpr auto names(Overlap) { return std::array{"none", "backward", "step"}; }
 enum class DenseType { fp32, bf16, fp16 };
 constexpr auto names(DenseType) { return std::array{"fp32", "bf16", "fp16"}; }
 
-/// How residuals are kept.
-enum class ResidualType { fp32, bf16 };
-constexpr auto names(ResidualType) { return std::array{"fp32", "bf16"}; }
-
 enum class Rounding { nearest, stochastic };
 constexpr auto names(Rounding) { return std::array{"nearest", "stochastic"}; }
 

@@ -25,20 +25,38 @@ double unused_memory() {
   return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Least limit of a control group and its ancestors. \param root mount point of the controller
-double group_limit(const std::filesystem::path& root, std::filesystem::path group, const char* file_name) {
+/// The files of a control group's memory: its limit, what it uses, and which of that is page cache that can be freed.
+struct GroupFiles {
+  const char *limit, *usage, *cache;
+};
+constexpr GroupFiles files_v2{"memory.max", "memory.current", "inactive_file"};
+constexpr GroupFiles files_v1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+
+/// Bytes of a group that processes cannot give back.
+double used_by_group(const std::filesystem::path& group, const GroupFiles& files) {
+  double used = 0, cache = 0, bytes = 0;
+  std::ifstream(group / files.usage) >> used;
+  std::ifstream statistics(group / "memory.stat");
+  for (std::string name; statistics >> name >> bytes;)
+    if (name == files.cache) cache = bytes;
+  return std::max(0.0, used - cache);
+}
+
+/// Least rest of a control group's limit and of its ancestors'. \param root mount point of the controller
+double rest_of_groups(const std::filesystem::path& root, std::filesystem::path group, const GroupFiles& files) {
   double least = no_limit;
   while (true) {
-    std::ifstream file(root / group.relative_path() / file_name);
+    const std::filesystem::path directory = root / group.relative_path();
+    std::ifstream file(directory / files.limit);
     double limit = 0;
-    if (file >> limit) least = std::min(least, limit);  // not a number where it is "max"
-    if (!group.has_relative_path()) return least;
+    if (file >> limit) least = std::min(least, std::max(0.0, limit - used_by_group(directory, files)));
+    if (!group.has_relative_path()) return least;  // a limit "max" is not a number
     group = group.parent_path();
   }
 }
 
-/// Limit of this process's control groups, version 1 or 2. A line of the file is "number:controllers:/path".
-double group_limit() {
+/// That of this process's control groups, version 1 or 2. A line of the file is "number:controllers:/path".
+double rest_of_groups() {
   std::ifstream file("/proc/self/cgroup");
   double least = no_limit;
   for (std::string line; std::getline(file, line);) {
@@ -46,9 +64,9 @@ double group_limit() {
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const std::filesystem::path group = line.substr(second + 1);
-    if (controllers == ",,") least = std::min(least, group_limit("/sys/fs/cgroup", group, "memory.max"));
+    if (controllers == ",,") least = std::min(least, rest_of_groups("/sys/fs/cgroup", group, files_v2));
     if (controllers.find(",memory,") != std::string::npos)
-      least = std::min(least, group_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+      least = std::min(least, rest_of_groups("/sys/fs/cgroup/memory", group, files_v1));
   }
   return least;
 }
@@ -128,7 +146,7 @@ double ViewMemory::peak() const {
   return view_bytes().peak;
 }
 
-double available_host_memory() { return std::min(unused_memory(), group_limit()); }
+double available_host_memory() { return std::min(unused_memory(), rest_of_groups()); }
 
 std::string gibibytes(double bytes) {
   char text[64];

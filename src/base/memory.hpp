@@ -10,8 +10,8 @@
 
 namespace onebit {
 
-/// Bytes of host memory that are free or can be freed, at most the limit of this process's control groups (with which
-/// Slurm and containers limit memory).
+/// Bytes of host memory that are free or can be freed, at most what is left of the limits of this process's control
+/// groups (with which Slurm and containers limit memory).
 double available_host_memory();
 
 /// Bytes that are available in the memory of an execution space: of the host, or of this process's GPU.
@@ -50,6 +50,14 @@ public:
   double of(const std::string& folder) const;
   /// Peak of the sum over all folders.
   double peak() const;
+};
+
+/// Peak of the bytes that one rank takes in each phase of a run.
+struct PhaseBytes {
+  double dense = 0;       ///< up to T_w; in all steps of an algorithm without T_w
+  double compressed = 0;  ///< after T_w, in its first step; the same as `dense` without T_w
+
+  double most() const { return dense > compressed ? dense : compressed; }
 };
 
 /// "12.3 GiB"

@@ -21,7 +21,8 @@ enum class Stream : std::uint32_t {
   synthetic = 7,
   gradient_rounding = 8,
   gradient_pruning = 9,
-  average_rounding = 10
+  average_rounding = 10,
+  votes = 11
 };
 
 /// Four 32-bit words.

@@ -11,6 +11,8 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/float_bits.hpp"
+#include "base/hash.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "bench/collective_report.hpp"
@@ -29,35 +31,54 @@ KOKKOS_INLINE_FUNCTION float element(int rank, std::size_t j) {
   return static_cast<float>((j * 7 + static_cast<std::size_t>(rank) * 13 + j / 1000) % 33) - 16.0f;
 }
 
+/// What a range of an average must be.
+struct Expected {
+  std::size_t begin = 0;
+  std::vector<float> values;
+};
+
 /// An average, and its result for the vectors of `element`.
 template <class Exec>
 struct Average {
   std::function<void(const Vector<Exec, float>&, PhaseTimes&)> run;
-  std::function<std::vector<float>()> oracle;
+  /// Collective. The rank's own range of the result, by plain loops. The ranges of all ranks are the whole vector, so
+  /// that a rank computes and keeps no more than a few vectors, however many ranks there are.
+  std::function<Expected()> oracle;
   comm::Transport<Exec>* transport;  ///< counts its bytes
   double more_bytes = 0;             ///< of a call without the transport: the volume of a ring
 };
 
-std::vector<float> dense_oracle(std::size_t length, int ranks) {
-  std::vector<float> mean(length);
-  for (std::size_t j = 0; j < length; ++j) {
-    float sum = 0;
-    for (int rank = 0; rank < ranks; ++rank) sum += element(rank, j);
-    mean[j] = sum / static_cast<float>(ranks);
+/// Elements [begin, end) of the vectors of some ranks.
+std::vector<std::vector<float>> vectors_of(const std::vector<int>& ranks, std::size_t begin, std::size_t end) {
+  std::vector<std::vector<float>> vectors;
+  for (const int rank : ranks) {
+    vectors.emplace_back();
+    for (std::size_t j = begin; j < end; ++j) vectors.back().push_back(element(rank, j));
   }
-  return mean;
-}
-
-std::vector<std::vector<float>> vectors_of_all(std::size_t length, int ranks) {
-  std::vector<std::vector<float>> vectors(ranks, std::vector<float>(length));
-  for (int rank = 0; rank < ranks; ++rank)
-    for (std::size_t j = 0; j < length; ++j) vectors[rank][j] = element(rank, j);
   return vectors;
 }
 
-std::vector<float> compressed_oracle(std::size_t length, int ranks) {
-  return comm::CompressedAllreduceRef(compress::LayoutRef(length, ranks, compress::Grouping::vector),
-                                      compress::Options())(vectors_of_all(length, ranks));
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> all(ranks);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// This rank's range of equal parts.
+std::pair<std::size_t, std::size_t> own_range(const Communicator& communicator, std::size_t length) {
+  const std::vector<std::size_t> begins = compress::equal_chunks(length, communicator.size());
+  return {begins[communicator.rank()], begins[communicator.rank() + 1]};
+}
+
+Expected dense_oracle(const Communicator& communicator, std::size_t length) {
+  const auto [begin, end] = own_range(communicator, length);
+  Expected expected{begin, std::vector<float>(end - begin)};
+  for (std::size_t j = begin; j < end; ++j) {
+    float sum = 0;
+    for (int rank = 0; rank < communicator.size(); ++rank) sum += element(rank, j);
+    expected.values[j - begin] = sum / static_cast<float>(communicator.size());
+  }
+  return expected;
 }
 
 /// The ranks of each host. \param hosts (ranks) number of each rank's host
@@ -68,21 +89,76 @@ std::vector<std::vector<int>> hosts_with_ranks(const std::vector<int>& hosts) {
 }
 
 /// \param hosts (ranks) number of what averages together in float: of each rank's host, or its own
-std::vector<float> bf16_oracle(std::size_t length, const std::vector<int>& hosts) {
-  return comm::DenseAverageRef{{DenseType::bf16}, hosts_with_ranks(hosts)}(
-      vectors_of_all(length, static_cast<int>(hosts.size())), 0);
+Expected bf16_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
+  const auto [begin, end] = own_range(communicator, length);
+  if (begin == end) return {begin, {}};
+  return {begin, comm::DenseAverageRef{{DenseType::bf16}, hosts_with_ranks(hosts)}(
+                     vectors_of(all_ranks(communicator.size()), begin, end), 0)};
+}
+
+/// The average of some ranks' vectors in float. \returns elements [begin, end)
+std::vector<float> mean_of(const std::vector<int>& ranks, std::size_t begin, std::size_t end) {
+  std::vector<float> mean;
+  for (std::size_t j = begin; j < end; ++j) {
+    float sum = 0;
+    for (const int rank : ranks) sum += element(rank, j);
+    mean.push_back(sum / static_cast<float>(ranks.size()));
+  }
+  return mean;
+}
+
+/// The first compressed average of senders, each the mean of some ranks: one rank alone, or a host. The senders cut
+/// elements [begin, begin + length) into chunks. The rank that serves chunk k also computes the scale of sender k, and
+/// all gather the scales.
+/// \param servers (senders) the rank that serves each chunk; this rank is one of them
+Expected compressed_oracle(const Communicator& communicator, const std::vector<std::vector<int>>& senders,
+                           const std::vector<int>& servers, std::size_t begin, std::size_t length) {
+  const compress::Options options;
+  const compress::CodecRef codec = compress::codec_ref(options);
+  const int chunks = static_cast<int>(senders.size());
+  const auto place = std::find(servers.begin(), servers.end(), communicator.rank());
+  const int own = static_cast<int>(place - servers.begin());
+  const compress::LayoutRef layout(length, chunks, compress::Grouping::vector);
+  std::vector<float> unused(length, 0.0f);
+  const std::vector<std::uint32_t> message =
+      compress::compress_ref(layout, options, 0, chunks, mean_of(senders[own], begin, begin + length), unused);
+  const double scale = as_float(message.front());
+  const std::vector<double> scales = communicator.gather(&scale, 1);
+
+  const std::size_t first = layout.begins[own], last = layout.begins[own + 1];
+  std::vector<float> average(last - first, 0.0f), residual(last - first, 0.0f);
+  for (int sender = 0; sender < chunks; ++sender) {
+    const float s = static_cast<float>(scales[servers[sender]]);
+    const std::vector<float> mean = mean_of(senders[sender], begin + first, begin + last);
+    for (std::size_t j = 0; j < mean.size(); ++j) average[j] += codec.decode(&s, codec.encode(&s, mean[j]));
+  }
+  for (float& one : average) one /= static_cast<float>(chunks);
+  const auto sent = compress::compress_ref(layout, options, own, 1, average, residual);
+  Expected expected{begin + first, {}};
+  for (std::size_t j = first; j < last; ++j)
+    expected.values.push_back(compress::element_ref(layout, codec, sent.data(), own, j));
+  return expected;
+}
+
+Expected flat_oracle(const Communicator& communicator, std::size_t length) {
+  const std::vector<int> ranks = all_ranks(communicator.size());
+  std::vector<std::vector<int>> senders;
+  for (const int rank : ranks) senders.push_back({rank});
+  return compressed_oracle(communicator, senders, ranks, 0, length);
 }
 
 /// \param hosts (ranks) number of each rank's host
-std::vector<float> hierarchical_oracle(std::size_t length, const std::vector<int>& hosts) {
-  const std::vector<std::vector<int>> ranks = hosts_with_ranks(hosts);
-  const int local = static_cast<int>(ranks.front().size()), across = static_cast<int>(ranks.size());
-  const std::vector<std::size_t> begins = compress::equal_chunks(length, local);
-  std::vector<compress::LayoutRef> shards;
-  for (int shard = 0; shard < local; ++shard)
-    shards.emplace_back(begins[shard + 1] - begins[shard], across, compress::Grouping::vector);
-  return comm::HierarchicalAllreduceRef(shards, ranks,
-                                        compress::Options())(vectors_of_all(length, static_cast<int>(hosts.size())));
+Expected hierarchical_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
+  const std::vector<std::vector<int>> senders = hosts_with_ranks(hosts);
+  const std::vector<std::size_t> begins = compress::equal_chunks(length, static_cast<int>(senders.front().size()));
+  std::size_t shard = 0;
+  for (const std::vector<int>& ranks : senders) {
+    const auto own = std::find(ranks.begin(), ranks.end(), communicator.rank());
+    if (own != ranks.end()) shard = own - ranks.begin();
+  }
+  std::vector<int> servers;
+  for (const std::vector<int>& ranks : senders) servers.push_back(ranks[shard]);
+  return compressed_oracle(communicator, senders, servers, begins[shard], begins[shard + 1] - begins[shard]);
 }
 
 /// The two halves of an allreduce as the library does them: MPI_Reduce_scatter and MPI_Allgatherv on host memory.
@@ -140,16 +216,17 @@ public:
                 mpi_reduce_scatter<Exec>(*communicator, x);
                 times.add(Phase::allreduce, watch.seconds());
               },
-              [=] { return dense_oracle(length, ranks); }, transport, 8.0 * (ranks - 1) / ranks * length};
+              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport,
+              8.0 * (ranks - 1) / ranks * length};
     if (name == prefix(name) + "_allreduce")
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
-              [=] { return dense_oracle(length, ranks); }, transport};
+              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport};
     if (name == prefix(name) + "_bf16") {
       std::vector<int> hosts = m_hosts;
       if (transport->hosts() == nullptr) std::iota(hosts.begin(), hosts.end(), 0);
       const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, comm::DenseOptions{DenseType::bf16});
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
-              [=] { return bf16_oracle(length, hosts); }, transport};
+              [=, communicator = &m_communicator] { return bf16_oracle(*communicator, length, hosts); }, transport};
     }
     const auto run = [=](const std::shared_ptr<comm::CompressedAllreduce<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
@@ -160,12 +237,14 @@ public:
       std::vector<compress::Layout> shards;
       for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
         shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);
-      return {run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
-              [=, on = m_hosts] { return hierarchical_oracle(length, on); }, transport};
+      return {
+          run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
+          [=, on = m_hosts, communicator = &m_communicator] { return hierarchical_oracle(*communicator, length, on); },
+          transport};
     }
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
     return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())),
-            [=] { return compressed_oracle(length, ranks); }, transport};
+            [=, communicator = &m_communicator] { return flat_oracle(*communicator, length); }, transport};
   }
 
 private:
@@ -184,7 +263,14 @@ void fill(const Exec& exec, int rank, const Vector<Exec, float>& x) {
   fence(exec, "OneBit::bench::fill");
 }
 
-/// Runs an average once and compares its result with the oracle.
+/// A hash of a vector's bits.
+double hash_of(const float* values, std::size_t length) {
+  std::uint64_t sum = 0;
+  for (std::size_t j = 0; j < length; ++j) sum += hash_term(as_bits(values[j]), j);
+  return static_cast<double>(sum >> 11);  // a double has 53 bits
+}
+
+/// Runs an average once, compares this rank's range with the oracle, and all of the result with the other ranks'.
 /// \returns the number of elements over all ranks \throws WrongResult for a wrong one
 template <class Exec>
 double check(const Exec& exec, const Communicator& communicator, const std::string& name, const Average<Exec>& average,
@@ -193,17 +279,20 @@ double check(const Exec& exec, const Communicator& communicator, const std::stri
   fill(exec, communicator.rank(), x);
   average.run(x, times);
   const Region region("OneBit::bench::check");
-  const std::vector<float> right = average.oracle();
+  const Expected right = average.oracle();
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), x);
-  double counts[2] = {static_cast<double>(right.size()), 0};
-  for (std::size_t j = 0; j < right.size(); ++j) counts[1] += host(j) != right[j];
-  communicator.sum(counts, 2);
-  if (counts[1] > 0)
-    throw WrongResult(name + " of " + std::to_string(right.size()) +
-                      " parameters: " + std::to_string(static_cast<long>(counts[1])) +
-                      " elements are wrong, so it is not timed\n  remedy: report it with the MPI library's version and "
-                      "this input");
-  return counts[0];
+  double wrong = 0;
+  for (std::size_t j = 0; j < right.values.size(); ++j) wrong += host(right.begin + j) != right.values[j];
+  communicator.sum(&wrong, 1);
+  const double hash = hash_of(host.data(), host.extent(0));
+  const std::vector<double> hashes = communicator.gather(&hash, 1);
+  const bool same = std::count(hashes.begin(), hashes.end(), hashes.front()) == communicator.size();
+  if (wrong > 0 || !same)
+    throw WrongResult(name + " of " + std::to_string(host.extent(0)) + " parameters: " +
+                      (wrong > 0 ? std::to_string(static_cast<long>(wrong)) + " elements are wrong"
+                                 : std::string("the ranks have different results")) +
+                      ", so it is not timed\n  remedy: report it with the MPI library's version and this input");
+  return static_cast<double>(host.extent(0)) * communicator.size();
 }
 
 template <class Exec>

@@ -19,7 +19,6 @@ template <class Exec>
 void copy(const Exec& exec, compress::Feedback<Exec>& to, const compress::Feedback<Exec>& from) {
   copy(exec, to.c, from.c);
   copy(exec, to.scales, from.scales);
-  copy(exec, to.half, from.half);
 }
 
 }  // namespace
@@ -226,8 +225,6 @@ void CompressedAllreduce<Exec>::finish(const Exec& exec, const Vector<Exec, floa
     times.add(Phase::all_gather, watch.seconds());
   }
   m_under_way.reset();
-  compress::forget_restored(m_worker);
-  compress::forget_restored(m_server);
   if (m_local == nullptr) std::swap(m_gathered, m_last);
 }
 

@@ -24,7 +24,6 @@ void CompressedReduceScatter<Exec>::operator()(const Exec& exec, const Vector<Ex
   if (!m_error_feedback) compress::clear(exec, m_feedback);
   m_compressor->compress(exec, {0, ranks, x, m_feedback, m_send, {}, {}, residual_factor});
   fence(exec, "OneBit::comm::compressed");
-  compress::forget_restored(m_feedback);
   times.add(Phase::compress, watch.restart());
   if (ranks == 1)
     Kokkos::deep_copy(exec, m_received, m_send);
@@ -68,7 +67,6 @@ void CompressedAllGather<Exec>::operator()(const Exec& exec, const Vector<Exec, 
   else
     m_transport.all_gather(exec, m_own, m_gathered);
   fence(exec, "OneBit::comm::gathered_chunks");
-  compress::forget_restored(m_feedback);
   times.add(Phase::all_gather, watch.seconds());
 }
 

@@ -23,27 +23,44 @@ std::size_t blocks_of(std::size_t length) {
   return (length + elements - 1) / elements;
 }
 
-/// Bit j of word w ← v(32 w + j) ≥ 0; 0 for padding. On a device the lanes of a warp make the bits of a word.
+/// The coins of one step and one tosser (`vote_coins`).
+struct Coins {
+  std::uint64_t seed;
+  long step;
+  int tosser;
+
+  KOKKOS_FUNCTION std::uint32_t operator()(std::size_t word) const { return vote_coins(seed, step, tosser, word); }
+};
+
+/// Bit j of word w ← v(32 w + j) > 0, or a coin where it is 0; 0 for padding. On a device the lanes of a warp make the
+/// bits of a word.
 template <class Exec>
 struct PackSigns {
   static constexpr std::size_t lanes = lanes_of_block<Exec>;
   Vector<Exec, const float> v;
   Vector<Exec, std::uint32_t> words;
+  Coins coins;
 
   KOKKOS_FUNCTION void operator()(std::size_t block, std::size_t lane) const {
     if constexpr (lanes == 1) {
       const std::size_t begin = block * bits_per_word, length = v.extent(0);
       const float* const values = v.data() + begin;
-      std::uint32_t bits = 0;
+      std::uint32_t positive = 0, zero = 0;
+      const auto take = [&](std::size_t j) {
+        positive |= static_cast<std::uint32_t>(values[j] > 0) << j;
+        zero |= static_cast<std::uint32_t>(values[j] == 0) << j;
+      };
       if (begin + bits_per_word <= length) {  // a loop of fixed length is vectorised
-        for (std::size_t j = 0; j < bits_per_word; ++j) bits |= static_cast<std::uint32_t>(values[j] >= 0) << j;
+        for (std::size_t j = 0; j < bits_per_word; ++j) take(j);
       } else {
-        for (std::size_t j = 0; begin + j < length; ++j) bits |= static_cast<std::uint32_t>(values[j] >= 0) << j;
+        for (std::size_t j = 0; begin + j < length; ++j) take(j);
       }
-      words(block) = bits;
+      words(block) = zero == 0 ? positive : positive | (zero & coins(block));
     } else {
-      const std::size_t i = block * lanes + lane, word = i / bits_per_word;
-      if (word < words.extent(0)) store_ballot(i % bits_per_word, i < v.extent(0) && v(i) >= 0, &words(word));
+      const std::size_t i = block * lanes + lane, word = i / bits_per_word, bit = i % bits_per_word;
+      if (word >= words.extent(0)) return;
+      const bool inside = i < v.extent(0), zero = inside && v(i) == 0;
+      store_ballot(bit, zero ? (coins(word) >> bit & 1u) != 0 : inside && v(i) > 0, &words(word));
     }
   }
 };
@@ -58,6 +75,8 @@ struct CountVotes {
   std::size_t words;
   int senders, planes;
   bool majority;
+  Coins coins;             ///< of ties
+  std::size_t first_word;  ///< of this rank's chunk
 
   KOKKOS_FUNCTION void operator()(std::size_t word) const {
     std::uint32_t count[most_planes] = {};
@@ -70,17 +89,22 @@ struct CountVotes {
       }
     }
     if (majority)
-      elected(word) = at_least_half(count);
+      elected(word) = more_than_half(count, word);
     else
       for (int k = 0; k < planes; ++k) elected(word * planes + k) = count[k];
   }
 
-  /// The bits of the elements with count ≥ ⌈n/2⌉, compared from the lowest bit to the highest.
-  KOKKOS_FUNCTION std::uint32_t at_least_half(const std::uint32_t* count) const {
+  /// The bits of the elements with count > n/2, and coins for those with count = n/2.
+  KOKKOS_FUNCTION std::uint32_t more_than_half(const std::uint32_t* count, std::size_t word) const {
     const std::uint32_t half = static_cast<std::uint32_t>(senders + 1) / 2;
-    std::uint32_t at_least = ~0u;
-    for (int k = 0; k < planes; ++k) at_least = (half >> k & 1u) != 0 ? count[k] & at_least : count[k] | at_least;
-    return at_least;
+    std::uint32_t at_least = ~0u, equal = ~0u;  // compared with ⌈n/2⌉ from the lowest bit to the highest
+    for (int k = 0; k < planes; ++k) {
+      const bool bit = (half >> k & 1u) != 0;
+      at_least = bit ? count[k] & at_least : count[k] | at_least;
+      equal &= bit ? count[k] : ~count[k];
+    }
+    if (senders % 2 != 0 || equal == 0) return at_least;
+    return at_least & (~equal | coins(first_word + word));
   }
 };
 
@@ -121,9 +145,10 @@ struct DecodeVotes {
 }  // namespace
 
 template <class Exec>
-SignVote<Exec>::SignVote(Transport<Exec>& transport, std::size_t length, Vote vote)
+SignVote<Exec>::SignVote(Transport<Exec>& transport, std::size_t length, Vote vote, std::uint64_t seed)
     : m_transport(transport),
       m_vote(vote),
+      m_seed(seed),
       m_words(compress::words_of_chunk(length, transport.ranks())),
       m_planes(vote == Vote::majority ? 1 : bits_of_count(transport.ranks())),
       m_send("OneBit::comm::votes", transport.ranks() * m_words),
@@ -132,9 +157,9 @@ SignVote<Exec>::SignVote(Transport<Exec>& transport, std::size_t length, Vote vo
       m_gathered("OneBit::comm::gathered_votes", transport.ranks() * m_words * m_planes) {}
 
 template <class Exec>
-void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, PhaseTimes& times) {
+void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, long step, PhaseTimes& times) {
   const Region region("OneBit::comm::sign_vote");
-  const int ranks = m_transport.ranks();
+  const int ranks = m_transport.ranks(), rank = m_transport.rank();
   const bool alone = ranks == 1, majority = m_vote == Vote::majority;
   Stopwatch watch;
   const auto end_of = [&](Phase phase) {
@@ -142,12 +167,19 @@ void SignVote<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& v, 
     times.add(phase, watch.restart());
   };
   for_each_block(exec, "OneBit::comm::pack_signs", blocks_of<Exec>(m_send.extent(0) * bits_per_word),
-                 PackSigns<Exec>{v, m_send});
+                 PackSigns<Exec>{v, m_send, {m_seed, step, rank + 1}});
   end_of(Phase::compress);
   if (!alone) m_transport.all_to_all(exec, m_send, m_received);
   end_of(Phase::all_to_all);
   for_each(exec, "OneBit::comm::count_votes", m_words,
-           CountVotes<Exec>{alone ? m_send : m_received, m_elected, m_words, ranks, bits_of_count(ranks), majority});
+           CountVotes<Exec>{alone ? m_send : m_received,
+                            m_elected,
+                            m_words,
+                            ranks,
+                            bits_of_count(ranks),
+                            majority,
+                            {m_seed, step, 0},
+                            rank * m_words});
   end_of(Phase::average);
   if (!alone) m_transport.all_gather(exec, m_elected, m_gathered);
   end_of(Phase::all_gather);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/parallel.hpp"
-#include "base/sixteen_bits.hpp"
 #include "compress/compressor.hpp"
 #include "compress/decode.hpp"
 
@@ -32,24 +31,9 @@ struct Averaged {
   }
 };
 
-/// Elements of c that are kept in bf16.
-template <class Exec>
-struct Widened {
-  Vector<Exec, std::uint16_t> half;
-  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t i) const { return Bfloat16::widened(half(i)); }
-};
-/// The first `count` of them at a cursor; all of values are written.
-template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION const float* load(const std::uint16_t* memory, std::size_t count, float* values) {
-  for (std::size_t j = 0; j < WordTable<Exec>::per_thread; ++j)
-    values[j] = j < count ? Bfloat16::widened(memory[j * WordTable<Exec>::stride]) : 0;
-  return values;
-}
-
 /// c ← x + f (c − C(c)), where C has the scales with which c was sent; codes ← the codes of the new c, if they need no
 /// scales.
-/// \tparam rounds c to bf16 before it is encoded
-template <class Codec, class Source, bool rounds = false>
+template <class Codec, class Source>
 struct Compensate {
   const Codec& codec;
   const std::uint32_t* sent_scales;
@@ -63,7 +47,6 @@ struct Compensate {
     for (std::size_t j = first; j < last; ++j) {
       const float residual = c[j] - codec.decode(sent, codec.encode(sent, c[j]));
       c[j] = x(j) + residual_factor * residual;
-      if constexpr (rounds) c[j] = Bfloat16::widened(Bfloat16::nearest(c[j]));
       if constexpr (Codec::codes_before_scales) codes[j] = codec.encode(sent, c[j]);
     }
   }
@@ -83,7 +66,6 @@ struct EncodeWord {
   std::size_t base;  ///< first element of the vectors of `own`
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(const Cursor& cursor) const {
-    if (own.feedback.half.extent(0) > 0) return encode_rounded(cursor);
     const std::size_t relative = cursor.chunk - own.first_chunk, scales = table.groups * Codec::scales;
     const std::size_t at = cursor.begin - base, count = table.length(cursor);
     float* const c = own.feedback.c.data() + at;
@@ -96,28 +78,6 @@ struct EncodeWord {
         cursor, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
                                                                   own.residual_factor, source, c_room, codes});
     store<Exec>(c_room, count, c);
-    if (Codec::codes_before_scales)
-      pack<Exec>(table, cursor, codes, codec.planes,
-                 own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
-  }
-
-  /// The same with c in bf16.
-  KOKKOS_FUNCTION void encode_rounded(const Cursor& cursor) const {
-    const std::size_t relative = cursor.chunk - own.first_chunk, scales = table.groups * Codec::scales;
-    const std::size_t at = cursor.begin - base, count = table.length(cursor), stride = WordTable<Exec>::stride;
-    const bool restored = own.feedback.c.extent(0) > 0;
-    std::uint16_t* const half = own.feedback.half.data() + at;
-    std::uint32_t codes[per_thread] = {};
-    float c[per_thread] = {}, x_values[per_thread], values[per_thread] = {};
-    if (restored)
-      for (std::size_t j = 0; j < count; ++j) c[j] = own.feedback.c(at + j * stride);
-    else
-      load<Exec>(half, count, c);
-    const auto source = elements(cursor, at, count, x_values, values);
-    table.for_each_group(
-        cursor, Compensate<Codec, std::decay_t<decltype(source)>, true>{
-                    codec, own.feedback.scales.data() + relative * scales, own.residual_factor, source, c, codes});
-    for (std::size_t j = 0; j < count; ++j) half[j * stride] = Bfloat16::nearest(c[j]);
     if (Codec::codes_before_scales)
       pack<Exec>(table, cursor, codes, codec.planes,
                  own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
@@ -274,8 +234,7 @@ public:
           const std::size_t at = cursor.begin - base, first_scale = (cursor.chunk - first_chunk) * scales;
           const std::size_t count = table.length(cursor);
           float c_values[WordTable<Exec>::per_thread], residual_values[WordTable<Exec>::per_thread];
-          const float* const c = own.c.extent(0) > 0 ? load<Exec>(own.c.data() + at, count, c_values)
-                                                     : load<Exec>(own.half.data() + at, count, c_values);
+          const float* const c = load<Exec>(own.c.data() + at, count, c_values);
           float* const residuals = room<Exec>(residual.data() + at, residual_values);
           table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
             const auto values = codec.values(own.scales.data() + first_scale + group * Codec::scales);
@@ -288,14 +247,7 @@ public:
 
   double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const override {
     const Region region("OneBit::compress::residual_l2");
-    if (feedback.c.extent(0) > 0) return residual_l2(exec, first_chunk, chunks, feedback.scales, feedback.c);
-    return residual_l2(exec, first_chunk, chunks, feedback.scales, Widened<Exec>{feedback.half});
-  }
-
-  /// Of residuals whose elements of c are a vector or `Widened`: a loop that chose between them is not vectorised.
-  template <class Values>
-  double residual_l2(const Exec& exec, int first_chunk, int chunks, const Vector<Exec, std::uint32_t>& scales,
-                     const Values& elements) const {
+    const Feedback<Exec> own = feedback;
     const Codec codec = m_codec;
     const auto block_begins = m_block_begins;
     const auto block_groups = m_block_groups;
@@ -308,8 +260,8 @@ public:
         KOKKOS_LAMBDA(std::size_t block) { return block_begins(first_block + block); }, squares,
         KOKKOS_LAMBDA(std::size_t block, std::size_t i) {
           const std::size_t group = block_groups(first_block + block) - first_group;
-          const auto values = codec.values(scales.data() + group * Codec::scales);
-          const float c = elements(i - base);
+          const auto values = codec.values(own.scales.data() + group * Codec::scales);
+          const float c = own.c(i - base);
           const double residual = c - codec.decode(values, codec.encode(values, c));
           return residual * residual;
         });
@@ -397,20 +349,14 @@ public:
                        std::size_t end_block) const {
     const std::size_t base = m_layout.chunk_begins[compression.first_chunk];
     for_each_statistic(
-        [&](auto k) {
-          if (compression.feedback.rounds())
-            take_statistic<decltype(k)::value>(exec, first_block, end_block, base,
-                                               Widened<Exec>{compression.feedback.half});
-          else
-            take_statistic<decltype(k)::value>(exec, first_block, end_block, base, compression.feedback.c);
-        },
+        [&](auto k) { take_statistic<decltype(k)::value>(exec, first_block, end_block, base, compression.feedback.c); },
         std::make_index_sequence<statistics>());
   }
 
   /// Statistic K of blocks. \param base first element of c
-  template <std::size_t K, class Values>
+  template <std::size_t K>
   void take_statistic(const Exec& exec, std::size_t first_block, std::size_t end_block, std::size_t base,
-                      const Values& c) const {
+                      const Vector<Exec, float>& c) const {
     using Statistic = std::tuple_element_t<K, typename Codec::Statistics>;
     const Statistic term;
     const auto block_begins = m_block_begins;
@@ -488,10 +434,8 @@ public:
           std::uint32_t* const message = own.messages.data() + (cursor.chunk - own.first_chunk) * length;
           std::uint32_t codes[WordTable<Exec>::per_thread] = {};
           float c_values[WordTable<Exec>::per_thread];
-          const std::size_t at = cursor.begin - base, count = table.length(cursor);
-          const float* const c = own.feedback.half.extent(0) > 0
-                                     ? load<Exec>(own.feedback.half.data() + at, count, c_values)
-                                     : load<Exec>(own.feedback.c.data() + at, count, c_values);
+          const float* const c =
+              load<Exec>(own.feedback.c.data() + (cursor.begin - base), table.length(cursor), c_values);
           table.for_each_group(cursor, Encode<Codec>{codec, message, c, codes});
           pack<Exec>(table, cursor, codes, codec.planes,
                      message + table.groups * Codec::scales + cursor.word * codec.planes);

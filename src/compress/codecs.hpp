@@ -205,7 +205,6 @@ struct Options {
   Scale scale = Scale::l1;
   int bits = 4;  ///< 2 to 16
   Reconstruction reconstruction = Reconstruction::mean;
-  ResidualType residual_type = ResidualType::fp32;
 };
 
 /// A compressor with one codec.

@@ -13,24 +13,20 @@ void Compressor<Exec>::compress(const Exec& exec, const Compression<Exec>& compr
 template <class Exec>
 Feedback<Exec> Compressor<Exec>::no_feedback(int first_chunk, int chunks) const {
   const std::vector<std::size_t>& begins = layout().chunk_begins;
-  const std::size_t length = begins[first_chunk + chunks] - begins[first_chunk];
-  const Vector<Exec, std::uint32_t> scales("OneBit::compress::sent_scales", chunks * scale_words());
-  if (m_residual_type == ResidualType::fp32)
-    return {Vector<Exec, float>("OneBit::compress::compensated", length), scales};
-  return {{}, scales, Vector<Exec, std::uint16_t>("OneBit::compress::compensated_half", length)};
+  return {Vector<Exec, float>("OneBit::compress::compensated", begins[first_chunk + chunks] - begins[first_chunk]),
+          Vector<Exec, std::uint32_t>("OneBit::compress::sent_scales", chunks * scale_words())};
 }
 
 template <class Exec>
 void clear(const Exec& exec, const Feedback<Exec>& feedback) {
   Kokkos::deep_copy(exec, feedback.c, 0.0f);
-  Kokkos::deep_copy(exec, feedback.half, std::uint16_t{0});
   Kokkos::deep_copy(exec, feedback.scales, 0u);
 }
 
 template <class Exec>
 Vector<Exec, float> residual(const Exec& exec, const Compressor<Exec>& compressor, int first_chunk, int chunks,
                              const Feedback<Exec>& feedback) {
-  Vector<Exec, float> values("OneBit::compress::residual", feedback.length());
+  Vector<Exec, float> values("OneBit::compress::residual", feedback.c.extent(0));
   compressor.residual(exec, first_chunk, chunks, feedback, values);
   fence(exec, "OneBit::compress::residual");
   return values;
@@ -39,9 +35,7 @@ Vector<Exec, float> residual(const Exec& exec, const Compressor<Exec>& compresso
 // With scales of 0, C(c) = 0 and c is the residual.
 template <class Exec>
 void set_residual(const Exec& exec, const Vector<Exec, const float>& residual, Feedback<Exec>& feedback) {
-  const std::size_t length = feedback.length();
-  if (feedback.rounds()) feedback.c = Vector<Exec, float>("OneBit::compress::restored", length);
-  Kokkos::deep_copy(exec, feedback.c, Kokkos::subview(residual, std::make_pair(std::size_t{0}, length)));
+  Kokkos::deep_copy(exec, feedback.c, Kokkos::subview(residual, std::make_pair(std::size_t{0}, feedback.c.extent(0))));
   Kokkos::deep_copy(exec, feedback.scales, 0u);
   fence(exec, "OneBit::compress::set_residual");
 }
@@ -50,9 +44,7 @@ template <class Exec>
 std::unique_ptr<const Compressor<Exec>> make_compressor(const Layout& layout, const Options& options) {
   std::unique_ptr<const Compressor<Exec>> made;
   const auto make = [&](const auto& codec) {
-    auto one = std::make_unique<CodecCompressor<Exec, std::decay_t<decltype(codec)>>>(layout, codec);
-    one->keep_residuals_as(options.residual_type);
-    made = std::move(one);
+    made = std::make_unique<CodecCompressor<Exec, std::decay_t<decltype(codec)>>>(layout, codec);
   };
   Compressors::visit(options.kind, [&](auto line) { line.visit(options, make); });
   return made;

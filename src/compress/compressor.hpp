@@ -20,17 +20,10 @@ namespace onebit::compress {
 
 /// What error feedback carries from one compression to the next: c, and the scales of its message. The residual
 /// δ = c − C(c) is formed where the next compression reads it, and never written. At first both are 0, and so is δ.
-///
-/// With residuals in bf16, c is rounded to it and kept as `half`; `c` has no elements then. Only after `set_residual`
-/// it holds the residual in float, until `forget_restored`: the next compression reads it and writes `half`.
 template <class Exec>
 struct Feedback {
   Vector<Exec, float> c;               ///< elements of the chunks that are compressed
   Vector<Exec, std::uint32_t> scales;  ///< (chunks * scale_words) float bits
-  Vector<Exec, std::uint16_t> half{};  ///< like c, or (0)
-
-  bool rounds() const { return half.extent(0) > 0; }
-  std::size_t length() const { return rounds() ? half.extent(0) : c.extent(0); }
 };
 
 /// A moving average whose old value is held as messages: old_share · C + new_share · (factor · x). A rank's momentum is
@@ -102,8 +95,6 @@ public:
   /// `encode` for all words of all chunks, and `finish`.
   void compress(const Exec& exec, const Compression<Exec>& compression) const;
 
-  /// How `no_feedback` keeps residuals; float unless it was called.
-  void keep_residuals_as(ResidualType type) { m_residual_type = type; }
   /// Feedback with δ = 0 for chunks [first_chunk, first_chunk + chunks).
   Feedback<Exec> no_feedback(int first_chunk, int chunks) const;
   /// residual ← δ. \param residual like feedback.c
@@ -121,9 +112,6 @@ public:
                        const Vector<Exec, float>& x) const = 0;
   /// For kernels that read the values of all chunks one by one. \param messages (chunks * message_words)
   virtual AnyDecoder<Exec> decoder(const Vector<Exec, const std::uint32_t>& messages) const = 0;
-
-private:
-  ResidualType m_residual_type = ResidualType::fp32;
 };
 
 /// δ of the next compression ← 0; does not fence.
@@ -136,12 +124,6 @@ Vector<Exec, float> residual(const Exec& exec, const Compressor<Exec>& compresso
 /// δ of the next compression ← residual; fences. \param residual like feedback.c, and longer if the rest is padding
 template <class Exec>
 void set_residual(const Exec& exec, const Vector<Exec, const float>& residual, Feedback<Exec>& feedback);
-
-/// To be called after a compression: frees what `set_residual` left, if residuals are in bf16.
-template <class Exec>
-void forget_restored(Feedback<Exec>& feedback) {
-  if (feedback.rounds()) feedback.c = {};
-}
 
 /// The compressor of `options.kind`; none for CompressorKind::none. It holds device copies of the layout's tables and
 /// the scratch space of the statistics.

@@ -50,6 +50,12 @@ void check_algorithm(const Input& in) {
   if (skips_adam && !algorithm.starts_from_variance)
     refuse(in, "freeze.step", "1-bit LAMB learns its tensors' learning rates before T_w, and freeze.step is 0",
            "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
+  // A restart from a file has the variance of its run.
+  const bool restarts = in.checkpoint.restart != "none" && in.checkpoint.restart != "auto";
+  if (skips_adam && in.freeze.from.empty() && !restarts)
+    refuse(in, "freeze.step",
+           "freeze.step is 0 and freeze.from names no variance: it would stay 0, and no element would move",
+           "set freeze.from to a checkpoint of an earlier run of this model, or freeze.step to 1 or more, or auto");
   if (!in.freeze.from.empty() && !algorithm.starts_from_variance)
     refuse(in, "freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out freeze.from, or use algorithm onebit_adam");

@@ -89,7 +89,6 @@ struct Input {
     Reconstruction reconstruction = Reconstruction::mean;
     bool error_feedback = true;
     bool scale_residual_by_lr = false;
-    ResidualType residual_type = ResidualType::fp32;
   } compression;
   struct {
     int variance_freeze_step = 300;

@@ -301,9 +301,6 @@ std::vector<Section> keys(Input& in) {
       "Multiply the residuals by γ_{t−1}/γ_t on both sides, so that what one update lost enters the next one at the "
       "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze`, `onebit_sgd` and "
       "`efficient_adam`, whose parameters are linear in what is compressed.");
-  key("residual_type", in.compression.residual_type,
-      "How residuals are kept between two steps. `bf16` halves their memory: what is compressed is rounded to it first "
-      "(docs/reference/algorithms.md).");
 
   key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms.md).");
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),

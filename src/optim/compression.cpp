@@ -38,7 +38,7 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
 
 compress::Options make_options(const config::Input& input) {
   const auto& in = input.compression;
-  return {in.compressor, in.scale, in.bits, in.reconstruction, in.residual_type};
+  return {in.compressor, in.scale, in.bits, in.reconstruction};
 }
 
 }  // namespace

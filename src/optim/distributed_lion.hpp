@@ -21,7 +21,8 @@ public:
       : m_setup(setup),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_vote(setup.transport, setup.tensors.size(), setup.input.optimizer.vote) {}
+        m_vote(setup.transport, setup.tensors.size(), setup.input.optimizer.vote,
+               static_cast<std::uint64_t>(setup.input.run.seed)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -42,7 +43,7 @@ public:
     fence(exec, "OneBit::optim::local_lion");
     times.add(Phase::compress, watch.seconds());
 
-    m_vote(exec, delta, times);
+    m_vote(exec, delta, context.step, times);
 
     watch.restart();
     descend(exec, m_rates, context.lr, delta, x);

@@ -3,6 +3,7 @@
 /// Adam whose state is divided among the ranks (Rajbhandari et al., *ZeRO*, SC 2020, Section 5.1), and 1-bit Adam made
 /// of it. docs/reference/algorithms.md says exactly what they compute.
 
+#include <algorithm>
 #include <cmath>
 
 #include "optim/sharded_momentum.hpp"
@@ -12,6 +13,13 @@ namespace onebit::optim {
 
 /// What ranks compress after T_w; `nothing` is Adam, which has no T_w.
 enum class Compressed { nothing, momentum, gradient };
+
+/// κ = max(1, (1−β1)/√(1−β2)), the bound on |m| / √v of Adam's own steps (Kingma and Ba, ICLR 2015, Section 2.1). A
+/// frozen v bounds nothing, and the elements of a group share one scale: few of them, whose v is tiny, would set it.
+inline double greatest_quotient(const config::Input& input) {
+  const auto& in = input.optimizer;
+  return std::max(1.0, (1 - in.beta1) / std::sqrt(1 - in.beta2));
+}
 
 /// `sharded_adam` (nothing), `sharded_onebit_adam` (momentum), `server_onebit_adam` (gradient). Rank k has shard k of m
 /// and v, and after T_w the residual ε_k of the update.
@@ -98,7 +106,7 @@ public:
     return state;
   }
 
-  /// After T_w: m ← its compressed average; u_k = γ m_k / (√v_k + η); x ← x − f (C(u + ε) + γ λ x).
+  /// After T_w: m ← its compressed average; u_k = γ [m_k / (√v_k + η)] within ±κ; x ← x − f (C(u + ε) + γ λ x).
   void compressed_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                        const StepContext& context, PhaseTimes& times, StepState& state) {
     const Region region("OneBit::optim::sharded_compressed_step");
@@ -108,9 +116,12 @@ public:
     Stopwatch watch;
     const Vector<Exec, float> u = m_shards.own(g);  // the gradient is used up
     const Vector<Exec, float> v = m_variance;
+    const float bound = static_cast<float>(greatest_quotient(m_setup.input));
     for_each(
-        exec, "OneBit::optim::update_of_shard", u.extent(0),
-        KOKKOS_LAMBDA(std::size_t i) { u(i) = update.lr * update.preconditioned(m(i), v(i)); });
+        exec, "OneBit::optim::update_of_shard", u.extent(0), KOKKOS_LAMBDA(std::size_t i) {
+          const float quotient = update.preconditioned(m(i), v(i));
+          u(i) = update.lr * (quotient > bound ? bound : quotient < -bound ? -bound : quotient);
+        });
     fence(exec, "OneBit::optim::update_of_shard");
     times.add(Phase::update, watch.seconds());
 

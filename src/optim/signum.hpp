@@ -22,7 +22,8 @@ public:
       : m_setup(setup),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_vote(setup.transport, setup.tensors.size(), Vote::majority) {}
+        m_vote(setup.transport, setup.tensors.size(), Vote::majority,
+               static_cast<std::uint64_t>(setup.input.run.seed)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -41,7 +42,7 @@ public:
     fence(exec, "OneBit::optim::local_momentum");
     times.add(Phase::compress, watch.seconds());
 
-    m_vote(exec, s, times);
+    m_vote(exec, s, context.step, times);
 
     watch.restart();
     descend(exec, m_rates, context.lr, s, x);

@@ -81,7 +81,7 @@ public:
     for_each_with_rate(
         exec, "OneBit::optim::zero_one_update", x.extent(0), m_rates.with_decay_times(m_lr_sum),
         KOKKOS_LAMBDA(std::size_t i, const Rate& rate) {
-          x(i) = anchor(i) - rate.lr_factor * (u(i) / update.denominator(v(i)) + rate.weight_decay * anchor(i));
+          x(i) = anchor(i) - rate.lr_factor * (update.quotient(u(i), v(i)) + rate.weight_decay * anchor(i));
         });
   }
 
@@ -118,8 +118,9 @@ private:
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::linear_step");
     Stopwatch watch;
-    const AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates,
-                                               m_policy.variance_updates());
+    AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates,
+                                         m_policy.variance_updates());
+    update.frozen = true;
     const double lr = context.lr * bias_correction(m_setup.input, m_setup.input.optimizer.beta1, m_updates);
     const bool first = m_local_steps == 0;
     if (first) m_lr_sum = m_momentum_weight = 0;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <exception>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -13,6 +16,7 @@
 #include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
 #include "comm/dense_average.hpp"
+#include "config/input.hpp"
 
 namespace onebit::train {
 
@@ -42,9 +46,34 @@ private:
   std::exception_ptr m_error;
 };
 
-/// i ↦ g(i) as it is sent: infinite if a dense average would round it to infinity.
+/// The magnitude from which on an element of a gradient counts as not finite, because a step could not compute with it.
+struct GradientLimit {
+  float from = INFINITY;
+  std::string why, remedy;
+};
+
+/// That of a run: what 16 bits hold, what has a square in single precision, or what ranks and the blocks of a sum can
+/// add up.
+inline GradientLimit gradient_limit(const config::Input& input, int ranks) {
+  GradientLimit limit;
+  const bool has_variance = config::traits(input.optimizer.algorithm).variance != config::Variance::none;
+  constexpr float greatest = std::numeric_limits<float>::max();
+  if (has_variance)
+    limit = {std::sqrt(greatest), "the variance is made of its square, which exceeds single precision",
+             "lower optimizer.lr, or scale the loss down"};
+  else
+    limit = {greatest / 64 / static_cast<float>(ranks), "sums of such numbers exceed single precision",
+             "lower optimizer.lr, or scale the loss down"};
+  if (comm::infinite_from(input.comm.dense_type) < limit.from)
+    limit = {comm::infinite_from(input.comm.dense_type),
+             "it travels in " + to_string(input.comm.dense_type) + ", whose greatest number is less",
+             "set comm.dense_type to bf16 or fp32"};
+  return limit;
+}
+
+/// i ↦ g(i), infinite from a limit on.
 template <class Exec>
-struct Sent {
+struct Limited {
   Vector<Exec, float> g;
   float infinite_from;
   KOKKOS_FUNCTION double operator()(std::size_t i) const {
@@ -56,27 +85,35 @@ struct Sent {
 /// i ↦ its square
 template <class Exec>
 struct Square {
-  Sent<Exec> sent;
-  KOKKOS_FUNCTION double operator()(std::size_t i) const { return sent(i) * sent(i); }
+  Limited<Exec> element;
+  KOKKOS_FUNCTION double operator()(std::size_t i) const { return element(i) * element(i); }
 };
 
-/// The norm of this rank's gradient, and its first tensor with a non-finite element. Takes the gradient in ranges,
-/// because a gradient that is averaged in buckets is overwritten before the last of it is computed.
+/// What to do about numbers that grow without bound.
+inline constexpr char unstable_remedy[] =
+    "lower optimizer.lr, lengthen schedule.warmup_steps or freeze.step, set optimizer.clip";
+
+/// What is wrong with a rank's loss or gradient, and what to do; both are empty if nothing is.
+struct GradientFault {
+  std::string what, remedy;
+};
+
+/// The norm of this rank's gradient, and its first tensor with an element that no step can compute with. Takes the
+/// gradient in ranges, because a gradient that is averaged in buckets is overwritten before the last of it is computed.
 template <class Exec>
 class GradientCheck {
 public:
-  /// \param dense_type in which gradients may be sent
-  GradientCheck(const TensorTable& tensors, DenseType dense_type)
+  GradientCheck(const TensorTable& tensors, GradientLimit limit)
       : m_tensors(tensors),
-        m_infinite_from(comm::infinite_from(dense_type)),
+        m_limit(std::move(limit)),
         m_sum(tensors.size()),
         m_nonfinite("OneBit::train::nonfinite", block_count(tensors.size())) {}
 
   /// Checks elements [begin, end) of g; does not fence, so a backward pass goes on. The ranges of one step are those
   /// that OrderedSum takes, in any order.
   void operator()(const Exec& exec, const Vector<Exec, float>& g, std::size_t begin, std::size_t end) const {
-    const Sent<Exec> sent{g, m_infinite_from};
-    m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{sent});
+    const Limited<Exec> element{g, m_limit.from};
+    m_sum.part(exec, "OneBit::train::gradient_norm", begin, end, Square<Exec>{element});
     const Vector<Exec, double> sums = m_sum.blocks();
     const Vector<Exec, std::size_t> nonfinite = m_nonfinite;
     const std::size_t first_block = begin / block_length;
@@ -86,30 +123,36 @@ public:
           nonfinite(block) = none;
           if (is_finite(sums(block))) return;
           std::size_t i = block * block_length;
-          while (is_finite(sent(i))) ++i;
-          nonfinite(block) = i;
+          while (is_finite(element(i))) ++i;
+          nonfinite(block) = is_finite(g(i)) ? i | too_large : i;
         });
   }
 
   /// ‖g‖₂², the same bits for any ranges; fences.
   double square_norm(const Exec& exec) const { return m_sum.total(exec, "OneBit::train::gradient_norm"); }
-  /// Empty if all elements are finite. To be called after `square_norm`.
-  std::string nonfinite_tensor() const {
+  /// To be called after `square_norm`.
+  GradientFault fault() const {
     const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), m_nonfinite);
     const std::size_t* const begin = host.data();
     const std::size_t* const end = begin + host.extent(0);
     const std::size_t* const found = std::find_if(begin, end, [](std::size_t i) { return i != none; });
-    return found != end ? m_tensors.at_element(*found).name : "";
+    if (found == end) return {};
+    const std::string gradient = "the gradient of tensor '" + m_tensors.at_element(*found & ~too_large).name + "'";
+    if ((*found & too_large) == 0) return {gradient + " is not finite", unstable_remedy};
+    char from[32];
+    std::snprintf(from, sizeof from, "%.6g", static_cast<double>(m_limit.from));
+    return {gradient + " has a finite element of magnitude " + from + " or more: " + m_limit.why, m_limit.remedy};
   }
 
 private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
+  static constexpr std::size_t too_large = ~(none >> 1);  ///< a bit that marks a finite element
   KOKKOS_INLINE_FUNCTION static bool is_finite(double value) { return value - value == 0; }
 
   const TensorTable& m_tensors;
-  float m_infinite_from;
+  GradientLimit m_limit;
   OrderedSum<Exec> m_sum;
-  Vector<Exec, std::size_t> m_nonfinite;  ///< (blocks) first element of each block that is not finite, or `none`
+  Vector<Exec, std::size_t> m_nonfinite;  ///< (blocks) first such element of each block, or `none`
 };
 
 /// What all ranks know about the gradients of a step.
@@ -120,21 +163,18 @@ struct Agreement {
   bool stops;               ///< a signal asked a rank to stop
 };
 
-/// Ends the run on all ranks. The message names the lowest rank whose loss or gradient is not finite. Collective.
-/// \param tensor of this rank with a non-finite element; empty for none
-[[noreturn]] inline void abort_nonfinite(const Communicator& communicator, double loss, const std::string& tensor,
+/// Ends the run on all ranks. The message is that of the lowest rank whose loss or gradient is at fault. Collective.
+/// \param fault of this rank's gradient
+[[noreturn]] inline void abort_nonfinite(const Communicator& communicator, double loss, GradientFault fault,
                                          long step) {
-  const double found = !tensor.empty() || !std::isfinite(loss);
+  if (fault.what.empty() && !std::isfinite(loss)) fault = {"the loss is not finite", unstable_remedy};
+  const double found = !fault.what.empty();
   const std::vector<double> all = communicator.gather(&found, 1);
   const auto first = std::find(all.begin(), all.end(), 1.0);
   const int rank = first != all.end() ? static_cast<int>(first - all.begin()) : 0;
-  const std::string place = "rank " + std::to_string(rank) + ", step " + std::to_string(step);
-  const std::string what =
-      tensor.empty() ? "the loss is not finite" : "the gradient of tensor '" + tensor + "' is not finite";
-  throw WrongResult(
-      communicator.broadcast(place + ": " + what, rank) +
-      "\n  remedy: lower optimizer.lr, lengthen schedule.warmup_steps or freeze.step, set optimizer.clip, "
-      "or set optimizer.on_nonfinite to skip");
+  const std::string text = "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": " + fault.what +
+                           "\n  remedy: " + fault.remedy + ", or set optimizer.on_nonfinite to skip";
+  throw WrongResult(communicator.broadcast(text, rank));
 }
 
 }  // namespace onebit::train

@@ -74,6 +74,22 @@ std::pair<config::Input, long> check_input(const std::string& path, const config
   return {saved, step};
 }
 
+/// Keys of the exchange that may differ at a restart, though they cut vectors into other groups, each with its value
+/// there and here.
+std::string regrouped(const config::Input& saved, const config::Input& input) {
+  if (!config::traits(input.optimizer.algorithm).compresses) return "";
+  std::string keys;
+  const auto add = [&](const char* key, const std::string& there, const std::string& here) {
+    if (there != here)
+      keys += (keys.empty() ? "" : ", ") + std::string(key) + " (there " + there + ", here " + here + ")";
+  };
+  add("comm.compressed_bucket_bytes", std::to_string(saved.comm.compressed_bucket_bytes),
+      std::to_string(input.comm.compressed_bucket_bytes));
+  if (input.comm.collective != Collective::automatic)
+    add("comm.collective", to_string(saved.comm.collective), to_string(input.comm.collective));
+  return keys;
+}
+
 }  // namespace
 
 template <class Exec>
@@ -134,6 +150,13 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
     std::printf("restart: from %s\n", m_restart.c_str());
   else if (is_auto)
     std::printf("restart: no checkpoint in %s, beginning at step 1\n", m_lines.directory().c_str());
+  const std::string keys = restarts() ? regrouped(m_saved, input) : "";
+  if (!keys.empty())
+    std::printf(
+        "warning: other elements share a scale than in the checkpoint's run, so the bits are not those of a run "
+        "without "
+        "the restart: %s\n  remedy: give these keys the values of that run\n",
+        keys.c_str());
 }
 
 void Checkpoints::leave() const {

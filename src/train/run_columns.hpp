@@ -122,7 +122,9 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
           {"parameters_hash", hash_of_x},
           {"optimizer_bytes_per_parameter", most[0] / static_cast<double>(session.tensors().size())},
           {"peak_view_bytes", most[1]},
-          {"peak_memory_bytes", most[2]}};
+          {"peak_memory_bytes", most[2]},
+          {"predicted_dense_bytes", session.predicted_bytes().dense},
+          {"predicted_compressed_bytes", session.predicted_bytes().compressed}};
 }
 
 /// All columns, after the last step. Collective.

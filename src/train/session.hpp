@@ -14,8 +14,10 @@
 #include "base/memory.hpp"
 #include "base/stop_signal.hpp"
 #include "base/timer.hpp"
+#include "comm/hierarchical.hpp"
 #include "linalg/blas.hpp"
 #include "optim/compression.hpp"
+#include "optim/memory.hpp"
 #include "train/averaging.hpp"
 #include "train/checkpoint.hpp"
 #include "train/initial_parameters.hpp"
@@ -37,7 +39,8 @@ struct Session {
         communicator(communicator),
         input(given),
         precision(choose_precision(exec, input, communicator, checkpoints)),
-        workload(make_workload(exec, input, communicator)),
+        hosts(static_cast<int>(comm::ranks_by_host(communicator.hosts()).size())),
+        workload(make_workload(exec, input, communicator, hosts)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
         dense_average(*averaging.transport, optim::dense_options(input)),
         bucket_communicator(communicator.get()),
@@ -68,6 +71,13 @@ struct Session {
   }
 
   const TensorTable& tensors() const { return workload->tensors(); }
+  /// What the run was expected to take of a rank's memory, before it was set up.
+  PhaseBytes predicted_bytes() const {
+    PhaseBytes bytes = optim::run_bytes(input, tensors(), communicator.size(), hosts);
+    bytes.dense += workload->bytes();
+    bytes.compressed += workload->bytes();
+    return bytes;
+  }
   /// The run before its first step.
   Run<Exec> run() { return {input, tensors(), x, *algorithm, *results}; }
 
@@ -78,6 +88,7 @@ struct Session {
   const Communicator& communicator;
   config::Input input;  ///< with the choices that were made for `auto`
   const workload::ChosenPrecision precision;
+  const int hosts;  ///< that the ranks are on
   std::unique_ptr<workload::Workload<Exec>> workload;
   Averaging<Exec> averaging;
   comm::DenseAverage<Exec> dense_average;
@@ -104,7 +115,7 @@ private:
 
   /// The workload of this rank, which may take an equal part of the available memory.
   static std::unique_ptr<workload::Workload<Exec>> make_workload(const Exec& exec, const config::Input& input,
-                                                                 const Communicator& communicator) {
+                                                                 const Communicator& communicator, int hosts) {
     // Every rank measures this before any rank allocates.
     const double available = available_memory<Exec>();
     const std::vector<int> sharers = lowest_sharers<Exec>(communicator);
@@ -112,7 +123,9 @@ private:
     std::unique_ptr<workload::Workload<Exec>> workload;
     communicator.collectively([&] {
       workload = workload::make_workload(
-          exec, input, {communicator.rank(), communicator.size(), available / static_cast<double>(sharing)});
+          exec, input,
+          {communicator.rank(), communicator.size(), available / static_cast<double>(sharing),
+           [&](const TensorTable& tensors) { return optim::run_bytes(input, tensors, communicator.size(), hosts); }});
     });
     return workload;
   }

@@ -9,7 +9,8 @@
 
 #include "base/error.hpp"
 #include "io/hdf5.hpp"
-#include "workload/start.hpp"
+#include "optim/memory.hpp"
+#include "workload/workload.hpp"
 
 namespace onebit::train {
 namespace {
@@ -37,8 +38,9 @@ void check_directory(const config::Input& input, const std::string& key, const f
 
 }  // namespace
 
-void check_start(const config::Input& input, workload::Share share) {
-  workload::check_start(input, share);
+void check_start(const config::Input& input, int ranks, double memory, int hosts) {
+  const auto run_bytes = [&](const TensorTable& tensors) { return optim::run_bytes(input, tensors, ranks, hosts); };
+  workload::check_memory(input, workload::footprint(input, ranks), {0, ranks, memory, run_bytes});
   const std::string& restart = input.checkpoint.restart;
   if (restart != "none" && restart != "auto") check_checkpoint(input, "checkpoint.restart", restart, "parameters");
   check_checkpoint(input, "checkpoint.initialize_from", input.checkpoint.initialize_from, "parameters");

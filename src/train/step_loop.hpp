@@ -30,7 +30,7 @@ public:
         m_checkpoints(checkpoints),
         m_input(session.input),
         m_communicator(session.communicator),
-        m_gradient_check(session.tensors(), session.input.comm.dense_type),
+        m_gradient_check(session.tensors(), gradient_limit(session.input, session.communicator.size())),
         m_update(session),
         m_progress(session.input, session.communicator.rank() == 0, run.step + 1) {}
 
@@ -172,7 +172,7 @@ private:
   /// Leaves x unchanged, because a loss or a gradient is not finite; ends the run if the input asks for that.
   void skip(double loss, StepRecord& record) {
     if (m_input.optimizer.on_nonfinite == OnNonfinite::abort)
-      abort_nonfinite(m_communicator, loss, m_gradient_check.nonfinite_tensor(), record.step);
+      abort_nonfinite(m_communicator, loss, m_gradient_check.fault(), record.step);
     if (m_in_buckets) m_session.algorithm->take_back();
     record.skipped = true;
     // All ranks end with the same parameters, even if the last step is skipped.

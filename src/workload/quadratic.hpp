@@ -20,24 +20,30 @@ struct Curvature {
   }
 };
 
+inline Footprint quadratic_footprint(const config::Input& input) {
+  Footprint footprint{{}, 0, {"quadratic.dimension"}};
+  footprint.tensors.add("x", {static_cast<std::size_t>(input.quadratic.dimension)}, true);
+  return footprint;
+}
+
 /// See the top of the file.
 template <class Exec>
 class Quadratic : public Workload<Exec> {
 public:
-  Quadratic(const config::Input& input, Share share)
-      : m_key(stream_key(input.run.seed, Stream::noise)),
+  Quadratic(const config::Input& input, const Share& share)
+      : m_footprint(quadratic_footprint(input)),
+        m_key(stream_key(input.run.seed, Stream::noise)),
         m_batch(input.train.batch),
         m_samples(input.train.batch / share.ranks),
         m_first_sample(share.rank * m_samples),
         m_noise(static_cast<float>(input.quadratic.noise)) {
     const std::size_t d = input.quadratic.dimension;
-    check_memory(input, {"quadratic.dimension"}, input.quadratic.dimension, 0, share);
-    m_tensors.add("x", {d}, true);
+    check_memory(input, m_footprint, share);
     m_curvature = {static_cast<float>(std::log(input.quadratic.condition)),
                    d > 1 ? 1.0f / static_cast<float>(d - 1) : 0.0f};
   }
 
-  const TensorTable& tensors() const override { return m_tensors; }
+  const TensorTable& tensors() const override { return m_footprint.tensors; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
@@ -81,7 +87,7 @@ public:
   }
 
 private:
-  TensorTable m_tensors;
+  Footprint m_footprint;
   std::uint64_t m_key;
   int m_batch;         ///< samples of one step over all ranks
   int m_samples;       ///< of this rank

@@ -8,21 +8,31 @@
 
 namespace onebit::workload {
 
+/// With the host's buffer for one gradient.
+inline Footprint replay_footprint(std::size_t parameters) {
+  Footprint footprint{{}, static_cast<double>(sizeof(float)) * parameters, {"replay.file"}};
+  footprint.tensors.add("x", {parameters}, true);
+  return footprint;
+}
+
 /// The loss is 0, because there is no model.
 template <class Exec>
 class Replay : public Workload<Exec> {
 public:
-  Replay(const config::Input& input, Share share)
+  Replay(const config::Input& input, const Share& share)
       : m_place(input.where("replay.file")),
         m_gradients(located(
             m_place, [&] { return data::RecordedGradients(input.replay.file, share.ranks, input.train.steps); })),
-        m_share(share) {
-    check_memory(input, {"replay.file"}, static_cast<double>(m_gradients.parameters()), 0, share);
+        m_rank(share.rank),
+        m_ranks(share.ranks),
+        m_bytes(replay_footprint(m_gradients.parameters()).bytes) {
+    check_memory(input, replay_footprint(m_gradients.parameters()), share);
     m_tensors = located(m_place, [&] { return m_gradients.tensors(); });
     m_host = HostVector<float>("OneBit::workload::replay", m_gradients.parameters());
   }
 
   const TensorTable& tensors() const override { return m_tensors; }
+  double bytes() const override { return m_bytes; }
 
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override {
     Kokkos::deep_copy(m_host, 0.0f);
@@ -34,19 +44,20 @@ public:
   double gradient(const Exec& exec, const Vector<Exec, float>&, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const StepProgress&) override {
     const Stopwatch watch;
-    located(m_place, [&] { m_gradients.read(step, m_share.rank, m_host.data()); });
+    located(m_place, [&] { m_gradients.read(step, m_rank, m_host.data()); });
     Kokkos::deep_copy(exec, g, m_host);
     fence(exec, "OneBit::workload::replay");
     times.add(Phase::backward, watch.seconds());
     return 0;
   }
 
-  double tokens_per_step() const override { return m_share.ranks; }
+  double tokens_per_step() const override { return m_ranks; }
 
 private:
   std::string m_place;  ///< of `replay.file` in the input
   data::RecordedGradients m_gradients;
-  Share m_share;
+  int m_rank, m_ranks;
+  double m_bytes;
   TensorTable m_tensors;
   HostVector<float> m_host;  ///< (d) buffer for one gradient
 };

@@ -9,28 +9,49 @@
 
 namespace onebit::workload {
 
+/// BERT-Large's proportions: a layer has 12.6 of 336 million parameters, a third of them in the attention.
+inline TensorTable synthetic_tensors(std::size_t parameters) {
+  constexpr std::size_t layers = 24;
+  const std::size_t layer = parameters * 3 / 80, bias = layer / 1000, attention = layer / 3;
+  TensorTable tensors;
+  tensors.add("embedding.weight", {parameters - layers * layer}, true);
+  for (std::size_t k = 0; layer > 0 && k < layers; ++k) {
+    const std::string name = "layer." + std::to_string(k);
+    if (attention > 0) tensors.add(name + ".attention.weight", {attention}, true);
+    tensors.add(name + ".feed_forward.weight", {layer - attention - bias}, true);
+    if (bias > 0) tensors.add(name + ".bias", {bias}, false);
+  }
+  return tensors;
+}
+
+/// With the gradient that each step copies.
+inline Footprint synthetic_footprint(const config::Input& input) {
+  const std::size_t parameters = input.workload.parameters;
+  return {synthetic_tensors(parameters), static_cast<double>(sizeof(float)) * parameters, {"workload.parameters"}};
+}
+
 /// The gradient of rank i is standard normal noise drawn by (seed, i). The tensors have the proportions of a
 /// transformer's, an embedding and 24 layers. They are asked for from the first to the last, and become final from the
 /// last to the first. The loss is 0.
 template <class Exec>
 class Synthetic : public Workload<Exec> {
 public:
-  Synthetic(const Exec& exec, const config::Input& input, Share share) : m_batch(input.train.batch) {
-    const std::size_t parameters = input.workload.parameters;
-    check_memory(input, {"workload.parameters"}, static_cast<double>(parameters), sizeof(float) * parameters, share);
-    m_tensors = make_tensors(parameters);
-    m_gradient = make_uninitialized<Exec, float>("OneBit::workload::synthetic", parameters);
+  Synthetic(const Exec& exec, const config::Input& input, const Share& share)
+      : m_footprint(synthetic_footprint(input)), m_batch(input.train.batch) {
+    check_memory(input, m_footprint, share);
+    m_gradient = make_uninitialized<Exec, float>("OneBit::workload::synthetic", tensors().size());
     draw(exec, static_cast<std::uint64_t>(input.run.seed), static_cast<std::uint64_t>(share.rank));
   }
 
-  const TensorTable& tensors() const override { return m_tensors; }
+  const TensorTable& tensors() const override { return m_footprint.tensors; }
+  double bytes() const override { return m_footprint.bytes; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>&, long, const Vector<Exec, float>& g, PhaseTimes& times,
                   const StepProgress& progress) override {
     const Region region("OneBit::workload::synthetic");
     Stopwatch watch;
-    const auto& tensors = m_tensors.tensors();
+    const auto& tensors = this->tensors().tensors();
     if (progress.needed_until)
       for (const Tensor& tensor : tensors) progress.needed_until(tensor.offset + tensor.size());
     times.add(Phase::forward, watch.restart());
@@ -60,22 +81,7 @@ public:
   }
 
 private:
-  /// BERT-Large's proportions: a layer has 12.6 of 336 million parameters, a third of them in the attention.
-  static TensorTable make_tensors(std::size_t parameters) {
-    constexpr std::size_t layers = 24;
-    const std::size_t layer = parameters * 3 / 80, bias = layer / 1000, attention = layer / 3;
-    TensorTable tensors;
-    tensors.add("embedding.weight", {parameters - layers * layer}, true);
-    for (std::size_t k = 0; layer > 0 && k < layers; ++k) {
-      const std::string name = "layer." + std::to_string(k);
-      if (attention > 0) tensors.add(name + ".attention.weight", {attention}, true);
-      tensors.add(name + ".feed_forward.weight", {layer - attention - bias}, true);
-      if (bias > 0) tensors.add(name + ".bias", {bias}, false);
-    }
-    return tensors;
-  }
-
-  TensorTable m_tensors;
+  Footprint m_footprint;
   int m_batch;
   Vector<Exec, float> m_gradient;  ///< (d)
 };

@@ -76,40 +76,67 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
 
 int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
 
-/// The tensors of the model. Refuses a model that does not fit into memory with what nn::Transformer keeps of a batch
-/// of B samples for the backward pass. In double, because products of the input's numbers overflow integers.
-TensorTable tensors_that_fit(const config::Input& input, const nn::Shape& shape, int batch, Share share) {
-  const double L = shape.layers, H = shape.hidden, F = shape.feed_forward, T = input.model.sequence;
-  const double N = batch * T;
-  const double rounded = input.model.precision == Precision::bf16 ? 1.5 * L * N * H : 0;  // 2 bytes each
+/// Bytes of what nn::Transformer keeps of a batch of B samples for the backward pass, and of its scratch.
+/// docs/develop/performance.md has the sums. In double, because products of the input's numbers overflow integers.
+double activation_bytes(const config::Input& input, const nn::Shape& shape, const TensorTable& tensors, int batch) {
+  const double L = shape.layers, H = shape.hidden, A = shape.heads, F = shape.feed_forward, V = shape.outputs();
+  const double N = static_cast<double>(batch) * input.model.sequence, P = predictions(input, batch);
+  const double head = shape.architecture == Architecture::bert ? 6 : 2, dropout = input.model.dropout > 0 ? 1 : 0;
+  const double kept = (2 * L + 1) * (2 * N * H + 2 * N) + L * N * (4 * H + F + A) + P * V + head * P * H +
+                      N * std::max(F, 3 * H) + (2 + dropout) * N * H;
+  double bytes = sizeof(float) * kept;
+  if (input.model.precision == Precision::bf16) {  // copies: weights, inputs of dense layers, two factors
+    const double factor = std::max({N * std::max(F, 3 * H), P * V, H * std::max({V, F, 3 * H})});
+    bytes += 2 * (static_cast<double>(tensors.size()) + 3 * L * N * H + 2 * factor);
+  }
   // Of a quantised layer of K inputs and D outputs: 3 N K bits and 16 N D bits, or 8 N K bits.
   const bool quantized = shape.quantization.kind != QuantizationKind::none;
   const double of_layer = shape.quantization.layer_bits == 8 ? 8 * (3 * H + F) : 3 * (3 * H + F) + 16 * (5 * H + F);
-  const double bits = quantized ? L * N * of_layer / 32 : 0;
-  const double kept = 2 * (2 * L + 1) * N * H + L * N * (4 * H + F + shape.heads) + rounded + bits;
-  TensorTable tensors = located(input.where("model.quantization.exclude"), [&] { return nn::tensor_table(shape); });
-  check_memory(input,
-               {"model.layers", "model.hidden", "model.feed_forward", "model.vocabulary", "model.positions",
-                "model.sequence", "train.batch", "model.preset"},
-               static_cast<double>(tensors.size()), sizeof(float) * kept, share);
-  return tensors;
+  return bytes + (quantized ? L * N * of_layer / 8 : 0);
+}
+
+/// \param tokens of the corpus, each an int
+Footprint footprint_of(const config::Input& input, const nn::Shape& shape, std::size_t tokens, int batch) {
+  Footprint footprint;
+  footprint.tensors = located(input.where("model.quantization.exclude"), [&] { return nn::tensor_table(shape); });
+  footprint.bytes = activation_bytes(input, shape, footprint.tensors, batch) +
+                    static_cast<double>(sizeof(int)) * static_cast<double>(tokens);
+  footprint.keys = {"model.layers",    "model.hidden",   "model.feed_forward", "model.vocabulary",
+                    "model.positions", "model.sequence", "train.batch",        "model.preset"};
+  return footprint;
+}
+
+std::size_t tokens_of(const data::Corpus& corpus) { return corpus.train().size() + corpus.validation().size(); }
+
+/// Refuses a model that does not fit into memory.
+Footprint footprint_that_fits(const config::Input& input, const nn::Shape& shape, const data::Corpus& corpus, int batch,
+                              const Share& share) {
+  Footprint footprint = footprint_of(input, shape, tokens_of(corpus), batch);
+  check_memory(input, footprint, share);
+  return footprint;
+}
+
+int validation_rounds(const config::Input& input, int ranks, int batch) {
+  return rounds_up(input.train.validation_batch, std::int64_t{ranks} * batch);
 }
 
 /// Samples of a validation, in whole rounds of all ranks. \param batch B of a round of a rank
 std::int64_t validation_samples(const config::Input& input, int batch, int ranks) {
-  return std::int64_t{rounds_up(input.train.validation_batch, std::int64_t{ranks} * batch)} * ranks * batch;
+  return std::int64_t{validation_rounds(input, ranks, batch)} * ranks * batch;
 }
 
-/// The shape of a run whose tokeniser has yet to be trained, which may take minutes. Its files are read.
-nn::Shape shape_before_training(const config::Input& input) {
-  located(input.where("data.corpus"), [&] { data::read_text_files(input.data.corpus, true); });
+/// That of a run whose tokeniser has yet to be trained, which may take minutes. Its files are read.
+Footprint footprint_before_training(const config::Input& input, int batch) {
+  const std::size_t bytes =
+      located(input.where("data.corpus"), [&] { return data::read_text_files(input.data.corpus, true).size(); });
   nn::Shape untrained = shape(input, input.data.vocabulary);
-  if (!classifies(input)) return untrained;
+  constexpr std::size_t bytes_of_token = 4;
+  if (!classifies(input)) return footprint_of(input, untrained, bytes / bytes_of_token, batch);
   located(input.where("data.labelled"), [&] { data::read_text_files({input.data.labelled}, true); });
   located(input.where("data.labelled_validation"),
           [&] { data::read_text_files({input.data.labelled_validation}, true); });
   untrained.classes = 2;
-  return untrained;
+  return footprint_of(input, untrained, bytes / bytes_of_token, batch);
 }
 
 }  // namespace
@@ -119,21 +146,6 @@ int vocabulary(const config::Input& input) {
   if (input.data.tokenizer == TokenizerKind::sentencepiece) return input.data.vocabulary;
   if (input.data.tokenizer == TokenizerKind::bytes) return data::make_byte_tokenizer()->vocabulary();
   return located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)).vocabulary(); });
-}
-
-void check_transformer(const config::Input& input, Share share) {
-  const int batch = input.train.batch / (share.ranks * input.train.accumulation);
-  nn::Shape model;
-  if (input.data.tokenizer == TokenizerKind::sentencepiece) {
-    model = shape_before_training(input);
-  } else {
-    const data::Corpus corpus =
-        located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); });
-    model = shape(input, corpus.vocabulary());
-    make_samples(input, corpus, validation_samples(input, batch, share.ranks), model);
-  }
-  tensors_that_fit(input, model, batch, share);
-  predictions(input, batch);
 }
 
 int predictions(const config::Input& input, int batch) {
@@ -148,20 +160,31 @@ linalg::MatrixProduct<Exec, float> make_product(const config::Input& input) {
                  [&] { return linalg::MatrixProduct<Exec, float>(input.model.precision); });
 }
 
+Footprint transformer_footprint(const config::Input& input, int ranks) {
+  const int batch = input.train.batch / (ranks * input.train.accumulation);
+  predictions(input, batch);  // which refuses too many
+  if (input.data.tokenizer == TokenizerKind::sentencepiece) return footprint_before_training(input, batch);
+  const data::Corpus corpus = located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); });
+  nn::Shape with_classes = shape(input, corpus.vocabulary());
+  make_samples(input, corpus, validation_samples(input, batch, ranks), with_classes);
+  return footprint_of(input, with_classes, tokens_of(corpus), batch);
+}
+
 template <class Exec>
-Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, Share share)
-    : m_share(share),
+Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, const Share& share)
+    : m_rank(share.rank),
+      m_ranks(share.ranks),
       m_seed(input.run.seed),
       m_sequence(input.model.sequence),
       m_rounds(input.train.accumulation),
       m_batch(input.train.batch / (share.ranks * m_rounds)),
-      m_validation_rounds(rounds_up(input.train.validation_batch, share.ranks * m_batch)),
+      m_validation_rounds(validation_rounds(input, share.ranks, m_batch)),
       m_train(input.train),
       m_record_every(input.model.quantization.record_every),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
-      m_samples(make_samples(input, m_corpus, std::int64_t{m_validation_rounds} * share.ranks * m_batch, m_shape)),
-      m_tensors(tensors_that_fit(input, m_shape, m_batch, share)),
+      m_samples(make_samples(input, m_corpus, validation_samples(input, m_batch, share.ranks), m_shape)),
+      m_footprint(footprint_that_fits(input, m_shape, m_corpus, m_batch, share)),
       m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout),
               make_product<Exec>(input)) {
   const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
@@ -183,7 +206,7 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
   Stopwatch watch;
   double loss = 0;
   for (int round = 0; round < m_rounds; ++round) {
-    const std::uint64_t first = (static_cast<std::uint64_t>(m_share.rank) * m_rounds + round) * m_batch;
+    const std::uint64_t first = (static_cast<std::uint64_t>(m_rank) * m_rounds + round) * m_batch;
     m_samples->draw(step, first, m_batch, m_batch_on_host);
     to_device(exec);
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first},
@@ -202,7 +225,7 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
 /// Rank 0 alone records.
 template <class Exec>
 nn::QuantizerMeasures Transformer<Exec>::measures(long step) const {
-  if (m_share.rank == 0 && m_record_every > 0 && step % m_record_every == 0) return nn::QuantizerMeasures::groups;
+  if (m_rank == 0 && m_record_every > 0 && step % m_record_every == 0) return nn::QuantizerMeasures::groups;
   return config::validates(m_train, step) ? nn::QuantizerMeasures::errors : nn::QuantizerMeasures::none;
 }
 
@@ -213,7 +236,7 @@ LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, 
   LossSum loss;
   double right = 0;
   for (int round = 0; round < m_validation_rounds; ++round) {
-    const std::uint64_t first = (static_cast<std::uint64_t>(round) * m_share.ranks + m_share.rank) * m_batch;
+    const std::uint64_t first = (static_cast<std::uint64_t>(round) * m_ranks + m_rank) * m_batch;
     m_samples->draw_validation(first, m_batch, m_batch_on_host);
     to_device(exec);
     loss.sum += m_batch * m_model.loss(exec, x, m_tokens);

@@ -21,18 +21,19 @@ int predictions(const config::Input& input, int batch);
 /// \throws InputError for a text that cannot be read
 int vocabulary(const config::Input& input);
 
-/// Refuses what the workload's constructor would refuse. Does not train a tokeniser.
-/// \throws InputError
-void check_transformer(const config::Input& input, Share share);
+/// Reads the files of samples, for vocabulary and classes, and trains no tokeniser: its tokens then count as four bytes
+/// of text each. \throws InputError as Transformer
+Footprint transformer_footprint(const config::Input& input, int ranks);
 
 /// Rank r of n takes samples [r B/n, (r+1) B/n) of the global batch of B, in `train.accumulation` rounds. Sample s of
 /// step t is the same on any rank.
 template <class Exec>
 class Transformer : public Workload<Exec> {
 public:
-  Transformer(const Exec& exec, const config::Input& input, Share share);
+  Transformer(const Exec& exec, const config::Input& input, const Share& share);
 
-  const TensorTable& tensors() const override { return m_tensors; }
+  const TensorTable& tensors() const override { return m_footprint.tensors; }
+  double bytes() const override { return m_footprint.bytes; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const StepProgress& progress) override;
@@ -41,15 +42,13 @@ public:
                           const std::function<bool()>& goes_on) override;
   std::string samples() const override { return m_samples->summary(); }
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
-  double tokens_per_step() const override {
-    return static_cast<double>(m_rounds) * m_batch * m_share.ranks * m_sequence;
-  }
+  double tokens_per_step() const override { return static_cast<double>(m_rounds) * m_batch * m_ranks * m_sequence; }
 
 private:
   void to_device(const Exec& exec);
   nn::QuantizerMeasures measures(long step) const;
 
-  Share m_share;
+  int m_rank, m_ranks;
   std::uint64_t m_seed;
   int m_sequence;
   int m_rounds;             ///< of gradient accumulation
@@ -60,7 +59,7 @@ private:
   data::Corpus m_corpus;
   nn::Shape m_shape;  ///< its `classes` come from `m_samples`
   std::unique_ptr<data::Samples> m_samples;
-  TensorTable m_tensors;
+  Footprint m_footprint;
   nn::Transformer<Exec, float> m_model;
   data::Batch m_batch_on_host;
   nn::Tokens<Exec> m_tokens;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "base/memory.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
 #include "workload/synthetic.hpp"
@@ -12,25 +11,50 @@
 
 namespace onebit::workload {
 
-void check_memory(const config::Input& input, const std::vector<std::string>& keys, double parameters, double more,
-                  Share share) {
-  const double needed = 4 * sizeof(float) * parameters + more;
-  if (needed <= share.memory) return;
+Footprint footprint(const config::Input& input, int ranks) {
+  switch (input.workload.kind) {
+    case WorkloadKind::quadratic:
+      return quadratic_footprint(input);
+    case WorkloadKind::replay:
+      return located(input.where("replay.file"), [&] {
+        const data::RecordedGradients gradients(input.replay.file, ranks, input.train.steps);
+        return replay_footprint(gradients.tensors().size());
+      });
+    case WorkloadKind::synthetic:
+      return synthetic_footprint(input);
+    case WorkloadKind::transformer:
+    case WorkloadKind::classification:
+      break;
+  }
+  return transformer_footprint(input, ranks);
+}
+
+void check_memory(const config::Input& input, const Footprint& footprint, const Share& share) {
+  PhaseBytes bytes = share.run_bytes ? share.run_bytes(footprint.tensors) : PhaseBytes();
+  bytes.dense += footprint.bytes;
+  bytes.compressed += footprint.bytes;
+  if (bytes.most() <= share.memory) return;
+  const std::vector<std::string>& keys = footprint.keys;
   const auto given =
       std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return input.given.count(key) > 0; });
   std::string remedy = "change ";
   for (const std::string& key : keys) remedy += (key == keys.front() ? "" : ", ") + key;
+  const bool phases = bytes.dense != bytes.compressed;
   throw InputError(input.where(given != keys.end() ? *given : keys.front()),
-                   "a model of " + std::to_string(static_cast<std::uint64_t>(parameters)) +
-                       " parameters takes at least " + gibibytes(needed) + " on each rank, which may take " +
+                   "a model of " + std::to_string(footprint.tensors.size()) + " parameters takes " +
+                       gibibytes(bytes.most()) + " on each rank" +
+                       (phases ? " (" + gibibytes(bytes.dense) + " before compression begins, " +
+                                     gibibytes(bytes.compressed) + " after)"
+                               : "") +
+                       " with algorithm " + input.optimizer.algorithm + ", and a rank may take " +
                        gibibytes(share.memory),
-                   remedy + ", or run fewer ranks on a host");
+                   remedy + " or optimizer.algorithm, or run fewer ranks on a host");
 }
 
 namespace {
 
 template <class Exec>
-std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Input& input, Share share) {
+std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Input& input, const Share& share) {
   switch (input.workload.kind) {
     case WorkloadKind::quadratic:
       return std::make_unique<Quadratic<Exec>>(input, share);
@@ -48,7 +72,7 @@ std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Inp
 }  // namespace
 
 template <class Exec>
-std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share) {
+std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, const Share& share) {
   const Region region("OneBit::workload::make");
   std::unique_ptr<Workload<Exec>> workload = make_untimed(exec, input, share);
   located(input.where("workload.kind"), [&] { check_length<Exec>(workload->tensors().size()); });
@@ -61,7 +85,7 @@ std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::In
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \
-  template std::unique_ptr<Workload<Exec>> make_workload(const Exec&, const config::Input&, Share);
+  template std::unique_ptr<Workload<Exec>> make_workload(const Exec&, const config::Input&, const Share&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::workload

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/kokkos.hpp"
+#include "base/memory.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 #include "config/input.hpp"
@@ -21,13 +22,23 @@ struct Share {
   int rank = 0;
   int ranks = 1;
   double memory = std::numeric_limits<double>::infinity();  ///< bytes that this rank may take
+  /// What the rest of the run takes: parameters, gradient, optimiser, messages. Empty: nothing.
+  std::function<PhaseBytes(const TensorTable&)> run_bytes = {};
 };
 
-/// Refuses a model that does not fit into memory: parameters, gradient, momentum, variance in float, and `more` bytes.
-/// \param keys of the input that determine the size, the likeliest fault first
-/// \throws InputError
-void check_memory(const config::Input& input, const std::vector<std::string>& keys, double parameters, double more,
-                  Share share);
+/// What a workload takes of a rank's memory.
+struct Footprint {
+  TensorTable tensors;
+  double bytes = 0;               ///< beside parameters and gradient
+  std::vector<std::string> keys;  ///< of the input that determine the size, the likeliest fault first
+};
+
+/// That of the workload that `workload.kind` names. Reads the files that the size depends on (a corpus's vocabulary),
+/// and allocates nothing of the model's size. \throws InputError as make_workload
+Footprint footprint(const config::Input& input, int ranks);
+
+/// Refuses a run that does not fit into a rank's memory in both of its phases. \throws InputError
+void check_memory(const config::Input& input, const Footprint& footprint, const Share& share);
 
 /// A loss summed over samples, so that ranks can add up theirs.
 struct LossSum {
@@ -44,6 +55,8 @@ public:
 
   /// The parameters' tensors.
   virtual const TensorTable& tensors() const = 0;
+  /// Bytes that it takes beside parameters and gradient, as its Footprint says.
+  virtual double bytes() const { return 0; }
   /// x ← initial parameters, the same on every rank. \param x (d)
   virtual void initialize(const Exec& exec, const Vector<Exec, float>& x) = 0;
   /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d)
@@ -77,6 +90,6 @@ public:
 /// `faults` names this rank. Not collective: each rank reads the files.
 /// \throws InputError for files that are missing or do not fit
 template <class Exec>
-std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, Share share);
+std::unique_ptr<Workload<Exec>> make_workload(const Exec& exec, const config::Input& input, const Share& share);
 
 }  // namespace onebit::workload

@@ -17,6 +17,7 @@ public:
   explicit Wrapped(std::unique_ptr<Workload<Exec>> workload) : m_workload(std::move(workload)) {}
 
   const TensorTable& tensors() const override { return m_workload->tensors(); }
+  double bytes() const override { return m_workload->bytes(); }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { m_workload->initialize(exec, x); }
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const StepProgress& progress) override {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Compares what a training run takes with the sums of docs/develop/performance.md.
+"""Compares what a training run takes with what the check at its start counts (docs/develop/performance.md).
 
 Usage: memory_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
 import pathlib
+import re
+import subprocess
 import sys
 import unittest
 
@@ -12,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support
 
-SMALL, LARGE = 1_000_000, 13_000_000
+FEW, MANY = 1_000_000, 6_000_000  # parameters
 
 
 class Memory(unittest.TestCase):
@@ -26,43 +28,49 @@ class Memory(unittest.TestCase):
             ["run.output=out", *settings])), cwd=scratch)
         return support.read_csv(scratch / "out/run.csv")[0]
 
-    def test_bytes_of_a_parameter(self):
-        # Of the optimiser at the end, and of the whole process at its peak: what it takes beside its vectors does not
-        # grow with them.
-        n, bit = 2, 1 / 8
-        compressed = 4 + 4 / n + (4 + 1 / n) * bit + bit  # c of the worker; c of the server's chunk; messages; tables
-        expected = {
-            # algorithm: (at the end, at the peak, inside MPI at the peak: the block of a ring's dense average)
-            "adam": (8 + bit, 8 + bit, 4 / n),
-            "onebit_adam": (4 + bit + compressed, 8 + bit + compressed, 0),
-        }
-        for algorithm, (at_end, at_peak, inside_mpi) in expected.items():
-            runs = [self.run_it(n, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}",
-                                f"workload.parameters={d}", "comm.bucket_bytes=0")
-                    for d in (SMALL, LARGE)]
-            self.assertAlmostEqual(float(runs[1]["optimizer_bytes_per_parameter"]), at_end, delta=0.05, msg=algorithm)
-            grown = LARGE - SMALL
-            views = (float(runs[1]["peak_view_bytes"]) - float(runs[0]["peak_view_bytes"])) / grown
-            at_peak += 12  # parameters, gradient, and the workload's own copy of it
-            self.assertAlmostEqual(views, at_peak, delta=0.1, msg=algorithm)
-            process = (float(runs[1]["peak_memory_bytes"]) - float(runs[0]["peak_memory_bytes"])) / grown
-            self.assertAlmostEqual(process / (at_peak + inside_mpi), 1, delta=0.1, msg=algorithm)
+    def synthetic(self, ranks, algorithm, parameters, steps, *settings):
+        return self.run_it(ranks, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}", f"train.batch={ranks}",
+                           f"workload.parameters={parameters}", f"train.steps={steps}", "comm.bucket_bytes=0",
+                           *settings)
+
+    def test_the_check_at_the_start_counts_what_each_algorithm_takes(self):
+        listed = subprocess.run([support.PROGRAM, "list"], capture_output=True, text=True, check=True).stdout
+        algorithms = re.search(r"(?m)^algorithms:(.*)$", listed)[1].split()
+        self.assertGreater(len(algorithms), 20)
+        for algorithm in algorithms:
+            for phase, steps in (("dense", 1), ("compressed", 3)):  # a run of one step ends before T_w
+                with self.subTest(algorithm=algorithm, phase=phase):
+                    few, many = (self.synthetic(2, algorithm, d, steps) for d in (FEW, MANY))
+                    column = f"predicted_{phase}_bytes"
+                    predicted = float(many[column]) - float(few[column])
+                    measured = float(many["peak_memory_bytes"]) - float(few["peak_memory_bytes"])
+                    self.assertAlmostEqual(measured / predicted, 1, delta=0.1)
+
+    def test_it_counts_other_exchanges_compressors_and_ranks(self):
+        for ranks, *settings in ((4, "optimizer.algorithm=sharded_onebit_adam"), (4, "comm.exchange=pairwise"),
+                                 (2, "compression.compressor=nbit", "compression.bits=8"), (1,),
+                                 (2, "compression.compressor=none"), (2, "comm.dense_type=bf16"),
+                                 (2, "comm.compressed_bucket_bytes=1048576", "optimizer.on_nonfinite=skip"),
+                                 (2, "optimizer.algorithm=distributed_lion", "optimizer.vote=average")):
+            with self.subTest(ranks=ranks, settings=settings):
+                few, many = (self.synthetic(ranks, "onebit_adam", d, 3, *settings) for d in (FEW, MANY))
+                predicted, measured = (
+                    max(float(many[column]) for column in columns) - max(float(few[column]) for column in columns)
+                    for columns in (("predicted_dense_bytes", "predicted_compressed_bytes"), ("peak_memory_bytes",)))
+                self.assertAlmostEqual(measured / predicted, 1, delta=0.1)
 
     def test_bytes_of_a_parameter_with_sharded_state(self):
         n, bit = 8, 1 / 8
         # c of the worker; c of the server's chunk or m; residual of the update; v; table of weight decay
-        messages = {"sharded_onebit_adam": (5 + 2 / n + 1) * bit, "server_onebit_adam": (3 + 1 / n + 1) * bit}
-        saved = {"sharded_onebit_adam": 2 + 2 * 2 / n, "server_onebit_adam": 2 + 2 / n}  # by residuals in bf16
-        for algorithm in messages:
-            for residual_type, promised in (("fp32", 6.5), ("bf16", 4.5)):
-                run = self.run_it(n, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}",
-                                  f"workload.parameters={LARGE}", "comm.bucket_bytes=0", f"train.batch={n}",
-                                  f"compression.residual_type={residual_type}")
-                measured = float(run["optimizer_bytes_per_parameter"])
-                expected = 4 + 3 * 4 / n + bit + messages[algorithm]
-                expected -= saved[algorithm] if residual_type == "bf16" else 0
-                self.assertAlmostEqual(measured, expected, delta=0.05, msg=algorithm)
-                self.assertLessEqual(measured, promised, msg=algorithm)
+        vectors = 4 + 3 * 4 / n + bit
+        expected = {  # at the end, with messages and a table of words
+            "sharded_onebit_adam": vectors + (5 + 2 / n) * bit + bit,
+            "server_onebit_adam": vectors + (3 + 1 / n) * bit + bit,
+        }
+        for algorithm, at_end in expected.items():
+            measured = float(self.synthetic(n, algorithm, MANY, 3)["optimizer_bytes_per_parameter"])
+            self.assertAlmostEqual(measured, at_end, delta=0.05, msg=algorithm)
+            self.assertLessEqual(measured, 6.5, msg=algorithm)
 
     def test_activations(self):
         L, H, A, F, V, T, dropout = 4, 256, 4, 1024, 8192, 128, 1
@@ -78,6 +86,7 @@ class Memory(unittest.TestCase):
                                      "train.steps=1", "optimizer.algorithm=adam") for batch in (2, 26))
             whole = (16 + 1 / 8) * int(many["parameters"]) + 4 * floats(26)
             self.assertAlmostEqual(float(many["peak_view_bytes"]) / whole, 1, delta=0.03)
+            self.assertAlmostEqual(float(many["predicted_dense_bytes"]) / whole, 1, delta=0.01)
             grown = float(many["peak_memory_bytes"]) - float(few["peak_memory_bytes"])
             self.assertAlmostEqual(grown / (4 * (floats(26) - floats(2))), 1, delta=0.1)
 

@@ -291,25 +291,6 @@ TEST(Checkpoint, restart_keeps_the_learning_rate_of_the_residuals) {
   }
 }
 
-// A residual is c − C(c), which bf16 cannot hold: it comes back as floats and is rounded as it would have been.
-TEST(Checkpoint, restart_of_residuals_in_bf16_is_bit_identical) {
-  const Communicator world;
-  const Scratch scratch;
-  for (const std::string algorithm : {"onebit_adam", "sharded_onebit_adam", "server_onebit_adam"}) {
-    const std::string straight = scratch / (algorithm + "_straight"), again = scratch / (algorithm + "_again");
-    const std::vector<std::string> keys = {"optimizer.algorithm=" + algorithm, "compression.residual_type=bf16"};
-    std::vector<std::string> first = keys, second = keys;
-    first.push_back("checkpoint.every=15");
-    second.push_back("checkpoint.restart=" + straight + checkpoint_of(15));
-    train::train(Exec(), make_input(straight, first), world);
-    train::train(Exec(), make_input(again, second), world);
-    EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv")) << algorithm;
-    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << algorithm;
-    train::train(Exec(), make_input(again, {keys[0]}), world);
-    EXPECT_NE(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << algorithm << ": the key has no effect";
-  }
-}
-
 // Ranks that stand for several hosts: worker residuals have a row for each host.
 TEST(Checkpoint, residuals_of_hosts_come_back_to_their_places) {
   const Communicator world;

@@ -1,6 +1,7 @@
 /// \file sign_vote_test.cpp
-/// The vote at this number of ranks: what every rank gets is a plain count of signs, ties included, and the bytes that
-/// it counts are those of its messages. An average of n signs is one of n + 1 values.
+/// The vote at this number of ranks: what every rank gets is a plain count of signs, with the coins of zeros and ties,
+/// and the bytes that it counts are those of its messages. An average of n signs is one of n + 1 values. Votes on noise
+/// favour no sign.
 
 #include "comm/sign_vote.hpp"
 
@@ -24,18 +25,30 @@ std::vector<float> vector_of(int rank, long step, std::size_t length) {
   return own;
 }
 
+constexpr std::uint64_t seed = 5;
+
+/// Bit e % 32 of word e / 32 % 4 of Philox at (⌊e/128⌋; step, tosser).
+bool coin(long step, int tosser, std::size_t element) {
+  const Philox4 random = philox(stream_key(seed, Stream::votes), element / 128,
+                                static_cast<std::uint64_t>(step) * 4294967296u + static_cast<std::uint64_t>(tosser));
+  return (random.word[element / 32 % 4] >> element % 32) % 2 == 1;
+}
+
 std::vector<float> expected(int ranks, long step, std::size_t length, Vote vote) {
-  std::vector<int> positive(length, 0);
+  std::vector<int> sum(length, 0);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<float> v = vector_of(rank, step, length);
-    for (std::size_t i = 0; i < length; ++i) positive[i] += v[i] < 0 ? 0 : 1;
+    for (std::size_t i = 0; i < length; ++i) {
+      const bool positive = v[i] == 0 ? coin(step, rank + 1, i) : v[i] > 0;
+      sum[i] += positive ? 1 : -1;
+    }
   }
   std::vector<float> result;
-  for (const int count : positive) {
-    const int sum = count - (ranks - count);
-    result.push_back(vote == Vote::average ? static_cast<float>(sum) / static_cast<float>(ranks)
-                     : sum < 0             ? -1.0f
-                                           : 1.0f);
+  for (std::size_t i = 0; i < length; ++i) {
+    const bool positive = sum[i] == 0 ? coin(step, 0, i) : sum[i] > 0;
+    result.push_back(vote == Vote::average ? static_cast<float>(sum[i]) / static_cast<float>(ranks)
+                     : positive            ? 1.0f
+                                           : -1.0f);
   }
   return result;
 }
@@ -54,12 +67,12 @@ TYPED_TEST(SignVotes, are_plain_counts_and_count_their_bytes) {
                      << "length " << length << " " << to_string(vote) << " messages " << message_bytes);
         const auto transport = make_transport<TypeParam>(TransportKind::automatic, world,
                                                          std::numeric_limits<int>::max(), {message_bytes});
-        SignVote<TypeParam> sign_vote(*transport, length, vote);
+        SignVote<TypeParam> sign_vote(*transport, length, vote, seed);
         PhaseTimes times;
         for (long step = 1; step <= 3; ++step) {
           const auto v = test::to_device<TypeParam>(vector_of(world.rank(), step, length));
           const Traffic before = transport->traffic();
-          sign_vote(TypeParam(), v, times);
+          sign_vote(TypeParam(), v, step, times);
           EXPECT_TRUE(test::same_bits(test::to_host(v), expected(world.size(), step, length, vote)));
 
           const std::uint64_t words = ((length + 31) / 32 + ranks - 1) / ranks;
@@ -69,6 +82,39 @@ TYPED_TEST(SignVotes, are_plain_counts_and_count_their_bytes) {
           EXPECT_EQ(transport->traffic().allreduce, 0u);
         }
       }
+}
+
+// A fixed sign for ties moves an element of 2 ranks by half a step in each step, and one for zeros by a whole one.
+TYPED_TEST(SignVotes, favour_no_sign) {
+  const Communicator world;
+  constexpr std::size_t length = 5003;
+  constexpr long steps = 20;
+  const auto transport = make_transport<TypeParam>(TransportKind::automatic, world);
+  for (const Vote vote : {Vote::majority, Vote::average})
+    for (const bool zeros : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << to_string(vote) << (zeros ? " of zeros" : " of noise"));
+      SignVote<TypeParam> sign_vote(*transport, length, vote, seed);
+      PhaseTimes times;
+      double sum = 0;
+      std::vector<double> of_element(length, 0.0);
+      for (long step = 1; step <= steps; ++step) {
+        const auto noise = test::random_values(length, static_cast<std::uint64_t>(100 * step + world.rank()));
+        const auto v = test::to_device<TypeParam>(zeros ? std::vector<float>(length, 0.0f) : noise);
+        sign_vote(TypeParam(), v, step, times);
+        const std::vector<float> votes = test::to_host(v);
+        for (std::size_t i = 0; i < length; ++i) {
+          sum += votes[i];
+          of_element[i] += votes[i];
+        }
+      }
+      // Votes have variance 1 at most, so the mean of N has a standard deviation of 1/√N at most.
+      const double count = static_cast<double>(length) * steps;
+      EXPECT_LT(std::fabs(sum) / count, 5 / std::sqrt(count));
+      // The coins of different steps and elements are different ones.
+      double squares = 0;
+      for (const double one : of_element) squares += one * one;
+      EXPECT_LT(squares / length, 1.2 * steps);
+    }
 }
 
 }  // namespace

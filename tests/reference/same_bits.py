@@ -39,7 +39,8 @@ WORKLOADS = {
 ALGORITHMS = ["adam", "onebit_adam", "onebit_adam_32bit", "adam_1bit_naive", "adam_nbit_variance", "adam_lazy_variance",
               "sgd", "momentum_sgd", "double_squeeze", "ef_momentum_sgd", "local_sgd", "local_momentum_sgd",
               "onebit_sgd", "zero_one_adam", "onebit_lamb", "onebit_lion", "signum",
-              "distributed_lion", "diloco", "efficient_adam"]
+              "distributed_lion", "diloco", "efficient_adam", "sharded_adam", "sharded_onebit_adam",
+              "server_onebit_adam"]
 COMPRESSORS = ["sign", "sign_ternary", "column", "nbit"]
 GROUPS = ["vector", "chunk", "tensor", 64]
 VARIANTS = [

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "../support.hpp"
 #include "workload/workload.hpp"
@@ -172,6 +174,43 @@ TYPED_TEST(WorkloadTest, faults_are_of_one_rank_and_step) {
   desync->gradient(exec, x, 2, g, times, {});
   EXPECT_FALSE(test::same_bits(test::to_host(x), before));
   EXPECT_TRUE(test::same_bits(test::to_host(g), sound.gradient));
+}
+
+/// What a share of `memory` bytes says of a run that takes so many bytes for each parameter in its phases.
+std::string refusal(const config::Input& input, double memory, double dense, double compressed) {
+  const Footprint taken = footprint(input, 2);
+  const auto run_bytes = [=](const TensorTable& tensors) {
+    const double d = static_cast<double>(tensors.size());
+    return PhaseBytes{dense * d, compressed * d};
+  };
+  try {
+    check_memory(input, taken, {0, 2, memory, run_bytes});
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The workload's own copy of the gradient is 4 bytes more.
+TEST(Memory, is_enough_for_both_phases_or_refused) {
+  const config::Input input = synthetic_input(1000000);
+  EXPECT_EQ(refusal(input, 24e6, 16, 20), "");
+  EXPECT_EQ(refusal(input, 24e6, 20, 16), "");
+  for (const auto& [dense, compressed] : {std::make_pair(16, 21), std::make_pair(21, 16)}) {
+    const std::string text = refusal(input, 24e6, dense, compressed);
+    for (const char* part : {"1000000 parameters takes 0.0233 GiB", "before compression begins", "may take 0.0224 GiB",
+                             "workload.parameters", "optimizer.algorithm", "fewer ranks"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  }
+  EXPECT_EQ(refusal(input, 23e6, 20, 20).find("before compression"), std::string::npos) << "there is one phase";
+}
+
+TEST(Memory, of_a_model_too_large_for_any_machine_is_known_without_it) {
+  config::Input input;
+  input.workload.kind = WorkloadKind::quadratic;
+  input.quadratic.dimension = 2000000000;
+  EXPECT_EQ(footprint(input, 1).tensors.size(), 2000000000u);
+  EXPECT_NE(refusal(input, 1e9, 16, 16), "");
 }
 
 }  // namespace

@@ -1,0 +1,208 @@
+#include "optim/memory.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string_view>
+
+#include "comm/bucket_average.hpp"
+
+namespace onebit::optim {
+namespace {
+
+/// What a step averages, beside the gradients of dense steps.
+enum class Averages {
+  nothing,
+  floats,           ///< vectors in float: parameters, variances or momenta
+  compressed,       ///< CA
+  columns,          ///< CA with the compressor `column`
+  variances,        ///< CA, and the quantised average of v
+  votes,            ///< the majority of signs
+  averaged_votes,   ///< as `optimizer.vote` says
+  shard_momentum,   ///< CA of the momentum, and the update of each shard
+  shard_gradients,  ///< compressed gradients to their shards, and the update of each shard
+};
+
+/// The vectors of an algorithm, beside x and g.
+struct Vectors {
+  std::string_view algorithm;
+  int before;  ///< T_w, or in all steps
+  int after;   ///< T_w; of the first step, when the momentum is in floats still
+  Averages averages;
+};
+
+// clang-format off
+constexpr Vectors all_vectors[] = {
+    {"adam",                2, 2, Averages::nothing},
+    {"onebit_adam",         2, 2, Averages::compressed},
+    {"onebit_adam_32bit",   2, 2, Averages::floats},
+    {"adam_1bit_naive",     2, 2, Averages::compressed},
+    {"adam_nbit_variance",  2, 2, Averages::variances},
+    {"adam_lazy_variance",  2, 2, Averages::compressed},
+    {"sgd",                 0, 0, Averages::nothing},
+    {"momentum_sgd",        1, 1, Averages::nothing},
+    {"double_squeeze",      0, 0, Averages::compressed},
+    {"ef_momentum_sgd",     1, 1, Averages::compressed},
+    {"local_sgd",           0, 0, Averages::floats},
+    {"local_momentum_sgd",  1, 1, Averages::floats},
+    {"onebit_sgd",          1, 1, Averages::columns},
+    {"zero_one_adam",       4, 4, Averages::compressed},       // m, v, u, x of the last exchange
+    {"onebit_lamb",         2, 3, Averages::compressed},       // m, v, w
+    {"onebit_lion",         1, 1, Averages::compressed},
+    {"signum",              1, 1, Averages::votes},
+    {"distributed_lion",    1, 1, Averages::averaged_votes},
+    {"diloco",              4, 4, Averages::compressed},       // m, v, outer parameters and momentum
+    {"efficient_adam",      2, 2, Averages::compressed},
+    {"sharded_adam",        2, 2, Averages::nothing},          // shards
+    {"sharded_onebit_adam", 2, 2, Averages::shard_momentum},   // shards
+    {"server_onebit_adam",  2, 2, Averages::shard_gradients},  // shards
+};
+// clang-format on
+
+const Vectors& vectors_of(const std::string& algorithm) {
+  return *std::find_if(std::begin(all_vectors), std::end(all_vectors),
+                       [&](const Vectors& one) { return one.algorithm == algorithm; });
+}
+
+/// The sums for one run.
+class Sums {
+public:
+  Sums(const config::Input& input, const TensorTable& tensors, int ranks, int hosts)
+      : m_in(input),
+        m_shards(config::traits(input.optimizer.algorithm).shards_state),
+        m_vectors(vectors_of(input.optimizer.algorithm)),
+        m_d(static_cast<double>(tensors.size())),
+        m_n(ranks),
+        m_local(input.comm.collective == Collective::hierarchical ? static_cast<double>(ranks) / hosts : 1) {
+    for (const Tensor& tensor : tensors.tensors())
+      m_columns += tensor.shape.size() > 1 ? static_cast<double>(tensor.size() / tensor.shape.back()) : 1;
+    m_tensors = static_cast<double>(tensors.tensors().size());
+  }
+
+  PhaseBytes operator()() const {
+    const bool freezes = config::traits(m_in.optimizer.algorithm).freezes();
+    const double state = m_shards ? floats / m_n : floats, always = m_d * (2 * floats + bit);  // x, g, weight decays
+    PhaseBytes bytes;
+    bytes.compressed = always + m_d * m_vectors.after * state + averages() + checkpoint();
+    bytes.dense = freezes ? always + m_d * m_vectors.before * state : bytes.compressed;
+    if (freezes || m_vectors.averages == Averages::nothing) bytes.dense += dense_average(m_shards ? m_d : bucket());
+    if (!freezes) bytes.compressed = bytes.dense;
+    return bytes;
+  }
+
+private:
+  static constexpr double floats = 4, bit = 1.0 / 8;  // bytes of an element
+
+  /// What averages take after T_w, or in each step.
+  double averages() const {
+    const auto& in = m_in.compression;
+    const bool compresses = in.compressor != CompressorKind::none;
+    const double bits = m_in.optimizer.variance_bits, chunk = m_d / m_n;
+    switch (m_vectors.averages) {
+      case Averages::nothing:
+        return 0;
+      case Averages::floats:
+        return dense_average(m_d);
+      case Averages::compressed:
+        return compresses ? allreduce(in.compressor) + buckets() : dense_average(m_d);
+      case Averages::columns:
+        return compresses ? allreduce(CompressorKind::column) : dense_average(m_d);
+      case Averages::variances:  // sent and received codes; means of the chunk and of all
+        return (compresses ? allreduce(in.compressor) : dense_average(m_d)) + 2 * m_d * bits * bit + floats * m_d +
+               floats * chunk;
+      case Averages::votes:
+        return votes(1);
+      case Averages::averaged_votes:
+        return votes(m_in.optimizer.vote == Vote::majority ? 1 : std::ceil(std::log2(m_n + 1)));
+      case Averages::shard_momentum:  // and at the first step the momenta of a shard, to send and received
+        return compresses ? allreduce(in.compressor) + update_of_shard() + floats * chunk : dense_average(m_d);
+      case Averages::shard_gradients:
+        return compresses ? feedback(m_d) + 2 * message(in.compressor) + tables() + update_of_shard()
+                          : dense_average(m_d);
+    }
+    return 0;
+  }
+
+  /// Bytes of all chunks' messages of a compressed vector.
+  double message(CompressorKind kind) const {
+    const auto& in = m_in.compression;
+    const double planes = kind == CompressorKind::nbit ? in.bits : kind == CompressorKind::sign_ternary ? 2 : 1;
+    const double groups = kind == CompressorKind::column ? 2 * m_columns
+                          : in.group.word == "tensor"    ? m_tensors
+                          : in.group.word.empty()        ? m_d / static_cast<double>(in.group.number)
+                                                         : 0;
+    return planes * bit * m_d + floats * groups;
+  }
+  /// c of error feedback.
+  static double feedback(double elements) { return floats * elements; }
+  /// Words of a compressor's table.
+  double tables() const { return bit * m_d; }
+
+  /// c of the worker and of the server's chunk; messages sent, received, gathered and the last ones, and that of a
+  /// chunk. By host: of the range of one place on a host, whose messages are gathered to all.
+  double allreduce(CompressorKind kind) const {
+    const double message = this->message(kind);
+    const double last = m_local > 1 ? message : message / m_local;
+    return feedback(m_d / m_local) + feedback(m_d / m_n) + 3 * message / m_local + last + message / m_n + tables() +
+           (m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise ? terms(m_d) : 0);
+  }
+  /// Buckets: copies of c to take a step back, and the tables of the kernels that update.
+  double buckets() const {
+    if (m_in.comm.compressed_bucket_bytes == 0) return 0;
+    const bool copies = m_in.optimizer.on_nonfinite == OnNonfinite::skip;
+    return tables() + (copies ? feedback(m_d) + feedback(m_d / m_n) : 0);
+  }
+  /// c of the shard's update, its message, and those of all shards.
+  double update_of_shard() const { return feedback(m_d / m_n) + message(m_in.compression.compressor) * (1 + 1 / m_n); }
+  /// Votes sent and received; the elected ones of the chunk and of all.
+  double votes(double planes) const { return m_d * bit * (2 + planes * (1 + 1 / m_n)); }
+
+  /// A vector that is averaged densely: in 16 bits what is sent, received and the chunk's average; in float what MPI
+  /// takes, one block of Open MPI's ring for two ranks and else two, or the terms of ordered sums.
+  double dense_average(double length) const {
+    if (m_in.comm.dense_type != DenseType::fp32) return length * (floats + floats / 2 / m_n);
+    if (m_n == 1) return 0;
+    const bool ordered = m_shards || m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise;
+    return ordered ? terms(length) : floats * length / m_n * (m_n == 2 ? 1 : 2);
+  }
+  /// Two ranges of a chunk from every rank (comm::PairwiseSum).
+  double terms(double length) const {
+    return m_n > 1 ? 2 * floats * m_n * std::min(length / m_n, static_cast<double>(std::size_t{1} << 19)) : 0;
+  }
+  /// Elements that are averaged at once during the backward pass.
+  double bucket() const {
+    const std::size_t bytes = m_in.comm.bucket_bytes;
+    return bytes == 0 ? m_d : std::min(m_d, static_cast<double>(comm::bucket_length(bytes)));
+  }
+
+  /// What a checkpoint needs as vectors, which are in messages or not kept: momentum, both residuals.
+  double checkpoint() const {
+    const bool residuals = m_vectors.averages != Averages::nothing && m_vectors.averages != Averages::floats &&
+                           m_vectors.averages != Averages::votes && m_vectors.averages != Averages::averaged_votes;
+    const bool written = m_in.checkpoint.every > 0 || !m_in.run.dump_parameters.empty();
+    return written && residuals ? m_d * (floats + floats / m_n) : 0;
+  }
+
+  const config::Input& m_in;
+  bool m_shards;
+  const Vectors& m_vectors;
+  double m_d, m_n;
+  double m_local;  ///< ranks of a host that average in float first
+  double m_columns = 0, m_tensors = 0;
+};
+
+constexpr bool has_every_algorithm() {
+  if (std::size(all_vectors) != std::size(config::algorithms)) return false;
+  for (std::size_t row = 0; row < std::size(config::algorithms); ++row)
+    if (all_vectors[row].algorithm != config::algorithms[row].name) return false;
+  return true;
+}
+static_assert(has_every_algorithm(), "the rows must be those of config::algorithms, in the same order");
+
+}  // namespace
+
+PhaseBytes run_bytes(const config::Input& input, const TensorTable& tensors, int ranks, int hosts) {
+  return Sums(input, tensors, ranks, hosts)();
+}
+
+}  // namespace onebit::optim

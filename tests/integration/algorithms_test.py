@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Every algorithm of the program trains transformers: after the change of its phase, too.
+
+Usage: algorithms_test.py PROGRAM MPIEXEC [unittest arguments]
+"""
+
+import pathlib
+import re
+import statistics
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+
+STEPS, WARM_UP, T_W, LAST = 100, 10, 40, 8
+GPT = {"model.architecture": "gpt", "data.tokenizer": "characters", "model.layers": 2, "model.hidden": 32,
+       "model.heads": 2, "model.feed_forward": 64, "model.positions": 32, "model.sequence": 32, "model.dropout": 0}
+# All defaults: half of the positions, a token type and the next-sentence head have no gradient.
+BERT = {}
+COMMON = {"train.steps": STEPS, "train.batch": 8, "train.validate_every": 0, "train.validation_batch": 2,
+          "optimizer.beta2": 0.98, "schedule.warmup_steps": WARM_UP, "freeze.step": T_W,
+          "zero_one.variance_freeze_step": T_W, "optimizer.local_steps": 4}
+# Steps of another size than Adam's (docs/reference/algorithms.md).
+RATES = {"sgd": 0.3, "double_squeeze": 0.3, "local_sgd": 0.3, "momentum_sgd": 0.3, "ef_momentum_sgd": 0.3,
+         "onebit_sgd": 0.3, "local_momentum_sgd": 0.3, "signum": 3e-4, "distributed_lion": 3e-4, "onebit_lion": 3e-4,
+         "onebit_lamb": 1e-2}
+# The paper's own counter-examples: what docs/reference/algorithms.md says of them.
+FAILS = {}
+
+
+class Algorithms(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = support.scratch(cls)
+        words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
+        draw = support.Draws()
+        (cls.directory / "corpus.txt").write_text("".join(words[draw(len(words))] for _ in range(20000)))
+        (cls.directory / "input.yaml").write_text(f"data: {{corpus: [{cls.directory / 'corpus.txt'}]}}\n")
+        listed = support.subprocess.run([support.PROGRAM, "list"], capture_output=True, text=True, check=True).stdout
+        cls.algorithms = re.search(r"(?m)^algorithms:\s*(.*)$", listed)[1].replace(",", " ").split()
+
+    def losses(self, algorithm, model, **more):
+        keys = {**COMMON, **model, "optimizer.algorithm": algorithm, "optimizer.lr": RATES.get(algorithm, 2e-3), **more}
+        _, rows, _ = support.train(self, keys, self.directory / f"{algorithm}_{len(model)}",
+                                   self.directory / "input.yaml", ranks=2)
+        return [float(row["loss"]) for row in rows]
+
+    def trains(self, model):
+        self.assertGreater(len(self.algorithms), 20)
+        for algorithm in self.algorithms:
+            with self.subTest(algorithm=algorithm):
+                losses = self.losses(algorithm, model)
+                first, at_t_w, last = (statistics.mean(part) for part in
+                                       (losses[:2], losses[T_W - LAST:T_W], losses[-LAST:]))
+                if self.verbose: print(f"{algorithm:22s} {first:8.3f} {at_t_w:8.3f} {last:8.3f}")
+                self.assertLess(last, at_t_w)
+                self.assertLess(last, first)
+
+    def test_a_gpt(self):
+        self.trains(GPT)
+
+    def test_a_bert_with_parameters_that_have_no_gradient(self):
+        self.trains(BERT)
+
+
+Algorithms.verbose = "-v" in sys.argv
+
+if __name__ == "__main__":
+    skips.main(sys.argv[3:])
