@@ -42,7 +42,11 @@ private:
   std::exception_ptr m_error;
 };
 
-/// i ↦ g(i) as it is sent: infinite if a dense average would round it to infinity.
+/// Gradients of this magnitude count as infinite: 2⁶³, whose square, and sums of many of them, float still holds. From
+/// about 1.8e19 on a square is infinite, and stays in the variance for good.
+inline constexpr float too_large = 9223372036854775808.0f;
+
+/// i ↦ g(i) as it is sent: infinite if it is too large, or if a dense average would round it to infinity.
 template <class Exec>
 struct Sent {
   Vector<Exec, float> g;
@@ -68,7 +72,7 @@ public:
   /// \param dense_type in which gradients may be sent
   GradientCheck(const TensorTable& tensors, DenseType dense_type)
       : m_tensors(tensors),
-        m_infinite_from(comm::infinite_from(dense_type)),
+        m_infinite_from(std::min(too_large, comm::infinite_from(dense_type))),
         m_sum(tensors.size()),
         m_nonfinite("OneBit::train::nonfinite", block_count(tensors.size())) {}
 
