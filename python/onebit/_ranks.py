@@ -121,7 +121,7 @@ def ranks_of(comm):
     default ones; or ranks of this module."""
     if comm is None:
         return default_ranks()
-    if hasattr(comm, "in_a_thread"):
+    if hasattr(comm, "make"):
         return comm
     if hasattr(comm, "py2f"):
         return MpiRanks(comm)

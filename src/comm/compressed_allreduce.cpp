@@ -237,9 +237,12 @@ CompressedAllreduce::CompressedAllreduce(CallersTransport transport, std::size_t
   check_backend(options);  // first, because the backend's memory is what the ranks agree in
   make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
     using Exec = std::decay_t<decltype(exec)>;
-    auto messenger = std::make_unique<comm::CallersMessenger<Exec>>(std::move(transport));
-    if (messenger->ranks() > 1) check_same(gather(exec, *messenger, shared(length, options)));
+    if (transport.ranks > 1) {
+      comm::CallersMessenger<Exec> first(transport);  // its bytes are not those of averages
+      check_same(gather(exec, first, shared(length, options)));
+    }
     check(length, options);
+    auto messenger = std::make_unique<comm::CallersMessenger<Exec>>(std::move(transport));
     return std::make_unique<EngineOn<Exec>>(nullptr, std::move(messenger), length, options);
   });
 }

@@ -1,18 +1,18 @@
 """onebit.torch.OneBitAdam: its two phases, its rule for the freeze, checkpoints and errors; runs on every rank."""
 
 import io
+import sys
 import unittest
 
 import numpy as np
 import torch
-from mpi4py import MPI
 
 import onebit
 import skips
+from job import COMM, GIVEN
 from onebit.torch import AutoFreeze, OneBitAdam
 from onebit.torch._freeze import VarianceMonitor
 
-COMM = MPI.COMM_WORLD
 LR, BETAS, EPS, DECAY = 0.02, (0.9, 0.99), 1e-8, 0.1
 
 
@@ -66,7 +66,7 @@ class Reference:
         self.lr, self.decay = np.where(is_weight, LR, 0.5 * LR), np.where(is_weight, DECAY, 0)
         self.m, self.v = np.zeros_like(self.x), np.zeros_like(self.x)
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
-        self.allreduce = onebit.CompressedAllreduce(COMM, self.x.size, **options)
+        self.allreduce = onebit.CompressedAllreduce(GIVEN, self.x.size, **options)
 
     def step(self, t):
         g = flat([p.grad for p in self.params])
@@ -287,4 +287,4 @@ class Freeze(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    skips.main(["--failfast"])
+    skips.main(["--failfast", *sys.argv[1:]])
