@@ -17,7 +17,7 @@ struct Launcher {
   const char* name;
   const char* size;
   const char* rank;
-  const char* unless;     ///< a variable that takes the others' meaning away
+  const char* unless;       ///< a variable that takes the others' meaning away
   bool needs_both = false;  ///< the names are common words, so one alone says nothing
 };
 
@@ -52,12 +52,14 @@ long number_in(const Environment& environment, const char* name) {
   return *end == '\0' && number < std::numeric_limits<int>::max() ? number : -1;
 }
 
+/// \param processes that it started; so many at least where a rank alone tells
 LaunchFault fault_of(const Launcher& launcher, const char* variable, long processes) {
   const bool is_torchrun = launcher.needs_both;
   const std::string shown = variable;
   return {shown,
-          std::string(launcher.name) + " started " + std::to_string(processes) +
-              " processes or more, and MPI sees this one alone: each of them would be a run of its own",
+          std::string(launcher.name) + " started " + (variable == launcher.size ? "" : "at least ") +
+              std::to_string(processes) +
+              " processes, and MPI sees this one alone: each of them would be a run of its own",
           (is_torchrun ? std::string("in Python call torch.distributed.init_process_group and leave comm out "
                                      "(docs/guide/python.md); start other programs by mpirun")
                        : "start ranks by mpirun or mpiexec of this MPI library, " + mpi_library() +

@@ -107,10 +107,9 @@ void check(std::size_t length, const CompressedAllreduceOptions& options) {
 
 void check(const CallersTransport& transport, const CompressedAllreduceOptions& options) {
   if (transport.rank < 0 || transport.rank >= transport.ranks)
-    throw InputError(where,
-                     "the transport has rank " + std::to_string(transport.rank) + " of " +
-                         std::to_string(transport.ranks),
-                     "number the ranks from 0 on");
+    throw InputError(
+        where, "the transport has rank " + std::to_string(transport.rank) + " of " + std::to_string(transport.ranks),
+        "number the ranks from 0 on");
   if (!transport.all_to_all || !transport.all_gather)
     throw InputError(where, "the transport lacks a function", "give all_to_all and all_gather");
   if (options.message_bytes != 0)

@@ -22,8 +22,8 @@ struct CompressedAllreduceOptions {
   std::string backend;            ///< "serial", "openmp", or "cuda" or "hip" for device memory; empty: the host's
 };
 
-/// Carries the messages of an object where MPI connects no ranks, for example by torch.distributed under torchrun. Every
-/// rank calls the same functions in the same order, with the same number of bytes. The pointers are memory of the
+/// Carries the messages of an object where MPI connects no ranks, for example by torch.distributed under torchrun.
+/// Every rank calls the same functions in the same order, with the same number of bytes. The pointers are memory of the
 /// object's backend, so of a GPU for "cuda" and "hip". `send` is complete when a function is called, and `received`
 /// must be complete when it returns, for every kernel and copy that begins later. What a function throws leaves the
 /// object's call.

@@ -145,9 +145,9 @@ int onebit_allreduce_create_with(const onebit_transport* transport, size_t lengt
     const char* const function = "onebit_allreduce_create_with";
     *checked(made, function, "made") = nullptr;
     onebit::CallersTransport carrier = transport_of(function, *checked(transport, function, "transport"));
-    *made = new onebit_allreduce{onebit::CompressedAllreduce(std::move(carrier), length,
-                                                             options_of(options == nullptr ? defaults : *options)),
-                                 false};
+    *made = new onebit_allreduce{
+        onebit::CompressedAllreduce(std::move(carrier), length, options_of(options == nullptr ? defaults : *options)),
+        false};
   });
 }
 

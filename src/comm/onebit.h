@@ -78,8 +78,8 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
 int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit_options* options,
                               onebit_allreduce** made);
 /// The same without MPI, which needs not be started: `transport` carries the messages, and the results have the same
-/// bits. \param transport copied; its functions are called within onebit_allreduce_create_with and onebit_allreduce_run,
-/// in the calling thread \param options with message_bytes 0
+/// bits. \param transport copied; its functions are called within onebit_allreduce_create_with and
+/// onebit_allreduce_run, in the calling thread \param options with message_bytes 0
 int onebit_allreduce_create_with(const onebit_transport* transport, size_t length, const onebit_options* options,
                                  onebit_allreduce** made);
 

@@ -143,8 +143,7 @@ public:
   virtual Traffic traffic_within_host() const { return {}; }
 
 protected:
-  explicit Transport(const Communicator& communicator)
-      : Messenger<Exec>(communicator.rank(), communicator.size()) {}
+  explicit Transport(const Communicator& communicator) : Messenger<Exec>(communicator.rank(), communicator.size()) {}
 
   void count_allreduce(std::size_t length) {
     const std::uint64_t ranks = this->m_ranks;
