@@ -6,20 +6,27 @@ import sys
 import weakref
 
 import numpy as np
-from mpi4py import MPI
 
 from onebit._library import Options, check, library, message
+from onebit._ranks import ranks_of
 
+INT_MAX, SIZE_MAX = 2**31 - 1, 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1  # of the library's arguments
 DEVICE_BACKENDS = {"cuda": "cuda", "hip": "cuda"}  # the type of PyTorch's device for a backend on GPUs
 
 
-def _destroy(handle):
-    """Ends an object of the library; at exit Python calls this before mpi4py ends MPI."""
-    if not MPI.Is_finalized():
-        library().onebit_allreduce_destroy(handle)
+def _destroy(handle, carrier):
+    """Ends an object of the library; at exit Python calls this before mpi4py ends MPI. The carrier lives until then."""
+    library().onebit_allreduce_destroy(handle)
 
 
 _bad = functools.partial(message, "CompressedAllreduce")
+
+
+def _whole_number(name, value, most):
+    """ctypes would cut a longer number without a word."""
+    if not isinstance(value, (int, np.integer)) or not 0 <= value <= most:
+        raise ValueError(_bad(f"{name} is {value!r}", f"give a whole number from 0 to {most}"))
+    return int(value)
 
 
 class CompressedAllreduce:
@@ -33,28 +40,28 @@ class CompressedAllreduce:
     def __init__(self, comm, length, bits=1, group=0, error_feedback=True, message_bytes=0, backend=""):
         """Collective, with the same arguments on every rank.
 
-        comm: a communicator of mpi4py; the object makes a duplicate of it
+        comm: a communicator of mpi4py, of which the object makes a duplicate; or a process group of torch.distributed;
+            or None for MPI's world, or under torchrun for the default group of torch.distributed
         length: elements of the vector
         bits: sent for an element: 1 for signs, 2 to 16 for a grid
         group: elements that share a scale, a multiple of 32; 0 for the whole vector
         error_feedback: False leaves errors of compression uncorrected
-        message_bytes: most bytes of a message between a pair of ranks; 0 for MPI's collectives
+        message_bytes: most bytes of a message between a pair of MPI's ranks; 0 for collectives
         backend: "openmp", "serial", or "cuda" or "hip" for tensors on a GPU; "" for the host's
         """
-        if not MPI.Is_initialized() or MPI.Is_finalized():
-            raise ValueError(_bad("MPI is not running", "make it after MPI.Init and before MPI.Finalize"))
-        for name, value in (("length", length), ("bits", bits), ("group", group), ("message_bytes", message_bytes)):
-            if not isinstance(value, (int, np.integer)) or value < 0:
-                raise ValueError(_bad(f"{name} is {value!r}", "give a whole number from 0 on"))
-        self.comm, self.length = comm, int(length)
-        self._device = DEVICE_BACKENDS.get(backend, "cpu")
+        length, bits, group, message_bytes = (
+            _whole_number(name, value, most) for name, value, most in
+            (("length", length, SIZE_MAX), ("bits", bits, INT_MAX), ("group", group, SIZE_MAX),
+             ("message_bytes", message_bytes, SIZE_MAX)))
+        if not isinstance(backend, str):
+            raise ValueError(_bad(f"backend is {backend!r}", "give its name, or '' for the host's"))
+        ranks = ranks_of(comm)
+        self.length, self._device = length, DEVICE_BACKENDS.get(backend, "cpu")
         options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode())
-        handle = ctypes.c_void_p()
-        check(library().onebit_allreduce_create_f(comm.py2f(), self.length, ctypes.byref(options),
-                                                  ctypes.byref(handle)))
-        self._handle = handle
+        self._handle, carrier = ranks.make(length, options)
+        self._check = carrier.check if carrier else check
         # At exit Python calls what was not called before, the newest first: the same order on every rank.
-        self._finalizer = weakref.finalize(self, _destroy, handle)
+        self._finalizer = weakref.finalize(self, _destroy, self._handle, carrier)
 
     def __call__(self, x, residual_factor=1.0):
         """Collective. Averages x in place and returns it.
@@ -62,7 +69,7 @@ class CompressedAllreduce:
         x: a NumPy array or a PyTorch tensor of `length` float32 numbers without gaps, of any shape
         residual_factor: multiplies the error of the last call; γ_{t−1}/γ_t where averages are weighted by γ_t
         """
-        check(library().onebit_allreduce_run(self._open(), self._address(x), residual_factor))
+        self._check(library().onebit_allreduce_run(self._open(), self._address(x), residual_factor))
         return x
 
     @property

@@ -28,6 +28,23 @@ class Options(ctypes.Structure):
     ]
 
 
+# onebit_transport's functions: context, send, received, bytes → 0, or another number for a failure
+Exchange = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Transport(ctypes.Structure):
+    """onebit_transport"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("rank", ctypes.c_int),
+        ("ranks", ctypes.c_int),
+        ("context", ctypes.c_void_p),
+        ("all_to_all", Exchange),
+        ("all_gather", Exchange),
+    ]
+
+
 def message(where, what, remedy):
     """The text of an error. where: the name below `onebit`"""
     return f"onebit.{where}: {what}\n  remedy: {remedy}"
@@ -49,7 +66,9 @@ def load(path):
     options, made = ctypes.POINTER(Options), ctypes.POINTER(handle)
     library.onebit_last_error.restype = text
     for name, arguments in {
+        "onebit_check_launch": [],
         "onebit_allreduce_create_f": [ctypes.c_int, size, options, made],
+        "onebit_allreduce_create_with": [ctypes.POINTER(Transport), size, options, made],
         "onebit_allreduce_run": [handle, handle, ctypes.c_float],
         "onebit_allreduce_bytes_sent": [handle, ctypes.POINTER(ctypes.c_uint64)],
         "onebit_allreduce_residual_lengths": [handle, ctypes.POINTER(size), ctypes.POINTER(size)],

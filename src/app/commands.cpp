@@ -24,6 +24,7 @@
 #include "base/gpus.hpp"
 #include "base/huge_pages.hpp"
 #include "base/kokkos.hpp"
+#include "base/launcher.hpp"
 #include "base/memory.hpp"
 #include "base/names.hpp"
 #include "base/subnormals.hpp"
@@ -245,6 +246,17 @@ std::string command_of(const CLI::App& app) {
   return words;
 }
 
+/// Refuses a process that MPI does not connect with the others which its launcher started, where the command writes
+/// files: each process would write the same ones. Elsewhere a warning says why the output comes several times.
+/// \param command the first subcommand
+void check_launch_of(const Communicator& world, const std::string& command) {
+  const bool writes = command == "train" || command == "bench" || command == "predict";
+  if (writes) return world.collectively(check_launch);
+  if (const LaunchFault fault = launch_fault())
+    std::fprintf(stderr, "warning: %s: %s\n  remedy: %s\n", fault.variable.c_str(), fault.what.c_str(),
+                 fault.remedy.c_str());
+}
+
 /// The subcommands with their options. Their callbacks do the work, on all ranks together.
 class CommandLine {
 public:
@@ -259,7 +271,10 @@ public:
         "stopped a training, and a checkpoint from which the same command goes on is written.");
     m_app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
     // Called before the callback of the subcommand.
-    m_app.parse_complete_callback([this] { check_same_program(m_world, command_of(m_app)); });
+    m_app.parse_complete_callback([this] {
+      check_same_program(m_world, command_of(m_app));
+      check_launch_of(m_world, m_app.get_subcommands().front()->get_name());
+    });
     add_train();
     add_bench();
     add_checkpoint();

@@ -30,13 +30,18 @@ int ask_host(MPI_Comm all, const Ask& ask) {
 /// variable. A value that the user has set stays.
 void avoid_named_semaphores() { setenv("OMPI_MCA_sharedfp", "^sm", 0); }
 
+/// What every rank of the MpiSession has; the least before there is one.
+int thread_level = MPI_THREAD_SINGLE;
+
 }  // namespace
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   avoid_named_semaphores();
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  if (provided < MPI_THREAD_FUNNELED)
+  // MPI 3.1, section 12.4.3: the levels are ascending numbers.
+  MPI_Allreduce(&provided, &thread_level, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (thread_level < MPI_THREAD_FUNNELED)
     throw RunError("MPI", "the library does not offer MPI_THREAD_FUNNELED", "use an MPI built with thread support");
 }
 
@@ -141,11 +146,7 @@ void Communicator::collectively(const std::function<void()>& work) const {
   throw AgreedError(static_cast<ExitStatus>(status), message);
 }
 
-bool any_thread_may_call() {
-  int provided = 0;
-  MPI_Query_thread(&provided);
-  return provided >= MPI_THREAD_SERIALIZED;
-}
+bool any_thread_may_call() { return thread_level >= MPI_THREAD_SERIALIZED; }
 
 std::string mpi_library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};

@@ -15,7 +15,8 @@
 namespace onebit {
 
 /// Starts MPI for its scope, with MPI_THREAD_SERIALIZED where the library offers it (`any_thread_may_call`), and at
-/// least MPI_THREAD_FUNNELED. Sets OMPI_MCA_sharedfp in the environment where it is not set (mpi.cpp says why).
+/// least MPI_THREAD_FUNNELED. All ranks learn the least that one of them got. Sets OMPI_MCA_sharedfp in the environment
+/// where it is not set (mpi.cpp says why).
 class MpiSession {
 public:
   MpiSession(int& argc, char**& argv);
@@ -82,7 +83,8 @@ private:
   MPI_Request m_request = MPI_REQUEST_NULL;
 };
 
-/// Whether the threads of a rank may take turns in calling MPI (MPI_THREAD_SERIALIZED or more).
+/// Whether the threads of every rank may take turns in calling MPI (MPI_THREAD_SERIALIZED or more): the same answer on
+/// all ranks of an MpiSession, because a rank that took another path than the others would wait for them for ever.
 bool any_thread_may_call();
 
 /// Library and version, e.g. "Open MPI v4.1.4".

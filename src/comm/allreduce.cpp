@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/float_bits.hpp"
 #include "base/parallel.hpp"
 
 namespace onebit::comm {
@@ -24,7 +25,7 @@ void copy(const Exec& exec, compress::Feedback<Exec>& to, const compress::Feedba
 }  // namespace
 
 template <class Exec>
-CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout,
+CompressedAllreduce<Exec>::CompressedAllreduce(Messenger<Exec>& transport, const compress::Layout& layout,
                                                const compress::Options& options, bool error_feedback)
     : CompressedAllreduce(transport, nullptr, {layout}, options, error_feedback) {}
 
@@ -38,7 +39,7 @@ CompressedAllreduce<Exec>::CompressedAllreduce(DenseAverage<Exec>& average)
     : m_dense(&average), m_across(average.transport()), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
 
 template <class Exec>
-CompressedAllreduce<Exec>::CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local,
+CompressedAllreduce<Exec>::CompressedAllreduce(Messenger<Exec>& across, Transport<Exec>* local,
                                                const std::vector<compress::Layout>& shards,
                                                const compress::Options& options, bool error_feedback)
     : m_across(across), m_local(local), m_error_feedback(error_feedback), m_shard(local ? local->rank() : 0) {
@@ -249,6 +250,22 @@ template <class Exec>
 typename CompressedAllreduce<Exec>::Words CompressedAllreduce<Exec>::message(const Words& messages, int number) const {
   const std::size_t length = own().message_words();
   return Kokkos::subview(messages, std::make_pair(number * length, (number + 1) * length));
+}
+
+template <class Exec>
+bool CompressedAllreduce<Exec>::last_is_finite(const Exec& exec) const {
+  const Words messages = m_last;
+  const std::size_t scales = own().scale_words(), words = own().message_words();
+  const std::size_t count = m_across.ranks() * scales;
+  int others = 0;
+  Kokkos::parallel_reduce(
+      "OneBit::comm::last_is_finite", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, count),
+      KOKKOS_LAMBDA(std::size_t i, int& found) {
+        const float scale = as_float(messages(i / scales * words + i % scales));
+        found |= !(scale - scale == 0);
+      },
+      Kokkos::BOr<int>(others));
+  return others == 0;
 }
 
 template <class Exec>

@@ -32,7 +32,7 @@ class CompressedAllreduce {
 public:
   /// Flat. \param layout of the vectors, with one chunk for each rank of the transport
   /// \param error_feedback false sets both residuals to 0 before every call
-  CompressedAllreduce(Transport<Exec>& transport, const compress::Layout& layout, const compress::Options& options,
+  CompressedAllreduce(Messenger<Exec>& transport, const compress::Layout& layout, const compress::Options& options,
                       bool error_feedback = true);
   /// Hierarchical. \param shards of the vector in order, one for each rank of a host, with one chunk for each host
   CompressedAllreduce(const Hosts<Exec>& hosts, const std::vector<compress::Layout>& shards,
@@ -64,6 +64,9 @@ public:
   /// The messages of the last average, of either kind of call. They stay valid during the next call.
   Vector<Exec, const std::uint32_t> last() const { return m_last; }
   compress::AnyDecoder<Exec> last_decoder() const { return own().decoder(m_last); }
+  /// Whether all scales of `last()` are finite, the same on every rank. They are not where a rank's vector held NaN or
+  /// infinity, or where a sum was beyond the numbers of float. Flat only; fences.
+  bool last_is_finite(const Exec& exec) const;
   /// x ← the last average; does not fence. \param x (length)
   void decompress_last(const Exec& exec, const Vector<Exec, float>& x) const {
     own().decompress(exec, 0, m_across.ranks(), m_last, x);
@@ -98,7 +101,7 @@ public:
 private:
   using Words = Vector<Exec, std::uint32_t>;
 
-  CompressedAllreduce(Transport<Exec>& across, Transport<Exec>* local, const std::vector<compress::Layout>& shards,
+  CompressedAllreduce(Messenger<Exec>& across, Transport<Exec>* local, const std::vector<compress::Layout>& shards,
                       const compress::Options& options, bool error_feedback);
   const compress::Compressor<Exec>& own() const { return *m_compressors[m_shard]; }
   /// An average between `begin` and `finish`.
@@ -122,7 +125,7 @@ private:
   int other(int distance) const { return (m_across.rank() + distance + m_across.ranks()) % m_across.ranks(); }
 
   DenseAverage<Exec>* m_dense = nullptr;  ///< instead of compression
-  Transport<Exec>& m_across;
+  Messenger<Exec>& m_across;
   Transport<Exec>* m_local;  ///< nullptr if flat
   bool m_error_feedback;
   int m_shard;                                                                   ///< of this rank

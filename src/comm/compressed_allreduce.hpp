@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,10 +22,24 @@ struct CompressedAllreduceOptions {
   std::string backend;            ///< "serial", "openmp", or "cuda" or "hip" for device memory; empty: the host's
 };
 
+/// Carries the messages of an object where MPI connects no ranks, for example by torch.distributed under torchrun.
+/// Every rank calls the same functions in the same order, with the same number of bytes. The pointers are memory of the
+/// object's backend, so of a GPU for "cuda" and "hip". `send` is complete when a function is called, and `received`
+/// must be complete when it returns, for every kernel and copy that begins later. What a function throws leaves the
+/// object's call.
+struct CallersTransport {
+  int rank = 0, ranks = 1;
+  /// Block r of `send` goes to rank r, and block r of `received` comes from rank r. \param bytes of a block
+  std::function<void(const void* send, void* received, std::size_t bytes)> all_to_all;
+  /// Block r of `received` is rank r's `send`. \param bytes of `send`
+  std::function<void(const void* send, void* received, std::size_t bytes)> all_gather;
+};
+
 /// x ← (1/n) Σ_i x_i, compressed with error feedback: the error of one call is added to the vector of the next (Tang et
 /// al., ICML 2021, Sections 4.3 and 6). One result is coarse, but the mean over many calls is that of the vectors. This
 /// suits momentum and gradients. docs/reference/algorithms.md defines the result. A NaN or infinity in one rank's
-/// vector stays in the residuals and makes all later results NaN, until `set_residuals`. Check before the call.
+/// vector, or numbers so large that float cannot hold their sums, make the call throw on every rank. They stay in the
+/// residuals, so that later calls throw, until `set_residuals`. Check before the call.
 ///
 /// Starts Kokkos if the program has not done so; Kokkos then runs until the program ends.
 class CompressedAllreduce {
@@ -33,13 +48,18 @@ public:
   /// \param communicator of the ranks that average; the object duplicates it
   /// \param length of the vectors, the same on every rank
   /// \param options the same on every rank
-  /// \throws std::runtime_error that says what is wrong with an option, or differs between ranks, and what to do
+  /// \throws std::runtime_error that says what is wrong with an option, or differs between ranks, and what to do; or
+  ///         that a launcher started several processes, of which MPI_COMM_WORLD has one (not for MPI_COMM_SELF)
   CompressedAllreduce(MPI_Comm communicator, std::size_t length, const CompressedAllreduceOptions& options = {});
+  /// The same without MPI, which needs not be started: `transport` carries the messages, and the results have the same
+  /// bits. \param options with `message_bytes` 0
+  CompressedAllreduce(CallersTransport transport, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();
 
   /// Collective; complete when it returns, with the same bits on every rank. \param x (length)
   /// \param residual_factor multiplies the error of the last call; the same on every rank. If averages are weighted by
   ///        a learning rate γ_t, the factor γ_{t−1}/γ_t makes their weighted sum that of the vectors
+  /// \throws std::runtime_error on all ranks if the average is not finite
   void operator()(float* x, float residual_factor = 1);
 
   /// Bytes that this rank has sent to others.
@@ -63,6 +83,9 @@ private:
   struct Engine;
   template <class Exec>
   struct EngineOn;
+  /// \param make called with an instance of the options' backend; returns the engine
+  template <class Make>
+  void make_engine(const CompressedAllreduceOptions& options, const Make& make);
   std::unique_ptr<Engine> m_engine;
 };
 

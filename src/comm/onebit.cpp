@@ -5,12 +5,15 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/launcher.hpp"
 #include "comm/compressed_allreduce.hpp"
 
 struct onebit_allreduce {
   onebit::CompressedAllreduce allreduce;
+  bool needs_mpi;
 };
 
 namespace {
@@ -64,6 +67,28 @@ void check_mpi(const char* function) {
   if (ended != 0) throw InputError(function, "MPI has ended", "call it before MPI_Finalize");
 }
 
+/// A function of the caller's transport as C++ calls it.
+auto carried_by(const char* name, int (*call)(void*, const void*, void*, size_t), void* context) {
+  return [=](const void* send, void* received, std::size_t bytes) {
+    if (const int status = call(context, send, received, bytes); status != 0)
+      throw onebit::RunError("onebit_transport",
+                             std::string("the caller's ") + name + " returned " + std::to_string(status),
+                             "look for the error that it met");
+  };
+}
+
+onebit::CallersTransport transport_of(const char* function, const onebit_transport& given) {
+  if (given.size != sizeof(onebit_transport))
+    throw InputError(function,
+                     "transport.size is " + std::to_string(given.size) + ", and this library knows " +
+                         std::to_string(sizeof(onebit_transport)) + " bytes",
+                     "set it to sizeof(onebit_transport), and use the header and the library of one version");
+  if (given.all_to_all == nullptr || given.all_gather == nullptr)
+    throw InputError(function, "the transport lacks a function", "give all_to_all and all_gather");
+  return {given.rank, given.ranks, carried_by("all_to_all", given.all_to_all, given.context),
+          carried_by("all_gather", given.all_gather, given.context)};
+}
+
 onebit::CompressedAllreduceOptions options_of(const onebit_options& given) {
   if (given.size != sizeof(onebit_options))  // a version that appends members takes the sizes of earlier ones, too
     throw InputError("onebit_allreduce_create",
@@ -87,6 +112,13 @@ int onebit_abi_version(void) { return ONEBIT_ABI_VERSION; }
 
 const char* onebit_last_error(void) { return last_error.c_str(); }
 
+int onebit_check_launch(void) {
+  return guarded([] {
+    check_mpi("onebit_check_launch");
+    onebit::check_launch();
+  });
+}
+
 int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_options* options,
                             onebit_allreduce** made) {
   return guarded([&] {
@@ -96,7 +128,7 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
     if (communicator == MPI_COMM_NULL)
       throw InputError(function, "the communicator is MPI_COMM_NULL", "call it on the ranks of a communicator alone");
     *made = new onebit_allreduce{
-        onebit::CompressedAllreduce(communicator, length, options_of(options == nullptr ? defaults : *options))};
+        onebit::CompressedAllreduce(communicator, length, options_of(options == nullptr ? defaults : *options)), true};
   });
 }
 
@@ -107,11 +139,23 @@ int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit
   return status != ONEBIT_SUCCESS ? status : onebit_allreduce_create(MPI_Comm_f2c(communicator), length, options, made);
 }
 
+int onebit_allreduce_create_with(const onebit_transport* transport, size_t length, const onebit_options* options,
+                                 onebit_allreduce** made) {
+  return guarded([&] {
+    const char* const function = "onebit_allreduce_create_with";
+    *checked(made, function, "made") = nullptr;
+    onebit::CallersTransport carrier = transport_of(function, *checked(transport, function, "transport"));
+    *made = new onebit_allreduce{
+        onebit::CompressedAllreduce(std::move(carrier), length, options_of(options == nullptr ? defaults : *options)),
+        false};
+  });
+}
+
 int onebit_allreduce_run(onebit_allreduce* allreduce, float* x, float residual_factor) {
   return guarded([&] {
     const char* const function = "onebit_allreduce_run";
-    check_mpi(function);
-    checked(allreduce, function, "allreduce")->allreduce(checked(x, function, "x"), residual_factor);
+    if (checked(allreduce, function, "allreduce")->needs_mpi) check_mpi(function);
+    allreduce->allreduce(checked(x, function, "x"), residual_factor);
   });
 }
 
@@ -150,7 +194,7 @@ int onebit_allreduce_set_residuals(onebit_allreduce* allreduce, const float* wor
 int onebit_allreduce_destroy(onebit_allreduce* allreduce) {
   return guarded([&] {
     if (allreduce == nullptr) return;
-    check_mpi("onebit_allreduce_destroy");  // the object's communicator can be freed no more
+    if (allreduce->needs_mpi) check_mpi("onebit_allreduce_destroy");  // its communicator can be freed no more
     delete allreduce;
   });
 }

@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-/// Of this header. Grows when a program that was compiled with an older header could not use the library.
+/// Of this header. Grows when a program that was compiled with an older header could not use the library. Functions may
+/// be added without that; an older library of this version then lacks their names.
 #define ONEBIT_ABI_VERSION 1
 /// Of the library; another number than ONEBIT_ABI_VERSION means that the two do not fit.
 int onebit_abi_version(void);
@@ -42,6 +43,26 @@ typedef struct onebit_options {
 #define ONEBIT_OPTIONS_DEFAULT \
   { sizeof(onebit_options), 1, 1, 0, 0, NULL }
 
+/// Carries an object's messages where MPI connects no ranks, for example by torch.distributed under torchrun; all ranks
+/// call the same functions in the same order. The functions return 0, or another number if they failed. Pointers are
+/// memory of the object's backend, so of a GPU for "cuda" and "hip". `send` is complete when a function is called, and
+/// `received` must be complete when it returns, for every kernel and copy that begins later.
+typedef struct onebit_transport {
+  size_t size;    ///< sizeof(onebit_transport)
+  int rank;       ///< of this process, from 0 on
+  int ranks;      ///< their number
+  void* context;  ///< what the functions get
+  /// Block r of `send` goes to rank r, and block r of `received` comes from rank r. A block has `bytes`.
+  int (*all_to_all)(void* context, const void* send, void* received, size_t bytes);
+  /// Block r of `received` is rank r's `send`, of `bytes`.
+  int (*all_gather)(void* context, const void* send, void* received, size_t bytes);
+} onebit_transport;
+
+/// Whether the ranks that MPI sees are the processes that a launcher started; MPI must have been started.
+/// ONEBIT_BAD_INPUT, with a remedy, where environment variables say that a launcher started several processes and
+/// MPI_COMM_WORLD has one rank. onebit_allreduce_create refuses such a process by itself, unless for MPI_COMM_SELF.
+int onebit_check_launch(void);
+
 /// Averages one vector, x ← (1/n) Σ_i x_i, compressed with error feedback; onebit::CompressedAllreduce of
 /// compressed_allreduce.hpp. It keeps the vector's residuals and a communicator of its own.
 typedef struct onebit_allreduce onebit_allreduce;
@@ -56,8 +77,14 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
 /// The same with Fortran's handle (MPI_Comm_c2f), which other languages have too: mpi4py calls it `comm.py2f()`.
 int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit_options* options,
                               onebit_allreduce** made);
+/// The same without MPI, which needs not be started: `transport` carries the messages, and the results have the same
+/// bits. \param transport copied; its functions are called within onebit_allreduce_create_with and
+/// onebit_allreduce_run, in the calling thread \param options with message_bytes 0
+int onebit_allreduce_create_with(const onebit_transport* transport, size_t length, const onebit_options* options,
+                                 onebit_allreduce** made);
 
-/// Collective; complete when it returns, with the same bits on every rank.
+/// Collective; complete when it returns, with the same bits on every rank. ONEBIT_BAD_INPUT on all ranks if the average
+/// is not finite: NaN, infinity and too large numbers stay in the residuals, until they are set.
 /// \param allreduce of this vector
 /// \param x (length) this rank's vector, then the average; device memory for the backends "cuda" and "hip"
 /// \param residual_factor multiplies the error of the last call, the same on every rank; usually 1. If averages are
@@ -82,7 +109,7 @@ int onebit_allreduce_get_residuals(const onebit_allreduce* allreduce, float* wor
 /// \param worker, server of these lengths
 int onebit_allreduce_set_residuals(onebit_allreduce* allreduce, const float* worker, const float* server);
 
-/// Collective, before MPI_Finalize. NULL is allowed.
+/// Collective and before MPI_Finalize, unless the object has a transport of the caller. NULL is allowed.
 int onebit_allreduce_destroy(onebit_allreduce* allreduce);
 
 #ifdef __cplusplus

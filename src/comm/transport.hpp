@@ -71,12 +71,13 @@ struct Hosts {
   Transport<Exec>& across;
 };
 
-/// Collectives on Views of one execution space. A call returns when its result is complete. Lengths may exceed INT_MAX.
+/// Exchanges messages of equal length between all ranks, in Views of one execution space: all that a compressed
+/// allreduce needs. A call returns when its result is complete. Lengths may exceed INT_MAX.
 template <class Exec>
-class Transport {
+class Messenger {
 public:
   using Words = Vector<Exec, std::uint32_t>;
-  virtual ~Transport() = default;
+  virtual ~Messenger() = default;
 
   /// Message r of `send` goes to rank r; message r of `received` came from rank r.
   /// \param send, received (ranks * words)
@@ -84,6 +85,41 @@ public:
   /// Message r of `received` is rank r's `send`.
   /// \param send (words) \param received (ranks * words)
   virtual void all_gather(const Exec& exec, const Words& send, const Words& received) = 0;
+
+  /// Whether messages can be sent range by range.
+  virtual bool overlaps() const = 0;
+  /// Posts the receives of such an exchange; nullptr unless `overlaps()`. All ranks begin the same transfers in the
+  /// same order. Several may be under way, and a rank may then send and receive them in any order. \param received
+  /// (ranks * words) \param ranges of a message, in the order in which every rank sends them
+  virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
+                                                         const std::vector<Range>& /*ranges*/,
+                                                         std::uint64_t Traffic::* /*counter*/) {
+    return nullptr;
+  }
+
+  int rank() const { return m_rank; }
+  int ranks() const { return m_ranks; }
+  /// Bytes to all other ranks; to other hosts if averages are hierarchical.
+  virtual Traffic traffic() const { return m_traffic; }
+
+protected:
+  Messenger(int rank, int ranks) : m_rank(rank), m_ranks(ranks) {}
+
+  void count_all_to_all(std::size_t words_of_all_messages) {
+    m_traffic.all_to_all += words_of_all_messages / m_ranks * (m_ranks - 1) * sizeof(std::uint32_t);
+  }
+  void count_all_gather(std::size_t words) { m_traffic.all_gather += words * (m_ranks - 1) * sizeof(std::uint32_t); }
+
+  int m_rank, m_ranks;
+  Traffic m_traffic;
+};
+
+/// A messenger with the dense collectives, over the ranks of a communicator.
+template <class Exec>
+class Transport : public Messenger<Exec> {
+public:
+  using Messenger<Exec>::all_gather;
+
   /// Sums element by element over ranks, in place.
   virtual void allreduce(const Exec& exec, const Vector<Exec, float>& values) = 0;
   /// Rank r's elements [begins[r], begins[r+1]) of `values` ← their sum over ranks, added in rank order.
@@ -97,48 +133,27 @@ public:
   /// Frees the memory that sums take beside their vectors. The next sum allocates it again.
   virtual void free_sums() {}
 
-  /// Whether messages can be sent range by range.
-  virtual bool overlaps() const = 0;
-  /// Posts the receives of such an exchange; nullptr unless `overlaps()`. All ranks begin the same transfers in the
-  /// same order. Several may be under way, and a rank may then send and receive them in any order. \param received
-  /// (ranks * words) \param ranges of a message, in the order in which every rank sends them
-  virtual std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& /*received*/,
-                                                         const std::vector<Range>& /*ranges*/,
-                                                         std::uint64_t Traffic::* /*counter*/) {
-    return nullptr;
-  }
-
   /// Not nullptr if averages are hierarchical.
   virtual const Hosts<Exec>* hosts() const { return nullptr; }
 
-  int rank() const { return m_rank; }
-  int ranks() const { return m_ranks; }
   /// Not `automatic`.
   virtual TransportKind kind() const = 0;
   const DeviceSupport& device_support() const { return m_device_support; }
-  /// Bytes to all other ranks; to other hosts if averages are hierarchical.
-  virtual Traffic traffic() const { return m_traffic; }
   /// Bytes to ranks of this host if averages are hierarchical, else 0.
   virtual Traffic traffic_within_host() const { return {}; }
 
 protected:
-  explicit Transport(const Communicator& communicator) : m_rank(communicator.rank()), m_ranks(communicator.size()) {}
+  explicit Transport(const Communicator& communicator) : Messenger<Exec>(communicator.rank(), communicator.size()) {}
 
-  void count_all_to_all(std::size_t words_of_all_messages) {
-    m_traffic.all_to_all += words_of_all_messages / m_ranks * (m_ranks - 1) * sizeof(std::uint32_t);
-  }
-  void count_all_gather(std::size_t words) { m_traffic.all_gather += words * (m_ranks - 1) * sizeof(std::uint32_t); }
   void count_allreduce(std::size_t length) {
-    const std::uint64_t ranks = m_ranks;
-    m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
+    const std::uint64_t ranks = this->m_ranks;
+    this->m_traffic.allreduce += 2 * (ranks - 1) * length * sizeof(float) / ranks;
   }
   void count_reduce_scatter(const std::vector<std::size_t>& begins) {
-    const std::size_t own = begins[m_rank + 1] - begins[m_rank];
-    m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
+    const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
+    this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
   }
 
-  int m_rank, m_ranks;
-  Traffic m_traffic;
   DeviceSupport m_device_support{true, "host memory"};
 };
 

@@ -33,7 +33,7 @@ std::vector<std::size_t> groups_of_chunk(std::size_t begin, std::size_t end, Gro
                                          std::size_t group_length, const std::vector<std::size_t>& borders) {
   std::vector<std::size_t> begins = {begin};
   if (grouping == Grouping::fixed)
-    for (std::size_t at = begin + group_length; at < end; at += group_length) begins.push_back(at);
+    for (std::size_t at = begin; end - at > group_length;) begins.push_back(at += group_length);
   if (grouping == Grouping::tensor || grouping == Grouping::column) {
     const auto first = std::upper_bound(borders.begin(), borders.end(), begin);
     for (auto at = first; at != borders.end() && *at < end; ++at)

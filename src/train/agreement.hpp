@@ -52,17 +52,18 @@ struct GradientLimit {
   std::string why, remedy;
 };
 
-/// That of a run: what 16 bits hold, what has a square in single precision, or what ranks and the blocks of a sum can
-/// add up.
+/// That of a run: what 16 bits hold, whose squares 32 lanes can add up in single precision (a variance is made of them,
+/// and l2 scales), or what ranks and the blocks of a sum can add up.
 inline GradientLimit gradient_limit(const config::Input& input, int ranks) {
+  constexpr float greatest = std::numeric_limits<float>::max(), terms = 64;
+  const bool has_squares = config::traits(input.optimizer.algorithm).variance != config::Variance::none ||
+                           input.compression.scale == Scale::l2;
   GradientLimit limit;
-  const bool has_variance = config::traits(input.optimizer.algorithm).variance != config::Variance::none;
-  constexpr float greatest = std::numeric_limits<float>::max();
-  if (has_variance)
-    limit = {std::sqrt(greatest), "the variance is made of its square, which exceeds single precision",
+  if (has_squares)
+    limit = {std::sqrt(greatest / terms), "sums of its square exceed single precision",
              "lower optimizer.lr, or scale the loss down"};
   else
-    limit = {greatest / 64 / static_cast<float>(ranks), "sums of such numbers exceed single precision",
+    limit = {greatest / terms / static_cast<float>(ranks), "sums of such numbers exceed single precision",
              "lower optimizer.lr, or scale the loss down"};
   if (comm::infinite_from(input.comm.dense_type) < limit.from)
     limit = {comm::infinite_from(input.comm.dense_type),

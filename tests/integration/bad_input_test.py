@@ -540,6 +540,25 @@ case("checkpoints_are_a_file", QUADRATIC + "checkpoint:\n  every: 1\n",
 case("full_standard_output", QUADRATIC, "standard output: writing failed", status=1, stdout="/dev/full",
      command=("validate", "input.yaml"))
 
+# --- launchers --------------------------------------------------------------------------------------------------------
+
+
+def launched(name, *fragments, **environment):
+    """A process that a launcher started as one of several, and MPI connects with no other."""
+    case("launched_by_" + name, QUADRATIC, *fragments, "MPI sees this one alone", environment=environment)
+
+
+launched("mpich", "PMI_SIZE: ", "started 3 processes", "mpirun", "unset PMI_SIZE", PMI_RANK="0", PMI_SIZE="3")
+launched("another_open_mpi", "OMPI_COMM_WORLD_SIZE: ", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
+launched("mvapich", "MV2_COMM_WORLD_SIZE: ", MV2_COMM_WORLD_SIZE="2", MV2_COMM_WORLD_RANK="1")
+launched("pmix", "PALS_RANKID: ", PALS_RANKID="1")
+launched("srun", "SLURM_STEP_NUM_TASKS: ", "srun", "--mpi", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4",
+         SLURM_PROCID="0")
+launched("torchrun", "WORLD_SIZE: ", "torch.distributed", WORLD_SIZE="2", RANK="0")
+for command in (("bench", "collective", "input.yaml"), ("predict", "input.yaml")):
+    case("launched_" + command[0], QUADRATIC, "PMI_SIZE: ", command=command,
+         environment={"PMI_RANK": "0", "PMI_SIZE": "3"})
+
 # --- what must work ---------------------------------------------------------------------------------------------------
 
 
@@ -574,6 +593,10 @@ def works(name, text, **options):
 
 
 works("plain", QUADRATIC)
+works("in_a_batch_script", QUADRATIC, environment={"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"})
+works("in_a_batch_script_with_ranks", QUADRATIC, ranks=2, environment={"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"})
+works("one_rank_of_mpirun_below_srun", QUADRATIC, environment={"SLURM_STEP_NUM_TASKS": "4", "OMPI_COMM_WORLD_SIZE": "1"})
+works("below_another_launcher", QUADRATIC, ranks=2, environment={"PMI_SIZE": "3", "WORLD_SIZE": "3", "RANK": "1"})
 works("trial_of_one_step", QUADRATIC + "freeze: {step: 300}\n", arguments=("--set", "train.steps=1"))
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))

@@ -3,6 +3,7 @@
 
 #include "bits.h"
 
+#include <math.h>
 #include <onebit.h>
 #include <stdlib.h>
 
@@ -38,43 +39,89 @@ static void free_residuals(struct residuals all) {
   free(all.server);
 }
 
+/* A transport of the caller, which exchanges by MPI. Its context is what its functions return. */
+static int all_to_all(void* context, const void* send, void* received, size_t bytes) {
+  MPI_Alltoall(send, (int)bytes, MPI_BYTE, received, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+  return *(const int*)context;
+}
+static int all_gather(void* context, const void* send, void* received, size_t bytes) {
+  MPI_Allgather(send, (int)bytes, MPI_BYTE, received, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+  return *(const int*)context;
+}
+static int status_of_transport = 0;
+static onebit_transport transport(void) {
+  onebit_transport made = {sizeof made, 0, 0, &status_of_transport, all_to_all, all_gather};
+  MPI_Comm_rank(MPI_COMM_WORLD, &made.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &made.ranks);
+  return made;
+}
+
+/* An object by MPI, or by the caller's transport. */
+static onebit_allreduce* made_by(const onebit_transport* carrier, const onebit_options* options) {
+  onebit_allreduce* allreduce = NULL;
+  EXPECT((carrier == NULL
+              ? onebit_allreduce_create(MPI_COMM_WORLD, vector_length, options, &allreduce)
+              : onebit_allreduce_create_with(carrier, vector_length, options, &allreduce)) == ONEBIT_SUCCESS);
+  return allreduce;
+}
+
 /* Ends the object. \returns another one with its residuals; adds what it had sent to *bytes. */
-static onebit_allreduce* restarted(onebit_allreduce* allreduce, const onebit_options* options, uint64_t* bytes) {
+static onebit_allreduce* restarted(onebit_allreduce* allreduce, const onebit_transport* carrier,
+                                   const onebit_options* options, uint64_t* bytes) {
   uint64_t sent = 0;
   EXPECT(onebit_allreduce_bytes_sent(allreduce, &sent) == ONEBIT_SUCCESS);
   *bytes += sent;
   const struct residuals all = residuals_of(allreduce);
   EXPECT(onebit_allreduce_destroy(allreduce) == ONEBIT_SUCCESS);
-  EXPECT(onebit_allreduce_create_f(MPI_Comm_c2f(MPI_COMM_WORLD), vector_length, options, &allreduce) == ONEBIT_SUCCESS);
+  if (carrier != NULL)
+    allreduce = made_by(carrier, options);
+  else
+    EXPECT(onebit_allreduce_create_f(MPI_Comm_c2f(MPI_COMM_WORLD), vector_length, options, &allreduce) ==
+           ONEBIT_SUCCESS);
   EXPECT(onebit_allreduce_set_residuals(allreduce, all.worker, all.server) == ONEBIT_SUCCESS);
   free_residuals(all);
   return allreduce;
 }
 
-static void run_case(int number, int rank) {
+struct found {
+  uint64_t results, residuals, bytes;
+};
+
+static struct found run(int number, int rank, const onebit_transport* carrier) {
   onebit_options options = ONEBIT_OPTIONS_DEFAULT;
   options.bits = bits_of(number);
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
   options.error_feedback = error_feedback_of(number);
-  onebit_allreduce* allreduce = NULL;
-  EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, vector_length, number == 0 ? NULL : &options, &allreduce) ==
-         ONEBIT_SUCCESS);
+  onebit_allreduce* allreduce = made_by(carrier, number == 0 ? NULL : &options);
 
-  uint64_t results = no_hash, bytes = 0, sent = 0;
+  struct found found = {no_hash, no_hash, 0};
+  uint64_t sent = 0;
   float x[vector_length];
   for (int call = 0; call < calls; ++call) {
-    if (call == last_call) allreduce = restarted(allreduce, &options, &bytes);
+    if (call == last_call) allreduce = restarted(allreduce, carrier, &options, &found.bytes);
     fill(x, rank, call);
     EXPECT(onebit_allreduce_run(allreduce, x, residual_factor_of(call)) == ONEBIT_SUCCESS);
-    results = hash_of(results, x, vector_length);
+    found.results = hash_of(found.results, x, vector_length);
   }
   EXPECT(onebit_allreduce_bytes_sent(allreduce, &sent) == ONEBIT_SUCCESS);
+  found.bytes += sent;
   const struct residuals all = residuals_of(allreduce);
-  print_case(number, rank, results,
-             hash_of(hash_of(no_hash, all.worker, all.worker_length), all.server, all.server_length), bytes + sent);
+  found.residuals = hash_of(hash_of(no_hash, all.worker, all.worker_length), all.server, all.server_length);
   free_residuals(all);
   EXPECT(onebit_allreduce_destroy(allreduce) == ONEBIT_SUCCESS);
+  return found;
+}
+
+static void run_case(int number, int rank) {
+  const struct found by_mpi = run(number, rank, NULL);
+  print_case(number, rank, by_mpi.results, by_mpi.residuals, by_mpi.bytes);
+  if (message_bytes_of(number) != 0) return;
+  const onebit_transport carrier = transport();
+  const struct found by_caller = run(number, rank, &carrier);
+  EXPECT(by_caller.results == by_mpi.results);
+  EXPECT(by_caller.residuals == by_mpi.residuals);
+  EXPECT(by_caller.bytes == by_mpi.bytes);
 }
 
 static void refuse_options(onebit_options options, const char* text) {
@@ -90,6 +137,8 @@ static void refuse(void) {
   options.bits = 1;
   options.group = 33;
   refuse_options(options, "multiple of 32");
+  options.group = (size_t)-32;
+  refuse_options(options, "a group of");
   options.group = 0;
   options.backend = "gpu";
   refuse_options(options, "no backend 'gpu'");
@@ -103,6 +152,7 @@ static void refuse(void) {
   float x = 0;
   size_t length = 0;
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_WORLD, 0, NULL, &made), "length is 0");
+  EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_WORLD, (size_t)-1, NULL, &made), "a length of");
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_NULL, 8, NULL, &made), "MPI_COMM_NULL");
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, NULL), "made is a null pointer");
   EXPECT_ERROR(onebit_allreduce_run(NULL, &x, 1), "allreduce is a null pointer");
@@ -113,16 +163,80 @@ static void refuse(void) {
   EXPECT(onebit_allreduce_destroy(NULL) == ONEBIT_SUCCESS);
 }
 
+static void refuse_transports(void) {
+  onebit_allreduce* made = NULL;
+  onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+  onebit_transport carrier = transport();
+  EXPECT_ERROR(onebit_allreduce_create_with(NULL, 8, NULL, &made), "transport is a null pointer");
+  carrier.size = 0;
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, NULL, &made), "transport.size is 0");
+  carrier = transport();
+  carrier.rank = carrier.ranks;
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, NULL, &made), "the transport has rank");
+  carrier = transport();
+  carrier.all_gather = NULL;
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, NULL, &made), "lacks a function");
+  carrier = transport();
+  options.message_bytes = 256;
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, &options, &made), "leave message_bytes at 0");
+  EXPECT(made == NULL);
+
+  /* A function that fails; a rank alone sends nothing. */
+  float x[8] = {1};
+  EXPECT(onebit_allreduce_create_with(&carrier, 8, NULL, &made) == ONEBIT_SUCCESS);
+  status_of_transport = 7;
+  EXPECT(onebit_allreduce_run(made, x, 1) == (carrier.ranks == 1 ? ONEBIT_SUCCESS : ONEBIT_FAILED));
+  EXPECT(carrier.ranks == 1 || strstr(onebit_last_error(), "all_to_all returned 7"));
+  status_of_transport = 0;
+  EXPECT(onebit_allreduce_destroy(made) == ONEBIT_SUCCESS);
+}
+
+/* One rank's NaN is every rank's error, until the residuals are set. */
+static void refuse_vectors(int rank) {
+  onebit_allreduce* allreduce = made_by(NULL, NULL);
+  const struct residuals zeros = residuals_of(allreduce);
+  float x[vector_length];
+  fill(x, rank, 0);
+  if (rank == 0) x[3] = (float)NAN;
+  EXPECT_ERROR(onebit_allreduce_run(allreduce, x, 1), "the average is not finite");
+  fill(x, rank, 0);
+  EXPECT_ERROR(onebit_allreduce_run(allreduce, x, 1), "the average is not finite");
+  EXPECT(onebit_allreduce_set_residuals(allreduce, zeros.worker, zeros.server) == ONEBIT_SUCCESS);
+  fill(x, rank, 0);
+  EXPECT(onebit_allreduce_run(allreduce, x, 1) == ONEBIT_SUCCESS);
+  EXPECT_ERROR(onebit_allreduce_run(allreduce, x, (float)INFINITY), "the residual factor is not finite");
+  for (size_t i = 0; i < vector_length; ++i) x[i] = 3e38f; /* finite, but 32 of them have no sum */
+  EXPECT_ERROR(onebit_allreduce_run(allreduce, x, 1), "the average is not finite");
+  free_residuals(zeros);
+  EXPECT(onebit_allreduce_destroy(allreduce) == ONEBIT_SUCCESS);
+}
+
+/* A transport of the caller needs no MPI. */
+static void run_without_mpi(void) {
+  const onebit_transport alone = {sizeof alone, 0, 1, &status_of_transport, all_to_all, all_gather};
+  onebit_allreduce* made = NULL;
+  float x[2] = {3, -3}; /* of one magnitude, so that one scale loses nothing */
+  EXPECT(onebit_allreduce_create_with(&alone, 2, NULL, &made) == ONEBIT_SUCCESS);
+  EXPECT(onebit_allreduce_run(made, x, 1) == ONEBIT_SUCCESS);
+  EXPECT(x[0] == 3 && x[1] == -3);
+  EXPECT(onebit_allreduce_destroy(made) == ONEBIT_SUCCESS);
+}
+
 int main(int argc, char** argv) {
   onebit_allreduce* made = NULL;
   EXPECT(onebit_abi_version() == ONEBIT_ABI_VERSION);
   EXPECT(strcmp(onebit_last_error(), "") == 0);
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, &made), "MPI has not been started");
+  EXPECT_ERROR(onebit_check_launch(), "MPI has not been started");
+  run_without_mpi();
 
   MPI_Init(&argc, &argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  EXPECT(onebit_check_launch() == ONEBIT_SUCCESS);
   refuse();
+  refuse_transports();
+  refuse_vectors(rank);
   for (int number = 0; number < cases; ++number) run_case(number, rank);
   EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, &made) == ONEBIT_SUCCESS);
   MPI_Finalize();

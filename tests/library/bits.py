@@ -1,13 +1,14 @@
 """The hashes of bits.h by the Python package, with a restart before the last call; odd cases average PyTorch tensors,
-even ones ranges of an array that begin anywhere."""
+even ones ranges of an array that begin anywhere. Under torchrun torch.distributed carries the messages."""
 
 import itertools
+import sys
 
 import numpy as np
 import torch
-from mpi4py import MPI
 
 import onebit
+from job import COMM, GIVEN, TORCHRUN
 
 LENGTH, CALLS, CASES = 1000, 3, 16
 NO_HASH = 0xCBF29CE484222325
@@ -41,25 +42,25 @@ def average(allreduce, x, factor, with_torch):
 
 def run_case(number):
     options = {"bits": 4 if number & 1 else 1, "group": 64 if number & 2 else 0,
-               "message_bytes": 256 if number & 4 else 0, "error_feedback": not number & 8}
-    comm = MPI.COMM_WORLD
-    allreduce, sent, results = onebit.CompressedAllreduce(comm, LENGTH, **options), 0, NO_HASH
+               "message_bytes": 256 if number & 4 and not TORCHRUN else 0, "error_feedback": not number & 8}
+    allreduce, sent, results = onebit.CompressedAllreduce(GIVEN, LENGTH, **options), 0, NO_HASH
     for call in range(CALLS):
         if call == CALLS - 1:
             state, sent = allreduce.state_dict(), allreduce.bytes_sent
             allreduce.close()
-            allreduce = onebit.CompressedAllreduce(comm, LENGTH, **options)
+            allreduce = onebit.CompressedAllreduce(GIVEN, LENGTH, **options)
             allreduce.load_state_dict(state)
-        x = vector(comm.rank, call)
+        x = vector(COMM.rank, call)
         average(allreduce, x, 0.5 if call == CALLS - 1 else 1.0, number % 2 == 1)
         results = hash_of(results, x)
     state = allreduce.state_dict()
     residuals = hash_of(hash_of(NO_HASH, state["worker"]), state["server"])
     sent += allreduce.bytes_sent
-    return f"case {number} rank {comm.rank} results {results:016x} residuals {residuals:016x} bytes {sent}"
+    return f"case {number} rank {COMM.rank} results {results:016x} residuals {residuals:016x} bytes {sent}"
 
 
 if __name__ == "__main__":
-    lines = MPI.COMM_WORLD.gather([run_case(number) for number in range(CASES)])
-    if lines:
+    lines = COMM.allgather([run_case(number) for number in range(CASES)])
+    if COMM.rank == 0:
         print("\n".join(itertools.chain(*lines)))
+    assert not TORCHRUN or "mpi4py" not in sys.modules

@@ -1,22 +1,22 @@
 """onebit.torch.compressed_hook under DistributedDataParallel with several buckets; runs on every rank."""
 
 import io
-import os
+import sys
 import threading
 import unittest
 import warnings
 from unittest import mock
 
+import numpy as np
 import torch
 import torch.distributed as dist
-from mpi4py import MPI
 from torch.nn.parallel import DistributedDataParallel
 
 import onebit
 import skips
+from job import COMM, GIVEN, TORCHRUN, init_process_group
 from onebit.torch import CompressedHookState, compressed_hook
 
-COMM = MPI.COMM_WORLD
 SIZES, STEPS = (3008, 512, 1696, 896, 1216, 1088), 60  # multiples of the 32 elements that share a scale
 BUCKET_BYTES = 4096
 
@@ -28,11 +28,12 @@ class Weights(torch.nn.Module):
         super().__init__()
         torch.manual_seed(COMM.rank)
         self.params = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(size)) for size in SIZES])
+        self.used = [True] * len(SIZES)
         self.coefficients = [10.0**k * (torch.rand(size) + 0.5) * torch.randn(size).sign()
                              for k, size in enumerate(SIZES)]
 
     def forward(self, _):
-        return sum((p * c).sum() for p, c in zip(self.params, self.coefficients))
+        return sum((p * c).sum() for p, c, used in zip(self.params, self.coefficients, self.used) if used)
 
 
 class Training:
@@ -41,7 +42,7 @@ class Training:
     def __init__(self, hook=compressed_hook, **options):
         self.net = Weights()
         self.model = DistributedDataParallel(self.net, bucket_cap_mb=BUCKET_BYTES / 2**20)
-        self.state = CompressedHookState(COMM, **options)
+        self.state = CompressedHookState(GIVEN, **options)
         self.model.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1 / STEPS)
 
@@ -90,7 +91,7 @@ class Hook(unittest.TestCase):
         self.assertIsNone(state._thread)
         self.assertEqual(bits(beside), bits(inside))
         x = torch.full((100,), float(COMM.rank))
-        onebit.CompressedAllreduce(COMM, 100)(x)  # with OpenMP in this thread
+        onebit.CompressedAllreduce(GIVEN, 100)(x)  # with OpenMP in this thread
         self.assertTrue(x.isfinite().all())
 
     def test_hooks_return_before_their_buckets_are_averaged(self):
@@ -114,20 +115,39 @@ class Hook(unittest.TestCase):
             training.run(1)
         self.assertTrue(len(waited) > 1 and all(waited))
 
+    def refuse(self, error, text, call, *arguments, **options):
+        with self.assertRaisesRegex(error, text + r"(.|\n)*remedy: "):
+            call(*arguments, **options)
+
+    def test_options(self):
+        for text, options in (("17 bits", {"bits": 17}), ("group of 33", {"group": 33}), ("bits is -1", {"bits": -1}),
+                              ("dense_steps is -1", {"dense_steps": -1}), ("no OpenMP", {"backend": "openmp"})):
+            self.refuse(ValueError, text, CompressedHookState, GIVEN, **options)
+        state = CompressedHookState(GIVEN)
+        self.refuse(ValueError, f"rank {COMM.rank + 1} of ", state.load_state_dict,
+                    {**state.state_dict(), "rank": COMM.rank + 1})
+        self.refuse(TypeError, "comm is 3", CompressedHookState, 3)
+
+    @unittest.skipIf(TORCHRUN or COMM.size == 1, "nothing is left out: MPI's communicators, of which some differ")
+    def test_a_communicator_of_other_ranks(self):
+        from mpi4py import MPI
+        self.refuse(ValueError, r"comm has 1 rank\(s\), and the process group .* has", CompressedHookState,
+                    MPI.COMM_SELF)
+
+    def backward(self, net, hook, state, dtype=torch.float32):
+        model = DistributedDataParallel(net)  # one bucket: nothing else is under way
+        model.register_comm_hook(state, hook)
+        model(torch.ones(1, 3, dtype=dtype)).sum().backward()
+
     def test_errors(self):
-        model = DistributedDataParallel(torch.nn.Linear(3, 1))  # one bucket: nothing else is under way
-        model.register_comm_hook(CompressedHookState(COMM, dense_steps=0, bits=17), compressed_hook)
-        with self.assertRaisesRegex(ValueError, "no OpenMP\n.*remedy: "):
-            CompressedHookState(COMM, backend="openmp")
-        with self.assertRaisesRegex(RuntimeError, "17 bits.*\n.*remedy: "):
-            model(torch.ones(1, 3)).sum().backward()
-        double = DistributedDataParallel(torch.nn.Linear(3, 1).double())
-        double.register_comm_hook(CompressedHookState(COMM), compressed_hook)
-        with self.assertRaisesRegex(Exception, "torch.float64.*\n.*remedy: "):
-            double(torch.ones(1, 3, dtype=torch.float64)).sum().backward()
-        state = CompressedHookState(COMM)
-        with self.assertRaisesRegex(ValueError, f"rank {COMM.rank + 1} of .*\n.*remedy: "):
-            state.load_state_dict({**state.state_dict(), "rank": COMM.rank + 1})
+        double = torch.nn.Linear(3, 1).double()
+        self.refuse(Exception, "torch.float64", self.backward, double, compressed_hook, CompressedHookState(GIVEN),
+                    torch.float64)
+        self.refuse(Exception, "the state is None", self.backward, torch.nn.Linear(3, 1), compressed_hook, None)
+        for overlap in (True, False):  # an error of the average reaches the caller, with its own words
+            state = CompressedHookState(GIVEN, dense_steps=0, overlap=overlap)
+            with mock.patch.object(state, "_compressed", side_effect=onebit.Error("no average\n  remedy: another")):
+                self.refuse(RuntimeError, "no average", self.backward, torch.nn.Linear(3, 1), compressed_hook, state)
 
     def test_two_hooks_in_one_backward_pass(self):
         def trained(together):
@@ -188,6 +208,58 @@ class Hook(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "buckets of the loaded state.*\n.*remedy: "):
             training.run(1)
 
+    def test_a_parameter_that_no_rank_uses_keeps_its_sum(self):
+        """What DDP does not apply returns to the residuals: Σ truth = Σ applied + what the residuals hold."""
+        for as_view, dense_steps, reset in ((False, 0, True), (True, 1, True), (False, 0, False)):
+            net = Weights()
+            for k, coefficient in enumerate(net.coefficients):
+                coefficient.div_(10.0**k)
+            model = DistributedDataParallel(net, find_unused_parameters=True, gradient_as_bucket_view=as_view)
+            state = CompressedHookState(GIVEN, dense_steps=dense_steps)
+            model.register_comm_hook(state, compressed_hook)
+            sums = [torch.zeros(2, size, dtype=torch.float64) for size in SIZES]  # of the truth and of what is applied
+            means = [sum(COMM.allgather(c)).double() / COMM.size for c in net.coefficients]
+            for step in range(12):
+                model.zero_grad(set_to_none=reset)
+                # The last is used by all ranks, the second by one alone, the first by none in two steps of three.
+                used = [step % 3 == 0 or k > 1 or k == 1 and COMM.rank == 0 for k in range(len(SIZES))]
+                with mock.patch.object(net, "used", used):
+                    model(torch.zeros(1)).backward()
+                for k, (p, total) in enumerate(zip(net.params, sums)):
+                    share = 1 if step % 3 == 0 or k > 1 else 0
+                    total[0] += share * means[k]
+                    if k == 1 and not share:
+                        total[0] += COMM.allgather(net.coefficients[k])[0].double() / COMM.size
+                    if p.grad is not None:
+                        total[1] += p.grad.double()
+            self.assertTrue(reset or sums[0][1].any())
+            held = self.held_by(state)
+            for k, (p, (truth, applied)) in enumerate(zip(net.params, sums)):
+                self.assertLess((truth - applied - held[id(p)]).abs().max(), 1e-4, f"parameter {k}")
+
+    def held_by(self, state):
+        """\\returns the mean of the ranks' residuals by id of the parameter"""
+        held = {}
+        for bucket, allreduce in state._buckets.values():
+            residual = allreduce.state_dict()
+            mean = sum(map(torch.from_numpy, COMM.allgather(residual["worker"]))).double() / COMM.size
+            mean += torch.from_numpy(np.concatenate(COMM.allgather(residual["server"]))[:len(mean)]).double()
+            held.update(zip(bucket.key, mean.split([p.numel() for p in bucket.parameters])))
+        return held
+
+    def test_finite_gradients_that_float_cannot_add(self):
+        training = Training(group=32)
+        training.run(3)
+        kept = [c.clone() for c in training.net.coefficients]
+        for coefficient in training.net.coefficients:
+            coefficient.fill_(3e38)
+        training.run(1)
+        self.assertTrue(all(p.isfinite().all() for p in training.parameters()), "their average is finite")
+        for coefficient, before in zip(training.net.coefficients, kept):
+            coefficient.copy_(before)
+        training.run(1)
+        self.assertTrue(all(t.isfinite().all() for t in residuals(training.state)))
+
     def test_nan_stays_out_of_the_residuals(self):
         training = Training(group=32)
         training.run(3)
@@ -210,6 +282,5 @@ class Hook(unittest.TestCase):
 
 if __name__ == "__main__":
     dist._DEFAULT_FIRST_BUCKET_BYTES = BUCKET_BYTES  # of the first bucket; a MiB
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    dist.init_process_group("gloo", rank=COMM.rank, world_size=COMM.size)
-    skips.main(["--failfast"])
+    init_process_group()
+    skips.main(["--failfast", *sys.argv[1:]])

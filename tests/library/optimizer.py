@@ -1,18 +1,19 @@
 """onebit.torch.OneBitAdam: its two phases, its rule for the freeze, checkpoints and errors; runs on every rank."""
 
 import io
+import math
+import sys
 import unittest
 
 import numpy as np
 import torch
-from mpi4py import MPI
 
 import onebit
 import skips
+from job import COMM, GIVEN
 from onebit.torch import AutoFreeze, OneBitAdam
 from onebit.torch._freeze import VarianceMonitor
 
-COMM = MPI.COMM_WORLD
 LR, BETAS, EPS, DECAY = 0.02, (0.9, 0.99), 1e-8, 0.1
 
 
@@ -66,7 +67,7 @@ class Reference:
         self.lr, self.decay = np.where(is_weight, LR, 0.5 * LR), np.where(is_weight, DECAY, 0)
         self.m, self.v = np.zeros_like(self.x), np.zeros_like(self.x)
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
-        self.allreduce = onebit.CompressedAllreduce(COMM, self.x.size, **options)
+        self.allreduce = onebit.CompressedAllreduce(GIVEN, self.x.size, **options)
 
     def step(self, t):
         g = flat([p.grad for p in self.params])
@@ -183,7 +184,7 @@ class Optimizer(unittest.TestCase):
             list(net.parameters())[2].grad[1, 3] = value
 
     def test_a_gradient_that_is_not_finite_is_skipped(self):
-        for value in (float("nan"), float("inf"), -float("inf")):
+        for value in (float("nan"), float("inf"), -float("inf"), 3e38, 1e20):  # the last ones are finite; their squares not
             net, twin = model(), model()
             optimizer, expected = (one_bit_adam(n, 3, on_nonfinite="skip") for n in (net, twin))
             for step in range(9):
@@ -210,6 +211,148 @@ class Optimizer(unittest.TestCase):
                                     rf"rank {COMM.size - 1}\n.*remedy: "):
             optimizer.step()
         self.assertEqual(flat(net.parameters()).tobytes(), before)
+
+    def test_a_large_finite_gradient_ends_the_step(self):
+        net = model()
+        optimizer = one_bit_adam(net, 2)
+        backward(net, 0)
+        self.spoil(net, 1e20)
+        with self.assertRaisesRegex(FloatingPointError, rf"is 2⁶³ or more on rank {COMM.size - 1}\n.*remedy: "):
+            optimizer.step()
+
+    def test_no_gradient_on_some_ranks_is_the_gradient_0(self):
+        net, twin = model(), model()
+        optimizers = [one_bit_adam(n, 2) for n in (net, twin)]
+        for step in range(5):
+            for n, optimizer, nothing in zip((net, twin), optimizers, (None, 0.0)):
+                backward(n, step)
+                for p in list(n.parameters())[COMM.rank::2]:
+                    p.grad = None if nothing is None else torch.zeros_like(p)
+                optimizer.step()
+        self.assertEqual(flat(net.parameters()).tobytes(), flat(twin.parameters()).tobytes())
+        self.same_on_all_ranks(net)
+
+    def test_any_order_in_memory(self):
+        net, twin = model(), model()
+        for p in twin.parameters():
+            if p.dim() > 1:
+                p.data = p.data.t().contiguous().t()  # by columns
+        optimizers = [one_bit_adam(n, 2) for n in (net, twin)]
+        for step in range(5):
+            for n, optimizer in zip((net, twin), optimizers):
+                backward(n, step)
+                if n is twin:
+                    for p, q in zip(twin.parameters(), net.parameters()):
+                        p.grad = q.grad.t().contiguous().t() if p.dim() > 1 else q.grad.expand_as(p).clone()
+                else:
+                    kept = [p.grad.clone() for p in net.parameters()]
+                optimizer.step()
+                if n is net:
+                    for p, gradient in zip(net.parameters(), kept):
+                        p.grad = gradient
+        np.testing.assert_array_equal(flat(net.parameters()), flat(twin.parameters()))
+
+    def test_parameters_that_change_end_the_step_on_all_ranks(self):
+        def freeze(net, _):
+            next(net.parameters()).requires_grad_(False)
+
+        def replace(_, optimizer):
+            optimizer.param_groups[0]["params"][0] = torch.nn.Parameter(torch.ones(40, 7))
+
+        def widen(net, _):
+            p = next(net.parameters())
+            p.data, p.grad = p.data.double(), None
+
+        def reshape(net, _):
+            p = next(net.parameters())
+            p.data, p.grad = torch.ones(3, 3), None
+
+        for change, text in ((freeze, "required a gradient at the beginning"), (replace, "not those of the beginning"),
+                             (widen, "torch.float64"), (reshape, r"\(3, 3\)")):
+            net = model()
+            optimizer = one_bit_adam(net, 2)
+            train(net, optimizer, range(3))
+            before = flat(net.parameters()) if change is not reshape else None
+            backward(net, 3)
+            if COMM.rank == COMM.size - 1:
+                change(net, optimizer)
+            with self.assertRaisesRegex(ValueError, text + r"(.|\n)*remedy: "):
+                optimizer.step()
+            if before is not None:
+                np.testing.assert_array_equal(flat(net.parameters()), before)
+        frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+        net = model()
+        optimizer = OneBitAdam([*net.parameters(), frozen], 2)
+        train(net, optimizer, range(3))
+        frozen.requires_grad_(True)
+        with self.assertRaisesRegex(ValueError, "required no gradient at the beginning"):
+            optimizer.step()
+
+    def test_hyperparameters_that_change(self):
+        net = model()
+        optimizer = one_bit_adam(net, 3)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, [LR, LR], total_steps=20)  # changes β1, too
+        train(net, optimizer, range(1, 10), scheduler)
+        self.same_on_all_ranks(net)
+        for name, value in (("lr", float("nan")), ("betas", (0.9, 1.0)), ("eps", -1.0)):
+            kept = optimizer.param_groups[1][name]
+            optimizer.param_groups[1][name] = value if COMM.rank == COMM.size - 1 else kept
+            with self.assertRaisesRegex(ValueError, "remedy: "):
+                optimizer.step()
+            optimizer.param_groups[1][name] = kept
+        train(net, optimizer, range(10, 11))
+
+    @unittest.skipIf(COMM.size == 1, "nothing is left out: one rank cannot differ")
+    def test_a_learning_rate_of_one_rank_alone(self):
+        net = model()
+        optimizer = one_bit_adam(net, 2)
+        backward(net, 0)
+        optimizer.param_groups[1]["lr"] = 0.1 if COMM.rank == 0 else 0.2
+        with self.assertRaisesRegex(ValueError, "lr of group 1 is 0.1 on one rank and 0.2 on another\n.*remedy: "):
+            optimizer.step()
+
+    @unittest.skipUnless(hasattr(torch, "compile"), "nothing is left out: this PyTorch has no torch.compile")
+    def test_step_is_not_compiled(self):
+        net, twin = model(), model()
+        optimizer, expected = (one_bit_adam(n, 3, bias_correction=False) for n in (net, twin))
+        step = torch.compile(lambda: optimizer.step(), backend="eager")
+        for number in range(7):
+            backward(net, number)
+            step()
+        train(twin, expected, range(7))
+        self.assertEqual(optimizer.frozen_at, 3)
+        self.assertEqual(flat(net.parameters()).tobytes(), flat(twin.parameters()).tobytes())
+
+    def test_hyperparameters(self):
+        """Those that torch.optim.AdamW refuses."""
+        net = model()
+        for wrong in ({"lr": -0.01}, {"lr": float("nan")}, {"lr": float("inf")}, {"lr": "fast"}, {"betas": (0.9, 1.0)},
+                      {"betas": (-0.1, 0.9)}, {"betas": (0.9, float("nan"))}, {"betas": 0.9}, {"eps": -1.0},
+                      {"weight_decay": -0.1}):
+            for params, keywords in ((net.parameters(), wrong), ([{"params": net.parameters(), **wrong}], {})):
+                with self.assertRaisesRegex(ValueError, "remedy: "):
+                    OneBitAdam(params, 5, **keywords)
+        for freeze_step in (np.int64(5), np.int32(5), AutoFreeze(np.int64(50), np.int32(2))):
+            OneBitAdam(net.parameters(), freeze_step, lr=np.float32(0.1))
+        for wrong in ({"bits": 2**32 + 1}, {"group": -32}, {"group": 2**64 - 32}, {"group": 2**64 + 32},
+                      {"message_bytes": 2**64}):
+            with self.assertRaisesRegex(ValueError, "remedy: "):
+                OneBitAdam(net.parameters(), 5, **wrong)
+
+    def test_a_state_of_other_groups(self):
+        net, twin = model(), model()
+        optimizer = one_bit_adam(net, 2)
+        train(net, optimizer, range(4))
+        other = OneBitAdam(groups(twin)[::-1], 2, LR, BETAS, EPS)
+        before = other.state_dict()
+        with self.assertRaisesRegex(ValueError, "parameters of other shapes\n.*remedy: "):
+            other.load_state_dict(optimizer.state_dict())
+        with self.assertRaises(ValueError):
+            other.load_state_dict({**before, "param_groups": before["param_groups"][:1]})
+        wrong = {**before, "param_groups": [{**group, "lr": -1.0} for group in before["param_groups"]]}
+        with self.assertRaisesRegex(ValueError, "lr is -1.0\n.*remedy: "):
+            other.load_state_dict(wrong)
+        self.assertTrue(other.state_dict()["exp_avg"].equal(before["exp_avg"]))
 
     def test_closure(self):
         net = model()
@@ -282,9 +425,12 @@ class Freeze(unittest.TestCase):
             self.assertEqual(self.frozen_at(AutoFreeze(1000, criterion=criterion), lambda t: 0.9**t), 200)
         self.assertEqual(self.frozen_at(5, growing), 5)
         self.assertEqual(self.frozen_at(AutoFreeze(1000), lambda t: 0.0), 200)
-        with self.assertRaisesRegex(ValueError, "no criterion 'x'"):
-            AutoFreeze(1000, criterion="x")
+        for text, wrong in (("no criterion 'x'", {"criterion": "x"}), ("total_steps is 0", {"total_steps": 0}),
+                            ("total_steps is 2.5", {"total_steps": 2.5}), ("warmup_steps is -1", {"warmup_steps": -1}),
+                            ("at_most is 0", {"at_most": 0}), ("threshold is nan", {"threshold": math.nan})):
+            with self.assertRaisesRegex(ValueError, text):
+                AutoFreeze(**{"total_steps": 1000, **wrong})
 
 
 if __name__ == "__main__":
-    skips.main(["--failfast"])
+    skips.main(["--failfast", *sys.argv[1:]])

@@ -1,12 +1,15 @@
 /// \file base_test.cpp
 /// Fixed-order loops and sums, counter-based random numbers, the tensor table, errors, last words and phase times.
 
+#include <mpi.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <future>
 #include <limits>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
@@ -20,6 +23,7 @@
 #include "base/crash_message.hpp"
 #include "base/error.hpp"
 #include "base/huge_pages.hpp"
+#include "base/launcher.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
@@ -557,6 +561,69 @@ TEST(HugePages, are_asked_for_under_large_views) {
   use_huge_pages();
   const HostVector<char> view(Kokkos::view_alloc("OneBit::test::view", Kokkos::WithoutInitializing), length);
   EXPECT_TRUE(asks_for_huge_pages(view.data() + length / 2));
+}
+
+/// The variable that shows a fault of a process whose MPI has `world_size` ranks; empty without a fault.
+std::string shown_by(int world_size, const std::map<std::string, std::string>& variables) {
+  const LaunchFault fault = launch_fault(world_size, [&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+  EXPECT_EQ(static_cast<bool>(fault), !fault.remedy.empty());
+  return fault.variable;
+}
+
+TEST(Launcher, that_started_several_processes_shows_in_a_world_of_one) {
+  using Variables = std::map<std::string, std::string>;
+  const std::vector<std::pair<std::string, Variables>> faults = {
+      {"PMI_SIZE", {{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}},
+      {"PMI_SIZE", {{"PMI_SIZE", "2"}}},
+      {"PMI_RANK", {{"PMI_RANK", "1"}}},
+      {"OMPI_COMM_WORLD_SIZE", {{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}}},
+      {"MV2_COMM_WORLD_SIZE", {{"MV2_COMM_WORLD_SIZE", "64"}, {"MV2_COMM_WORLD_RANK", "0"}}},
+      {"PMIX_RANK", {{"PMIX_RANK", "1"}}},
+      {"PALS_RANKID", {{"PALS_RANKID", "7"}}},
+      {"ALPS_APP_PE", {{"ALPS_APP_PE", "7"}}},
+      {"SLURM_STEP_NUM_TASKS", {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}},
+      {"WORLD_SIZE", {{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "0"}}},
+  };
+  for (const auto& [variable, variables] : faults) {
+    EXPECT_EQ(shown_by(1, variables), variable);
+    EXPECT_EQ(shown_by(2, variables), "");  // MPI has connected them
+  }
+}
+
+TEST(Launcher, is_not_at_fault_for_what_others_leave_in_the_environment) {
+  using Variables = std::map<std::string, std::string>;
+#ifdef OPEN_MPI
+  const std::string own = "OMPI_COMM_WORLD_SIZE";
+#else
+  const std::string own = "PMI_SIZE";
+#endif
+  const std::vector<Variables> sound = {
+      {},
+      {{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}},
+      {{"PMIX_RANK", "0"}},
+      // A batch script, and the shell of salloc.
+      {{"SLURM_NTASKS", "8"}, {"SLURM_NPROCS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "5"}},
+      {{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "0"}},
+      // srun --ntasks=8 --pty bash
+      {{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PTY_PORT", "35001"}},
+      // One rank of this library's launcher, whose daemons srun started.
+      {{own, "1"}, {"SLURM_STEP_NUM_TASKS", "4"}},
+      // Words that are also other programs'.
+      {{"WORLD_SIZE", "4"}},
+      {{"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node1"}},
+      {{"WORLD_SIZE", "1"}, {"RANK", "0"}},
+      {{"WORLD_SIZE", "4"}, {"RANK", "7"}},
+      // No numbers.
+      {{"PMI_SIZE", ""}},
+      {{"PMI_SIZE", "many"}},
+      {{"PMI_SIZE", "-3"}},
+      {{"PMI_SIZE", "3x"}},
+      {{"PMI_SIZE", "99999999999999999999"}},
+  };
+  for (std::size_t i = 0; i < sound.size(); ++i) EXPECT_EQ(shown_by(1, sound[i]), "") << i;
 }
 
 TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {

@@ -120,6 +120,7 @@ TEST(Layout, groups_by_grouping) {
   EXPECT_EQ(Layout(100, 2, Grouping::tensor, 0, tensors).group_begins, (Table{0, 10, 64, 64, 70, 71, 100}));
   EXPECT_EQ(Layout(100, 2, Grouping::fixed, 32).group_begins, (Table{0, 32, 64, 96, 100}));
   // 3 ranks: 2 words each, the last chunk is all padding.
+  EXPECT_EQ(Layout(100, 2, Grouping::fixed, static_cast<std::size_t>(-32)).group_begins, (Table{0, 64, 100}));
   EXPECT_EQ(Layout(100, 3, Grouping::fixed, 32).group_begins, (Table{0, 32, 64, 96, 100, 100, 100}));
 }
 

@@ -3,10 +3,22 @@
 import collections
 import dataclasses
 import math
+import operator
 
 import torch
 
 from onebit._library import message
+
+
+def whole_number(where, name, value, least):
+    """\\returns the int that `value` is, of any type of integers. \\raises ValueError below `least`"""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(message(where, f"{name} is {value!r}", f"give a whole number from {least} on"))
+    return number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +39,12 @@ class AutoFreeze:
     criterion: str = "two_sided"
 
     def __post_init__(self):
+        for name, least in (("total_steps", 1), ("warmup_steps", 0)):
+            object.__setattr__(self, name, whole_number("torch.AutoFreeze", name, getattr(self, name), least))
+        for name in ("at_most", "threshold"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(message("torch.AutoFreeze", f"{name} is {getattr(self, name)!r}",
+                                         "give a number above 0 and at most 1"))
         if self.criterion not in ("two_sided", "paper"):
             raise ValueError(message("torch.AutoFreeze", f"there is no criterion {self.criterion!r}",
                                      "give 'two_sided' or 'paper'"))
