@@ -39,6 +39,8 @@ struct TensorCore {
         "{%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(ONEBIT_SIMT)
+    simt::bit_product(c, a, b);
 #endif
   }
 };
