@@ -16,6 +16,7 @@
 #include "base/gpus.hpp"
 #include "base/huge_pages.hpp"
 #include "base/kokkos.hpp"
+#include "base/self_check.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
 #include "config/input.hpp"
@@ -115,7 +116,10 @@ std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config
     flush_subnormals_of_backends();
     use_huge_pages();
 #define ONEBIT_DISPATCH(Exec) \
-  if (to_string(input.run.backend) == BackendName<Exec>::value) figures = work(Exec());
+  if (to_string(input.run.backend) == BackendName<Exec>::value) {         \
+    world.collectively([] { check_kernels(Exec()); });                    \
+    figures = work(Exec());                                               \
+  }
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
   watchdog.remove_file();

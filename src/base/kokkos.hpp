@@ -253,9 +253,11 @@ constexpr std::size_t longest_vector(bool on_host, int kokkos_version) {
 template <class Exec>
 inline constexpr std::size_t longest_vector_of = longest_vector(is_host<Exec>, KOKKOS_VERSION);
 
-/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default. Such memory comes from
-/// a pool that other processes cannot map, so MPI libraries that use CUDA IPC fail (kokkos#7353).
-#if defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)
+/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default, or by hipMallocAsync, as
+/// later ones do before ROCm 7. Such memory comes from a pool that other processes cannot map, so MPI libraries that use
+/// CUDA's or HIP's IPC fail (kokkos#7353).
+#if (defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)) || \
+    (defined(KOKKOS_ENABLE_HIP) && defined(KOKKOS_ENABLE_IMPL_HIP_MALLOC_ASYNC))
 inline constexpr bool allocates_from_pool = true;
 #else
 inline constexpr bool allocates_from_pool = false;
