@@ -101,6 +101,8 @@ void check_backend(const config::Input& input) {
 KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
   const Activity activity("OneBit::app::start_kokkos");
   world.collectively([&] { check_backend(input); });
+  const std::string shared = sharing_warning(world.local_size(), gpu_count());
+  if (world.rank() == 0 && !shared.empty()) std::printf("warning: %s\n", shared.c_str());
   const bool serial = input.run.backend == Backend::serial;
   return KokkosSession(serial ? 1 : input.run.threads, gpu_of_rank(world.local_rank(), gpu_count()));
 }

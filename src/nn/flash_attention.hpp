@@ -14,7 +14,8 @@
 /// 16 T² bytes a head, beside 16 T D for q, k, v and the context. For D = 64 this adds 2 times (T = 128) and 8 times
 /// (T = 512) the traffic of the fused pass. Why tf32 for bf16 too: a factor from scratch memory is one word a lane, so
 /// no transposed copy is needed, and tf32 is more exact. Reading the words bounds an H200 at about 240 TFLOP/s (two
-/// words a lane for 2048 FLOP), more than exponentials and traffic leave at these lengths. None of this has been timed.
+/// words a lane for 2048 FLOP). A team loads a tile and then multiplies it, without a second buffer, so half of that or
+/// less is to be expected. None of this has been timed.
 ///
 /// The functors also run on the host, where one thread is a warp of one lane: so their tests need no GPU.
 

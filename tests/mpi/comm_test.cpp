@@ -925,6 +925,22 @@ TEST(Gpus, ranks_take_them_in_turn) {
   EXPECT_EQ(gpu_of_rank(5, 4), 1);
 }
 
+TEST(Gpus, too_few_are_told) {
+  EXPECT_EQ(sharing_warning(4, -1), "");
+  EXPECT_EQ(sharing_warning(4, 4), "");
+  EXPECT_EQ(sharing_warning(4, 1).rfind("4 ranks of a host share 1 GPU\n", 0), 0u);
+  EXPECT_EQ(sharing_warning(4, 2).rfind("4 ranks of a host share 2 GPUs\n", 0), 0u);
+}
+
+TEST(Gpus, slices_of_one_gpu_differ_in_their_uuid) {
+  char first[16] = {1, 2, 3}, second[16] = {1, 2, 3};
+  EXPECT_EQ(number_of(first), number_of(second));
+  second[15] = 1;
+  EXPECT_NE(number_of(first), number_of(second));
+  std::fill(second, second + 16, static_cast<char>(-1));
+  EXPECT_LT(number_of(second), std::ldexp(1.0, 53));
+}
+
 TEST(Gpus, sharers_have_the_same_host_and_address) {
   using Ranks = std::vector<int>;
   EXPECT_EQ(lowest_sharers({0}, {7}), Ranks{0});

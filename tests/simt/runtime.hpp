@@ -37,7 +37,9 @@ inline constexpr unsigned simtStreamNonBlocking = 1, simtEventDisableTiming = 2,
 
 struct simtDeviceProp {
   char name[32] = "simulated device";
-  int pciDomainID = 0, pciBusID = 0, pciDeviceID = 0;
+  struct {
+    char bytes[16] = {};
+  } uuid;
   int major = 8, minor = 0;
 };
 
