@@ -42,7 +42,7 @@ struct BlockSums {
   int rows, columns;
   Real* partial;  ///< (sums, blocks, columns)
 
-  void operator()(int block) const {
+  KOKKOS_FUNCTION void operator()(int block) const {
     const int begin = block * rows_per_block<Exec>, blocks = row_block_count<Exec>(rows);
     const int end = begin + rows_per_block<Exec> < rows ? begin + rows_per_block<Exec> : rows;
     const ThreadRow team;
