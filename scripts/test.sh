@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every test; where nvcc is, compiles for CUDA too.
+# Sets up, builds and runs every test, some of them on a simulated device; where nvcc is, compiles for CUDA too.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
 Usage: scripts/test.sh [--no-cuda]
 
-Sets up, builds with the preset 'openmp' and runs every test. Where nvcc is
+Sets up, builds with the preset 'openmp' and runs every test. Then runs device
+code on a simulated device, in build/simt (docs/develop/tests.md). Where nvcc is
 found, it also compiles and links everything for CUDA in build/cuda-check, which runs
 nothing and needs no GPU. Fails if any of it fails.
 
@@ -48,15 +49,19 @@ processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes
 cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
-# Compiles beside the tests, which mostly wait, at the lowest priority. Without ccache, which does not know nvcc_wrapper
+# Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know nvcc_wrapper
 # and would miss changes in device code. -O0 is for the host's code, which was built above; nvcc optimises the device's.
 # A directory of its own leaves build/cuda to those who run it.
+simt_log=build/simt.log
+(cmake --preset simt "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
+simt_build=$!
+trap 'kill "$simt_build" 2>/dev/null || true' EXIT
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
   (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
-  trap 'kill "$cuda_build" 2>/dev/null || true' EXIT
+  trap 'kill "$simt_build" "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
 # The tests use more threads than there are cores: those that wait must sleep.
@@ -67,6 +72,15 @@ failed=no
 ctest --preset openmp --parallel "$processors" --output-on-failure --no-tests=error || failed=yes
 
 skip() { ONEBIT_TEST=$1 python3 tests/skips.py skip "" "$2" 2>/dev/null || true; }
+if wait "$simt_build"; then
+  ctest --preset simt --parallel "$processors" --no-tests=error || failed=yes
+elif grep -q "is an execution space of Kokkos 3.4" "$simt_log"; then
+  skip simt "the simulated device needs Kokkos 3.4, and the one here is another"
+else
+  grep -E -A 12 'error|FAILED' "$simt_log" | head -n 100
+  echo "simulated device: did not compile, see above and $simt_log" >&2
+  failed=yes
+fi
 if [[ $cuda == no ]]; then
   echo "CUDA: not compiled"
   skip cuda.compilation "$without_cuda"

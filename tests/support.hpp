@@ -23,8 +23,12 @@ struct TypesBehindFirst {
   using type = ::testing::Types<Exec...>;
 };
 #define ONEBIT_APPEND_TYPE(Exec) , Exec
-/// Every execution space of the build, for TYPED_TEST_SUITE.
+/// Every execution space of the build, for TYPED_TEST_SUITE; of a build with the simulated device, that one alone.
+#ifdef ONEBIT_SIMT
+using Backends = ::testing::Types<GpuExec>;
+#else
 using Backends = TypesBehindFirst<void ONEBIT_FOR_EACH_BACKEND(ONEBIT_APPEND_TYPE)>::type;
+#endif
 
 /// Names typed tests after the backend: Sign/openmp.kernels_equal_reference.
 struct BackendNames {

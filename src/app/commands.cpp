@@ -27,6 +27,7 @@
 #include "base/launcher.hpp"
 #include "base/memory.hpp"
 #include "base/names.hpp"
+#include "base/self_check.hpp"
 #include "base/subnormals.hpp"
 #include "bench/bench.hpp"
 #include "config/checks.hpp"
@@ -140,6 +141,8 @@ std::unique_ptr<KokkosSession> start_kokkos(const Communicator& world, const con
     threads = host_threads(input);
   });
   const int gpu = gpu_of_rank(world.local_rank(), gpu_count());
+  const std::string shared = sharing_warning(world.local_size(), gpu_count());
+  if (world.rank() == 0 && !shared.empty()) std::printf("warning: %s\n", shared.c_str());
   std::unique_ptr<KokkosSession> session;
   world.collectively([&] {
     try {
@@ -164,7 +167,10 @@ std::optional<FiguresOfMerit> dispatch(const Communicator& world, const config::
   if (input.run.backend != Backend::serial && input.run.backend != Backend::openmp) threads = 1;
   report_threads(world, threads);
 #define ONEBIT_DISPATCH(Exec) \
-  if (to_string(input.run.backend) == BackendName<Exec>::value) figures = work(Exec());
+  if (to_string(input.run.backend) == BackendName<Exec>::value) { \
+    world.collectively([] { check_kernels(Exec()); });            \
+    figures = work(Exec());                                       \
+  }
   ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   if (figures) {
     figures->note("backend", to_string(input.run.backend));

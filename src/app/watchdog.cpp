@@ -105,6 +105,7 @@ void Watchdog::remove_file() const {
 }
 
 void Watchdog::run() {
+  leave_first_place();
   const std::chrono::duration<double> look(look_seconds);
   Activity::Seen before = Activity::seen();
   double still = 0, since_beat = 0, since_reading = 0;

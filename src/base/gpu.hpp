@@ -1,7 +1,8 @@
 #pragma once
 /// \file gpu.hpp
 /// The runtime of this build's GPUs, CUDA or HIP, under one name. Their functions differ in the prefix alone:
-/// ONEBIT_GPU(Free) is cudaFree or hipFree. The macro is not defined in a build without GPUs.
+/// ONEBIT_GPU(Free) is cudaFree or hipFree. The macro is not defined in a build without GPUs. ONEBIT_SIMT is a build for
+/// tests, which has the simulated device of tests/simt in a GPU's place.
 
 #include <Kokkos_Core.hpp>
 
@@ -9,6 +10,9 @@
 #define ONEBIT_GPU(name) cuda##name
 #elif defined(KOKKOS_ENABLE_HIP)
 #define ONEBIT_GPU(name) hip##name
+#elif defined(ONEBIT_SIMT)
+#include "simt/simt.hpp"
+#define ONEBIT_GPU(name) simt##name
 #endif
 
 /// Defined while the compiler translates for a GPU.
@@ -23,6 +27,9 @@ namespace onebit::gpu {
 #ifdef KOKKOS_ENABLE_CUDA
 inline constexpr char backend[] = "cuda", runtime[] = "CUDA", monitor[] = "nvidia-smi", checker[] = "compute-sanitizer";
 using Properties = cudaDeviceProp;
+#elif defined(ONEBIT_SIMT)
+inline constexpr char backend[] = "simt", runtime[] = "simulated device", monitor[] = "tests/simt", checker[] = "gdb";
+using Properties = simtDeviceProp;
 #else
 inline constexpr char backend[] = "hip", runtime[] = "HIP", monitor[] = "rocm-smi", checker[] = "rocgdb";
 using Properties = hipDeviceProp_t;
@@ -34,6 +41,7 @@ using Stream = ONEBIT_GPU(Stream_t);
 inline constexpr Error success = ONEBIT_GPU(Success), not_ready = ONEBIT_GPU(ErrorNotReady);
 
 inline constexpr auto error_string = ONEBIT_GPU(GetErrorString);
+inline constexpr auto last_error = ONEBIT_GPU(PeekAtLastError);
 inline constexpr auto get_device_count = ONEBIT_GPU(GetDeviceCount);
 inline constexpr auto get_device = ONEBIT_GPU(GetDevice);
 inline constexpr auto set_device = ONEBIT_GPU(SetDevice);

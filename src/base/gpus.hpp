@@ -2,6 +2,8 @@
 /// \file gpus.hpp
 /// Which GPU a rank takes, and which ranks use the same memory.
 
+#include <cstdint>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -36,17 +38,40 @@ inline int current_gpu() {
   return number;
 }
 
-/// The PCI address of this rank's GPU as a number; 0 for the memory of the host. It is the same in every process,
-/// whichever GPUs CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from it.
+/// What to tell a user whose ranks share GPUs: without MIG they take turns, and with it all are on one slice, the only
+/// one that CUDA shows to a process. Empty if there are enough GPUs, or none at all.
+/// \param ranks of a host \param gpus that a rank sees
+inline std::string sharing_warning(int ranks, int gpus) {
+  if (gpus <= 0 || ranks <= gpus) return "";
+  return std::to_string(ranks) + " ranks of a host share " + std::to_string(gpus) +
+         (gpus == 1 ? " GPU" : " GPUs") +
+         "\n  remedy: start one rank for each GPU; with slices of a GPU (MIG), give each rank its own by "
+         "CUDA_VISIBLE_DEVICES=MIG-…";
+}
+
+/// A number below 2^53 of 16 bytes, so that a double holds it.
+inline double number_of(const char (&uuid)[16]) {
+  std::uint64_t halves[2];
+  std::memcpy(halves, uuid, sizeof halves);
+  return static_cast<double>((halves[0] * 0x9e3779b97f4a7c15u ^ halves[1] * 0xc2b2ae3d27d4eb4fu) >> 11);
+}
+
+/// A number of this rank's GPU, or of its slice of one (MIG); 0 for the memory of the host. It is the same in every
+/// process, whichever GPUs CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from it. Slices share a PCI address, so it
+/// is made of the UUID, which HIP has since ROCm 6.
 template <class Exec>
 double memory_address() {
 #ifdef ONEBIT_GPU
   if constexpr (!is_host<Exec>) {
     gpu::Properties properties{};
     if (ONEBIT_GPU(GetDeviceProperties)(&properties, current_gpu()) != gpu::success)
-      throw RunError(gpu::runtime, "the GPU of this rank does not tell its PCI address",
+      throw RunError(gpu::runtime, "the GPU of this rank does not tell its UUID",
                      std::string("check it with ") + gpu::monitor);
+#if defined(KOKKOS_ENABLE_HIP) && HIP_VERSION_MAJOR < 6
     return 65536.0 * properties.pciDomainID + 256.0 * properties.pciBusID + properties.pciDeviceID;
+#else
+    return number_of(properties.uuid.bytes);
+#endif
   }
 #endif
   return 0;

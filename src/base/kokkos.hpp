@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/activity.hpp"
+#include "base/error.hpp"
 #include "base/gpu.hpp"
 
 /// Unrolls the following loop on a device, where the elements of an array stay in registers only if each index is a
@@ -38,10 +39,6 @@ using MatrixRef = Kokkos::View<T**, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos:
 template <class T>
 using HostVector = Kokkos::View<T*, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
-/// True when host code may dereference a `Vector<Exec, T>`.
-template <class Exec>
-inline constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
-
 /// The execution space on GPUs, host memory that is pinned for it, and the threads of its warps.
 #if defined(KOKKOS_ENABLE_CUDA)
 using GpuExec = Kokkos::Cuda;
@@ -55,9 +52,23 @@ inline constexpr int warp_lanes = Kokkos::Impl::HIPTraits::WarpSize;
 using GpuExec = Kokkos::Experimental::HIP;
 using PinnedSpace = Kokkos::Experimental::HIPHostPinnedSpace;
 inline constexpr int warp_lanes = Kokkos::Experimental::Impl::HIPTraits::WarpSize;
+#elif defined(ONEBIT_SIMT)
+using GpuExec = simt::Exec;
+using PinnedSpace = Kokkos::HostSpace;
+inline constexpr int warp_lanes = simt::warp_size;
 #else
 using PinnedSpace = Kokkos::HostSpace;
 inline constexpr int warp_lanes = 32;
+#endif
+
+/// Whether the threads of the host compute. It does not tell whether the host can read the memory: it reads that of some
+/// GPUs, too (MI300A, GH200, managed memory), whose kernels are a GPU's all the same.
+#ifdef ONEBIT_GPU
+template <class Exec>
+inline constexpr bool is_host = !std::is_same_v<Exec, GpuExec>;
+#else
+template <class Exec>
+inline constexpr bool is_host = true;
 #endif
 
 /// Host memory for the fastest copies to and from an execution space: pinned for a GPU.
@@ -143,15 +154,29 @@ int concurrency(const Exec& exec) {
 template <class Exec>
 inline constexpr bool locks_large_launches = is_host<Exec> || KOKKOS_VERSION >= 30600;
 
+/// Whether a GPU's runtime has refused a launch or failed in a kernel: Kokkos asks for that in debug builds alone.
+/// \throws RunError that names the place
+template <class Exec>
+void check_launches(const char* label) {
+  (void)label;
+#ifdef ONEBIT_GPU
+  if constexpr (!is_host<Exec>)
+    if (const gpu::Error error = gpu::last_error(); error != gpu::success)
+      throw RunError(gpu::runtime, std::string("a kernel before ") + label + " failed: " + gpu::error_string(error),
+                     std::string("find that kernel with ") + gpu::checker);
+#endif
+}
+
 /// Waits for the work of an instance. Kokkos takes the label since 3.5.
+/// \throws RunError if a kernel was not launched or failed
 template <class Exec>
 void fence(const Exec& exec, const char* label) {
 #if KOKKOS_VERSION >= 30500
   exec.fence(label);
 #else
-  (void)label;
   exec.fence();
 #endif
+  check_launches<Exec>(label);
 }
 
 /// A policy whose kernel takes its functor as an argument. Kokkos passes those above 512 bytes through constant memory
@@ -228,9 +253,11 @@ constexpr std::size_t longest_vector(bool on_host, int kokkos_version) {
 template <class Exec>
 inline constexpr std::size_t longest_vector_of = longest_vector(is_host<Exec>, KOKKOS_VERSION);
 
-/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default. Such memory comes from
-/// a pool that other processes cannot map, so MPI libraries that use CUDA IPC fail (kokkos#7353).
-#if defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)
+/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default, or by hipMallocAsync, as
+/// later ones do before ROCm 7. Such memory comes from a pool that other processes cannot map, so MPI libraries that use
+/// CUDA's or HIP's IPC fail (kokkos#7353).
+#if (defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)) || \
+    (defined(KOKKOS_ENABLE_HIP) && defined(KOKKOS_ENABLE_IMPL_HIP_MALLOC_ASYNC))
 inline constexpr bool allocates_from_pool = true;
 #else
 inline constexpr bool allocates_from_pool = false;

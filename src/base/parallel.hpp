@@ -23,7 +23,9 @@ inline constexpr std::size_t block_length = 1024;
 inline constexpr int lane_count = 32;
 
 /// Number of blocks; the last one may be shorter.
-inline constexpr std::size_t block_count(std::size_t length) { return (length + block_length - 1) / block_length; }
+KOKKOS_INLINE_FUNCTION constexpr std::size_t block_count(std::size_t length) {
+  return (length + block_length - 1) / block_length;
+}
 
 /// Calls f(i) for i in [0, length).
 ///

@@ -29,6 +29,13 @@ KOKKOS_FORCEINLINE_FUNCTION void store_ballot(std::size_t bit, bool says, std::u
   const std::uint64_t ballot = __ballot(says);  // of up to 64 lanes, so of up to two words
   if (bit == 0) *word = static_cast<std::uint32_t>(ballot >> (__lane_id() & 32u));
 #else
+#ifdef ONEBIT_SIMT
+  if (simt::in_team()) {
+    const std::uint32_t ballot = simt::vote(says);
+    if (bit == 0) *word = ballot;
+    return;
+  }
+#endif
   *word = (bit == 0 ? 0u : *word) | static_cast<std::uint32_t>(says) << bit;  // lanes run one after the other
 #endif
 }
@@ -40,6 +47,8 @@ KOKKOS_FORCEINLINE_FUNCTION T value_of_lane(T value, [[maybe_unused]] int lane) 
   value = __shfl_sync(0xFFFFFFFFu, value, lane);
 #elif defined(__HIP_DEVICE_COMPILE__)
   value = __shfl(value, lane, 32);
+#elif defined(ONEBIT_SIMT)
+  if (simt::in_team()) value = simt::shuffle(value, lane);
 #endif
   return value;
 }
@@ -51,8 +60,21 @@ KOKKOS_FORCEINLINE_FUNCTION T value_across(T value, [[maybe_unused]] int mask) {
   value = __shfl_xor_sync(0xFFFFFFFFu, value, mask);
 #elif defined(__HIP_DEVICE_COMPILE__)
   value = __shfl_xor(value, mask, 32);
+#elif defined(ONEBIT_SIMT)
+  if (simt::in_team()) value = simt::shuffle_across(value, mask);
 #endif
   return value;
+}
+
+/// The number of this lane in its warp; 0 on the host.
+KOKKOS_FORCEINLINE_FUNCTION int number_of_lane() {
+#if defined(ONEBIT_DEVICE_CODE)
+  return static_cast<int>(threadIdx.x);
+#elif defined(ONEBIT_SIMT)
+  return simt::place().lane;
+#else
+  return 0;
+#endif
 }
 
 /// Calls f(block, lane) for the lanes of blocks [0, blocks). They may call `store_ballot`.

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <exception>
 #include <thread>
 
 #include "base/error.hpp"
@@ -38,8 +39,10 @@ public:
     // Uses the GPU that Kokkos has chosen for this thread.
     communicator.collectively([&] { check(ncclCommInitRank(&m_comm, m_ranks, id, m_rank), "ncclCommInitRank"); });
   }
+  /// ncclCommDestroy waits for other ranks. While an exception unwinds they may never come.
   ~NcclTransport() override {
-    if (m_comm != nullptr) ncclCommDestroy(m_comm);
+    if (m_comm == nullptr) return;
+    std::uncaught_exceptions() > m_exceptions ? ncclCommAbort(m_comm) : ncclCommDestroy(m_comm);
   }
 
   void all_to_all(const GpuExec& exec, const Words& send, const Words& received) override {
@@ -128,6 +131,7 @@ private:
 
   /// Waits for the stream, and asks NCCL for errors meanwhile: if a rank or a link is lost, the stream never ends.
   void wait(const GpuExec& exec) {
+    check_launches<GpuExec>("OneBit::comm::nccl");  // a kernel that was not launched
     while (gpu::query_stream(stream_of(exec)) == gpu::not_ready) {
       ncclResult_t state = ncclSuccess;
       check(ncclCommGetAsyncError(m_comm, &state), "ncclCommGetAsyncError");
@@ -142,6 +146,7 @@ private:
   }
 
   ncclComm_t m_comm = nullptr;
+  int m_exceptions = std::uncaught_exceptions();  ///< when it was made
   Vector<GpuExec, float> m_terms;  ///< (ranks * own range) terms of a sum
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/activity.hpp"
+#include "base/affinity.hpp"
 
 namespace onebit::comm {
 
@@ -108,6 +109,7 @@ bool OverlappedAverage<Exec>::may_begin() const {
 
 template <class Exec>
 void OverlappedAverage<Exec>::run() {
+  leave_first_place();    // where the caller computes
   Activity::help();       // for the watchdog, the caller's wait goes on as long as buckets do
   use_device_of(Exec());  // start() may write m_exec now
   std::unique_lock<std::mutex> lock(m_mutex);

@@ -5,17 +5,14 @@
 #include "comm/transport.hpp"
 
 #include <mpi.h>
-#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <type_traits>
 
 #include "base/crash_message.hpp"
 #include "base/error.hpp"
+#include "comm/device_mpi.hpp"
 #include "comm/nccl.hpp"
 #include "comm/pairwise.hpp"
 #include "comm/pairwise_transfer.hpp"
@@ -231,29 +228,14 @@ private:
   int m_last_tag = 0;
 };
 
-#ifdef KOKKOS_ENABLE_HIP
-constexpr char query_function[] = "MPIX_Query_rocm_support";
-#else
-constexpr char query_function[] = "MPIX_Query_cuda_support";
-#endif
-/// What that function of the MPI library says of device memory; nothing in a library without it.
-std::optional<bool> takes_device_memory() {
-#if defined(KOKKOS_ENABLE_HIP) && defined(MPIX_ROCM_AWARE_SUPPORT)
-  return MPIX_Query_rocm_support() == 1;
-#elif defined(KOKKOS_ENABLE_CUDA) && defined(MPIX_CUDA_AWARE_SUPPORT)
-  return MPIX_Query_cuda_support() == 1;
-#else
-  return {};
-#endif
-}
-
 }  // namespace
 
 DeviceSupport without_pools(DeviceSupport said, bool from_pool) {
   if (!said.supported || !from_pool) return said;
   return {false, said.evidence +
-                     ", but Kokkos allocates by cudaMallocAsync, whose memory CUDA IPC cannot share; build Kokkos with "
-                     "-DKokkos_ENABLE_IMPL_CUDA_MALLOC_ASYNC=OFF"};
+                     ", but Kokkos allocates by cudaMallocAsync or hipMallocAsync, whose memory other processes cannot "
+                     "map; build Kokkos with -DKokkos_ENABLE_IMPL_CUDA_MALLOC_ASYNC=OFF (HIP: "
+                     "-DKokkos_ENABLE_IMPL_HIP_MALLOC_ASYNC=OFF)"};
 }
 
 template <class Exec>
@@ -261,10 +243,13 @@ DeviceSupport device_support() {
   if constexpr (is_host<Exec>) {
     return {true, "host memory"};
   } else {
-    const std::optional<bool> says = takes_device_memory();
-    if (!says) return {false, std::string("this MPI library has no ") + query_function};
-    return without_pools({*says, std::string(query_function) + " says " + (*says ? "yes" : "no")}, allocates_from_pool);
+    return without_pools(said_by(this_mpi_library()), allocates_from_pool);
   }
+}
+
+bool is_tried(TransportKind kind, const DeviceSupport& said, bool from_pool) {
+  if (kind == TransportKind::device) return !from_pool;
+  return kind == TransportKind::automatic && said.supported;
 }
 
 template <class Exec>
@@ -289,7 +274,7 @@ std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Commun
                                                 std::size_t largest_count, Exchange exchange) {
   if (kind == TransportKind::nccl) return make_nccl_transport<Exec>(communicator);
   DeviceSupport support = device_support<Exec>();
-  if (!is_host<Exec> && support.supported && kind != TransportKind::host)
+  if (!is_host<Exec> && is_tried(kind, support, allocates_from_pool))
     support = try_device_memory<Exec>(communicator, largest_count, exchange);
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,

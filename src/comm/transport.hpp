@@ -171,13 +171,18 @@ DeviceSupport device_support();
 /// library may take such memory in a trial and still crash with CUDA IPC or another network.
 DeviceSupport without_pools(DeviceSupport said, bool from_pool);
 
+/// Whether device memory is tried (`try_device_memory`). `automatic` believes a library that says no. `device` is the
+/// user's word that the library takes it: one whose own answer is no may do so by another library (UCX). Neither tries
+/// memory from a pool.
+bool is_tried(TransportKind kind, const DeviceSupport& said, bool from_pool);
+
 /// Tries every collective of a transport on device memory (probe.hpp), because an MPI library that was built for it may
 /// still fail on this machine. The result reports an MPI error. If the library crashes, or does not answer within a
-/// minute, the run ends with a message. Collective; to be called only if `device_support` says yes.
+/// minute, the run ends with a message. Collective.
 template <class Exec>
 DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange);
 
-/// Collective. `automatic` and `device` try device memory if the MPI library says that it takes it.
+/// Collective. `automatic` tries device memory if the MPI library says that it takes it, `device` in any case.
 /// \param largest_count most elements of one MPI argument; smaller in tests of the large-count path
 /// \param exchange      the same on every rank; without effect on `nccl`
 /// \throws InputError for `device` if MPI cannot take device memory, and for `nccl` if NCCL cannot be used

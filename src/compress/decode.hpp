@@ -179,7 +179,7 @@ KOKKOS_FORCEINLINE_FUNCTION void pack(const WordTable<Exec>& table, const Cursor
 }
 /// Bits of an element where a codec fixes them, and 0 where they are known at run time only.
 template <class Codec>
-constexpr int known_planes() {
+KOKKOS_INLINE_FUNCTION constexpr int known_planes() {
   if constexpr (std::is_member_object_pointer_v<decltype(&Codec::planes)>)
     return 0;
   else

@@ -14,11 +14,11 @@ namespace onebit::linalg {
 inline constexpr int word_bits = 32;
 
 /// Words of a row of `columns` bits: an even number, so that a row is whole in 64-bit words, too.
-constexpr int words_of(int columns) { return (columns + 2 * word_bits - 1) / (2 * word_bits) * 2; }
+KOKKOS_INLINE_FUNCTION constexpr int words_of(int columns) { return (columns + 2 * word_bits - 1) / (2 * word_bits) * 2; }
 
 /// Words from a row to the next one. Those of long rows are an odd number of cache lines, so that the rows of a column
 /// have different places in a cache.
-constexpr int stride_of(int columns) {
+KOKKOS_INLINE_FUNCTION constexpr int stride_of(int columns) {
   constexpr int words_of_line = 16, short_row = 8 * words_of_line;
   const int words = words_of(columns);
   return words < short_row ? words : ((words + words_of_line - 1) / words_of_line | 1) * words_of_line;

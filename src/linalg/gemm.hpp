@@ -10,18 +10,9 @@
 #include <string>
 
 #include "base/kokkos.hpp"
+#include "linalg/row_major.hpp"
 
 namespace onebit::linalg {
-
-/// Whether a factor is transposed.
-enum class Transpose { no, yes };
-
-/// A row-major matrix in memory of the execution space: element (i, j) is data[i * row_stride + j].
-template <class T>
-struct Rows {
-  T* data;
-  std::size_t row_stride;
-};
 
 /// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C.
 /// With β = 0, C need not be initialised. Instantiated for float and double.

@@ -39,6 +39,8 @@ struct TensorCore {
         "{%0,%1,%2,%3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#elif defined(ONEBIT_SIMT)
+    simt::bit_product(c, a, b);
 #endif
   }
 };
@@ -139,8 +141,9 @@ void multiply_plainly(const Exec& exec, const Planes& a, const BitRows& b, const
 }
 
 // GPUs before sm_80 have no such tensor cores. Code that is compiled for them may run on later ones.
-#if defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && !defined(KOKKOS_ARCH_MAXWELL) && \
-    !defined(KOKKOS_ARCH_PASCAL) && !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75)
+#if defined(ONEBIT_SIMT) ||                                                                         \
+    (defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && !defined(KOKKOS_ARCH_MAXWELL) && \
+     !defined(KOKKOS_ARCH_PASCAL) && !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75))
 inline constexpr bool has_binary_tensor_cores = true;
 #else
 inline constexpr bool has_binary_tensor_cores = false;
@@ -149,7 +152,10 @@ inline constexpr bool has_binary_tensor_cores = false;
 /// \param workspace (m + n)
 template <class Exec, class Store>
 void multiply_on_gpu(const Exec& exec, const Planes& a, const BitRows& b, int* workspace, const Store& store) {
+  // From sm_100 on (Blackwell), the compiler translates this instruction to eight others of 8-bit integers.
+  constexpr int emulating = 10;
   if constexpr (has_binary_tensor_cores) {
+    if (properties_of(exec).major >= emulating) return multiply_plainly(exec, a, b, store);
     int* const b_sums = workspace + a.plane[0].rows;
     sign_sums(exec, a, workspace);
     sign_sums(exec, Planes(b), b_sums);

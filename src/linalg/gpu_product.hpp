@@ -1,6 +1,6 @@
 #pragma once
 /// \file gpu_product.hpp
-/// Products in GPU memory: by cuBLAS, by rocBLAS, or for HIP without rocBLAS by tiled_product.hpp. Whichever it is has
+/// Products in GPU memory: by cuBLAS, by rocBLAS, or without one of them by tiled_product.hpp. Whichever it is has
 ///   gpu_product(exec, op_a, op_b, m, n, k, α, a, b, β, c)   C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C
 /// for factors and C in float or double, and for factors in bfloat16 (std::uint16_t) with C in float.
 
@@ -10,12 +10,12 @@
 #include "linalg/cublas.hpp"
 #elif defined(ONEBIT_ROCBLAS)
 #include "linalg/rocblas.hpp"
-#elif defined(KOKKOS_ENABLE_HIP)
+#elif defined(ONEBIT_GPU)
 #include "linalg/tiled_product.hpp"
 
 namespace onebit::linalg {
 
-inline constexpr char gpu_library[] = "own tiles (no rocBLAS)";
+inline constexpr char gpu_library[] = "own tiles (no library)";
 
 template <class Real, class Term>
 void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,

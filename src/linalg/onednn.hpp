@@ -1,11 +1,12 @@
 #pragma once
 /// \file onednn.hpp
-/// Products by oneDNN on the calling thread, of factors in float, in bfloat16 or in 8 bits.
+/// Products by oneDNN on the calling thread, of factors in float, in bfloat16 or in 8 bits. In a build for CUDA the
+/// compiler of the host translates onednn.cpp: dnnl.hpp ends nvcc with an internal error (CUDA 13.0 in C++20).
 
 #include <cstdint>
 #include <string>
 
-#include "linalg/gemm.hpp"
+#include "linalg/row_major.hpp"
 
 namespace onebit::linalg {
 

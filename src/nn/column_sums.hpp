@@ -16,7 +16,7 @@ inline constexpr int rows_per_block = !rows_have_lanes<Exec> ? 32
 
 /// Most blocks of a matrix.
 template <class Exec, bool whole_rows = true>
-constexpr int row_block_count(int rows) {
+KOKKOS_INLINE_FUNCTION constexpr int row_block_count(int rows) {
   return (rows + rows_per_block<Exec, whole_rows> - 1) / rows_per_block<Exec, whole_rows>;
 }
 
@@ -42,7 +42,7 @@ struct BlockSums {
   int rows, columns;
   Real* partial;  ///< (sums, blocks, columns)
 
-  void operator()(int block) const {
+  KOKKOS_FUNCTION void operator()(int block) const {
     const int begin = block * rows_per_block<Exec>, blocks = row_block_count<Exec>(rows);
     const int end = begin + rows_per_block<Exec> < rows ? begin + rows_per_block<Exec> : rows;
     const ThreadRow team;

@@ -14,7 +14,8 @@
 /// 16 T² bytes a head, beside 16 T D for q, k, v and the context. For D = 64 this adds 2 times (T = 128) and 8 times
 /// (T = 512) the traffic of the fused pass. Why tf32 for bf16 too: a factor from scratch memory is one word a lane, so
 /// no transposed copy is needed, and tf32 is more exact. Reading the words bounds an H200 at about 240 TFLOP/s (two
-/// words a lane for 2048 FLOP), more than exponentials and traffic leave at these lengths. None of this has been timed.
+/// words a lane for 2048 FLOP). A team loads a tile and then multiplies it, without a second buffer, so half of that or
+/// less is to be expected. None of this has been timed.
 ///
 /// The functors also run on the host, where one thread is a warp of one lane: so their tests need no GPU.
 
@@ -37,7 +38,7 @@ inline constexpr int warps = is_host<Exec> ? 1 : 4;
 template <class Exec, class Real>
 inline constexpr int tile_rows = (is_host<Exec> ? 64 : 128) / static_cast<int>(sizeof(Real));
 /// Elements between rows of a tile. The four more let all lanes read different banks, in both kinds of product.
-inline constexpr int row_stride(int channels) { return channels + 4; }
+KOKKOS_INLINE_FUNCTION constexpr int row_stride(int channels) { return channels + 4; }
 
 /// A factor of a product as it is multiplied: rounded to tf32 (10 bits of mantissa, to nearest) for tensor cores.
 template <bool tensor, class Real>
@@ -69,7 +70,7 @@ template <class Exec>
 struct Lane {
   static constexpr bool alone = is_host<Exec>;
   static constexpr int rows = alone ? warp_rows : 2;
-  static constexpr int elements(int columns) { return warp_rows * columns / (alone ? 1 : 32); }
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int elements(int columns) { return warp_rows * columns / (alone ? 1 : 32); }
 
   int number;
 
@@ -117,6 +118,8 @@ KOKKOS_FORCEINLINE_FUNCTION void tensor_product([[maybe_unused]] float* c, [[may
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
         "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+#elif defined(ONEBIT_SIMT)
+  simt::tf32_product(c, a, b0, b1);
 #endif
 }
 
@@ -225,7 +228,7 @@ struct Pass {
     Real *first, *second, *log_sums, *products;
     std::uint8_t* mask;
   };
-  static constexpr std::size_t scratch_bytes() {
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr std::size_t scratch_bytes() {
     return sizeof(Real) * (2 * columns * row_stride(channels) + 2 * columns) + mask_rows * dropout_calls + 64;
   }
 
@@ -235,11 +238,7 @@ struct Pass {
     return {head / heads, head % heads, member.league_rank() % tile_count * team_rows};
   }
   KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const {
-#ifdef ONEBIT_DEVICE_CODE
-    return {static_cast<int>(threadIdx.x)};
-#else
-    return {0};
-#endif
+    return {number_of_lane()};
   }
   KOKKOS_FORCEINLINE_FUNCTION Scratch scratch(const Member& member) const {
     constexpr std::size_t tile = columns * row_stride(channels) * sizeof(Real), row = columns * sizeof(Real);

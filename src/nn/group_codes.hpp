@@ -34,7 +34,8 @@ template <class Exec, class Real, GroupAxis axis>
 struct WordCodes {
   GroupCodes<Exec, Real> pass;
 
-  /// Neighbouring threads read neighbouring elements: of a row, or of a row's kept columns.
+  /// By columns, neighbouring threads read neighbouring elements, those of a row's kept columns. By rows each thread
+  /// reads 32 neighbouring elements of its own, so one load of a warp is spread over 32 lines.
   KOKKOS_FUNCTION void operator()(int index) const {
     const int k = axis == GroupAxis::rows ? index / pass.words : index % pass.kept;
     const int word = axis == GroupAxis::rows ? index % pass.words : index / pass.kept;

@@ -185,7 +185,8 @@ void Layers<Exec, Real>::layer_norm(const Exec& exec, const Norm& norm) {
       KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) { normalize_row(team, r, norm); });
 }
 
-/// (N, H): 512 teams, 67 MB. A row stays in the first-level cache between its passes.
+/// (N, H): 512 teams, 67 MB. Later passes read the row again, from the second-level cache with Kokkos before 4.0, which
+/// gives most of the first level to shared memory.
 template <class Exec, class Real>
 void Layers<Exec, Real>::residual_layer_norm(const Exec& exec, ConstMatrix residual, ConstVector bias,
                                              const Dropout<Real>& dropout, const Norm& norm) {

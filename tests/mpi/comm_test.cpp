@@ -22,6 +22,7 @@
 #include "base/gpus.hpp"
 #include "base/mpi.hpp"
 #include "comm/allreduce.hpp"
+#include "comm/device_mpi.hpp"
 #include "comm/hierarchical.hpp"
 #include "comm/nccl.hpp"
 #include "comm/probe.hpp"
@@ -853,12 +854,91 @@ TEST(DeviceSupport, ends_where_kokkos_allocates_from_a_pool) {
   EXPECT_NE(refused.evidence.find("-DKokkos_ENABLE_IMPL_CUDA_MALLOC_ASYNC=OFF"), std::string::npos);
 }
 
+TEST(DeviceSupport, is_what_each_library_says) {
+  struct Case {
+    const char* version;
+    const char* query;
+    bool answer;
+    const char* variable;
+    const char* value;
+    bool supported;
+    const char* evidence;
+  };
+  const Case cases[] = {
+      {"Open MPI v4.1.4", "MPIX_Query_cuda_support", true, "", "", true, "MPIX_Query_cuda_support says yes"},
+      {"Open MPI v4.1.4", "MPIX_Query_cuda_support", false, "", "", false, "MPIX_Query_cuda_support says no"},
+      {"Open MPI v5.0.1", "MPIX_Query_rocm_support", true, "I_MPI_OFFLOAD", "0", true, "MPIX_Query_rocm_support says yes"},
+      {"MPICH Version: 4.2.0", "MPIX_GPU_query_support", true, "", "", true, "MPIX_GPU_query_support says yes"},
+      {"MPICH Version: 4.2.0", "MPIX_GPU_query_support", true, "MPIR_CVAR_ENABLE_GPU", "0", false,
+       "MPIR_CVAR_ENABLE_GPU=0 says no"},
+      {"MPICH Version: 4.2.0", "MPIX_GPU_query_support", false, "MPIR_CVAR_ENABLE_GPU", "1", false,
+       "MPIX_GPU_query_support says no"},
+      {"MPICH Version: 3.4.3", "", false, "", "", false, "this MPI library has none of"},
+      {"MPI VERSION : CRAY MPICH version 8.1.28", "MPIX_GPU_query_support", true, "", "", false,
+       "MPICH_GPU_SUPPORT_ENABLED is not set"},
+      {"MPI VERSION : CRAY MPICH version 8.1.28", "", false, "MPICH_GPU_SUPPORT_ENABLED", "1", true,
+       "MPICH_GPU_SUPPORT_ENABLED=1 says yes"},
+      {"MPI VERSION : CRAY MPICH version 8.1.28", "", false, "MPICH_GPU_SUPPORT_ENABLED", "0", false,
+       "MPICH_GPU_SUPPORT_ENABLED=0 says no"},
+      {"MVAPICH2 Version : 2.3.7", "MPIX_Query_cuda_support", true, "", "", false, "MV2_USE_CUDA and MV2_USE_ROCM is not"},
+      {"MVAPICH2 Version : 2.3.7", "", false, "MV2_USE_CUDA", "1", true, "MV2_USE_CUDA=1 says yes"},
+      {"MVAPICH2 Version : 2.3.7", "", false, "MV2_USE_ROCM", "1", true, "MV2_USE_ROCM=1 says yes"},
+      {"MVAPICH Version : 4.0", "MPIX_Query_cuda_support", true, "", "", true, "MPIX_Query_cuda_support says yes"},
+      {"MVAPICH Version : 4.0", "MPIX_Query_cuda_support", true, "MVP_ENABLE_GPU", "0", false, "MVP_ENABLE_GPU=0 says no"},
+      {"Intel(R) MPI Library 2021.9", "", false, "", "", false, "I_MPI_OFFLOAD is not set"},
+      {"Intel(R) MPI Library 2021.9", "", false, "I_MPI_OFFLOAD", "1", true, "I_MPI_OFFLOAD=1 says yes"},
+      {"Intel(R) MPI Library 2021.9", "", false, "I_MPI_OFFLOAD", "0", false, "I_MPI_OFFLOAD=0 says no"},
+      {"another library", "", false, "", "", false, "this MPI library has none of"},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(std::string(one.version) + " " + one.variable + "=" + one.value);
+    const auto environment = [&](const char* name) { return std::string(name) == one.variable ? one.value : nullptr; };
+    const DeviceSupport said = said_by({one.version, one.query, one.answer, environment});
+    EXPECT_EQ(said.supported, one.supported);
+    EXPECT_NE(said.evidence.find(one.evidence), std::string::npos) << said.evidence;
+  }
+}
+
+TEST(DeviceSupport, is_asked_of_this_library) {
+  const MpiLibrary library = this_mpi_library();
+  EXPECT_FALSE(library.version.empty());
+#ifdef OPEN_MPI
+  EXPECT_FALSE(library.query.empty());
+#endif
+}
+
+TEST(DeviceSupport, is_tried_where_somebody_says_that_it_is_there) {
+  const DeviceSupport yes{true, ""}, no{false, ""};
+  EXPECT_TRUE(is_tried(TransportKind::automatic, yes, false));
+  EXPECT_FALSE(is_tried(TransportKind::automatic, no, false));
+  EXPECT_TRUE(is_tried(TransportKind::device, yes, false));
+  EXPECT_TRUE(is_tried(TransportKind::device, no, false));
+  EXPECT_FALSE(is_tried(TransportKind::device, no, true));
+  EXPECT_FALSE(is_tried(TransportKind::host, yes, false));
+}
+
 TEST(Gpus, ranks_take_them_in_turn) {
   EXPECT_EQ(gpu_of_rank(3, -1), -1);
   EXPECT_EQ(gpu_of_rank(3, 0), -1);
   EXPECT_EQ(gpu_of_rank(3, 1), 0);
   EXPECT_EQ(gpu_of_rank(3, 4), 3);
   EXPECT_EQ(gpu_of_rank(5, 4), 1);
+}
+
+TEST(Gpus, too_few_are_told) {
+  EXPECT_EQ(sharing_warning(4, -1), "");
+  EXPECT_EQ(sharing_warning(4, 4), "");
+  EXPECT_EQ(sharing_warning(4, 1).rfind("4 ranks of a host share 1 GPU\n", 0), 0u);
+  EXPECT_EQ(sharing_warning(4, 2).rfind("4 ranks of a host share 2 GPUs\n", 0), 0u);
+}
+
+TEST(Gpus, slices_of_one_gpu_differ_in_their_uuid) {
+  char first[16] = {1, 2, 3}, second[16] = {1, 2, 3};
+  EXPECT_EQ(number_of(first), number_of(second));
+  second[15] = 1;
+  EXPECT_NE(number_of(first), number_of(second));
+  std::fill(second, second + 16, static_cast<char>(-1));
+  EXPECT_LT(number_of(second), std::ldexp(1.0, 53));
 }
 
 TEST(Gpus, sharers_have_the_same_host_and_address) {

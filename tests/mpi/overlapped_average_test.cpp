@@ -7,11 +7,19 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "../support.hpp"
 #include "base/activity.hpp"
@@ -351,6 +359,40 @@ TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_wait) {
     EXPECT_STREQ(error.what(), "the second bucket failed");
   }
 }
+
+/// The processors on which a thread may run, from its file in /proc.
+std::string processors_of(const std::filesystem::path& thread) {
+  std::ifstream status(thread / "status");
+  const std::string name = "Cpus_allowed_list:";
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind(name, 0) == 0) return line.substr(name.size() + 1);
+  return "";
+}
+std::set<std::filesystem::path> threads() {
+  std::set<std::filesystem::path> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) all.insert(entry.path());
+  return all;
+}
+
+#ifdef _OPENMP
+// With OMP_PROC_BIND=close OMP_PLACES=cores, OpenMP pins the first thread, which starts the averaging thread. The parent
+// is not pinned.
+TEST(Binding, averaging_thread_runs_on_every_processor_of_the_process) {
+  if (omp_get_num_places() == 0) return;  // the test mpi.binding sets them
+  const std::string all = processors_of("/proc/" + std::to_string(getppid()));
+  const std::set<std::filesystem::path> before = threads();
+  OverlappedAverage<Kokkos::Serial> overlapped(std::make_unique<NoAverage<Kokkos::Serial>>(), 5000, 1);
+  int started = 0;
+  for (const auto& thread : threads()) {
+    if (before.count(thread) > 0) continue;
+    ++started;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (processors_of(thread) != all && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_EQ(processors_of(thread), all);
+  }
+  EXPECT_EQ(started, 1);
+}
+#endif
 
 }  // namespace
 }  // namespace onebit::comm

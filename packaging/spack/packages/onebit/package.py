@@ -58,7 +58,7 @@ class Onebit(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("kokkos-kernels+openmp+serial+blas")
     for arch in CudaPackage.cuda_arch_values:
         with when(f"+cuda cuda_arch={arch}"):
-            depends_on(f"kokkos+cuda+cuda_lambda+wrapper cuda_arch={arch}")
+            depends_on(f"kokkos+cuda+cuda_lambda+cuda_constexpr+wrapper cuda_arch={arch}")
             if has_alloc_async:  # CUDA IPC cannot share memory of cudaMallocAsync
                 depends_on("kokkos~alloc_async", when="^kokkos@4.2:")
             else:

@@ -1,0 +1,17 @@
+# The simulated device as a library that everything is linked with (simt.hpp).
+if(onebit_gpu_of_kokkos)
+  message(FATAL_ERROR "ONEBIT_SIMT takes the place of a GPU, and this Kokkos has CUDA or HIP. Use a Kokkos without.")
+endif()
+if(NOT Kokkos_VERSION VERSION_LESS 3.5)
+  message(FATAL_ERROR "The simulated device is an execution space of Kokkos 3.4, and this is ${Kokkos_VERSION}. "
+                      "Point Kokkos_ROOT at a Kokkos 3.4, as scripts/setup.sh builds it.")
+endif()
+set(onebit_simt_sources fiber.cpp runtime.cpp space.cpp team.cpp)
+list(TRANSFORM onebit_simt_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+add_library(onebit_simt STATIC ${onebit_simt_sources})
+target_compile_features(onebit_simt PUBLIC cxx_std_17)
+target_compile_options(onebit_simt PRIVATE -Wall -Wextra -O2)
+target_compile_definitions(onebit_simt INTERFACE ONEBIT_SIMT)
+target_include_directories(onebit_simt PUBLIC ${CMAKE_CURRENT_LIST_DIR}/..)
+target_link_libraries(onebit_simt PUBLIC Kokkos::kokkos)
+target_link_libraries(onebit_options INTERFACE onebit_simt)
