@@ -369,7 +369,8 @@ class Local(InScratch):
             self.assertEqual([path.name for path in (self.results / "sweep").iterdir()], [])
 
     def test_slurm_commands(self):
-        text = ("inputs: [input.yaml]\nset: {train.batch: 12}\nbackends: [openmp, cuda]\nranks: [6]\nthreads: [2]\nseeds: [1, 2]\n"
+        text = ("inputs: [input.yaml]\nset: {train.batch: 12}\nbackends: [openmp, cuda]\nranks: [6]\nthreads: [2]\n"
+                "seeds: [1, 2]\n"
                 "slurm: {at_once: 3, ranks_per_node: 4, options: [--time=01:00:00, '--comment=a b']}\n")
         said = self.sweep("submit", text, "--dry-run")
         self.assertEqual(said.count("--array=1-2%3 --ntasks=6 --cpus-per-task=2"), 2)
