@@ -191,8 +191,8 @@ def step_section(one, other):
              for phase in first if phase in second for part in first[phase]]
     return ["## Parts of a step",
             "Medians in ms of rank 0, without the first step of each phase. `compress` has the server's part too, "
-            "`exchange` is what the rank waits for, and `rest` lies between the parts. Each row has a median of its own, "
-            "so the parts do not add up to the step.",
+            "`exchange` is what the rank waits for, and `rest` lies between the parts. Each row has a median of its "
+            "own, so the parts do not add up to the step.",
             tables.markdown(["phase", "part", one.name, other.name, f"times as fast as {one.name}"], lines)]
 
 
@@ -236,9 +236,9 @@ def kernel_section(one, other):
                 [cells(key) for key in common if key[0] not in MACHINE])]
     above = [f"`{key[0]}` ({key[1]}; {side.name})" for key in common for side in (one, other)
              if key[0] not in MACHINE and number(side.kernels[key]["fraction_of_roofline"]) > 1]
-    text += [f"Above 100 %: {', '.join(above)}. The roofline is of this machine's memory (`triad`) and products. A kernel "
-             "passes it where its data are in a cache, or where other work slowed the measurement of the machine, so "
-             "such a fraction says nothing about the kernel."] * bool(above)
+    text += [f"Above 100 %: {', '.join(above)}. The roofline is of the machine's memory (`triad`) and products. A "
+             "kernel passes it where its data are in a cache, or where other work slowed the measurement of the "
+             "machine, so such a fraction says nothing about the kernel."] * bool(above)
     for side, missing in ((one, other), (other, one)):
         lacking = [" ".join(key) for key in side.kernels if key not in missing.kernels and key[0] not in MACHINE]
         text += [f"Only {side.name} has: {', '.join(lacking)}."] * bool(lacking)

@@ -22,6 +22,7 @@ import pathlib
 import re
 import statistics
 import sys
+import textwrap
 import warnings
 
 from lib import plots
@@ -222,11 +223,25 @@ def complete(runs):
 # --- figures ----------------------------------------------------------------------
 
 
-def shown(text, longest=60):
-    """A label that matplotlib takes literally: not as mathematics, and not as hidden."""
-    text = visible(text).replace("\\", "\\\\").replace("$", r"\$")
-    text = text[:longest - 1] + "…" if len(text) > longest else text
+def shown(text, width=44, most_lines=3):
+    """A label that matplotlib takes literally: not as mathematics, and not as hidden; long ones on several lines."""
+    lines = textwrap.wrap(visible(text), width) or [""]
+    if len(lines) > most_lines:  # labels differ at their ends as often as at their begins
+        lines = [*lines[:most_lines - 2], lines[most_lines - 2][:width - 2] + " …", lines[-1]]
+    text = "\n".join(lines).replace("\\", "\\\\").replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
+
+
+def shown_all(labels):
+    """All labels as `shown` gives them, numbered where two would look the same."""
+    short = [shown(label) for label in labels]
+    return [f"{text} #{short[:place].count(text) + 1}" if short.count(text) > 1 else text
+            for place, text in enumerate(short)]
+
+
+def few_ticks(axis):
+    """So many marks that labels with units have room."""
+    axis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
 
 
 def save(figure, name, caption):
@@ -310,10 +325,11 @@ def losses_figure(problem, name):
     panels[0][0].set(xlabel="step", ylabel="training loss / nats")
     if has_bytes:
         panels[0][1].set(xlabel="bytes sent by a rank")
+        few_ticks(panels[0][1].xaxis)
         panels[0][1].xaxis.set_major_formatter(lambda x, _: with_unit(x))
     if len(handles) > 1 or by_algorithm:
         above = matplotlib.__version_info__ >= (3, 7)
-        figure.legend(list(handles.values()), [shown(text) for text in handles],
+        figure.legend(list(handles.values()), shown_all(handles),
                       loc="outside upper center" if above else "lower center",
                       bbox_to_anchor=None if above else (0.5, 1.0), ncol=2 if max(map(len, handles)) > 30 else 3)
     kind = "one colour for each algorithm" if by_algorithm else "mean, and range over seeds"
@@ -325,7 +341,9 @@ def bars(rows, name, caption, x_label, formatter=None):
     """Stacked horizontal bars; `rows` are (label, {part: length}, mark or None)."""
     rows = rows[:MOST_BARS]
     parts = list(dict.fromkeys(part for _, lengths, _ in rows for part in lengths))
-    figure, axes = pyplot.subplots(figsize=(10, max(1.9, 0.9 + 0.27 * len(rows))))
+    labels = shown_all([row[0] for row in rows])
+    height = sum(max(0.27, 0.1 + 0.15 * (1 + label.count("\n"))) for label in labels)
+    figure, axes = pyplot.subplots(figsize=(10, max(1.9, 0.9 + height)))
     left = [0.0] * len(rows)
     for place, part in enumerate(parts):
         lengths = [row[1].get(part, 0.0) for row in rows]
@@ -336,7 +354,8 @@ def bars(rows, name, caption, x_label, formatter=None):
         axes.plot(*zip(*marks), "|", color="black", markersize=12, markeredgewidth=2, label="dense fp32 every step",
                   clip_on=False)
     axes.set_yticks(range(len(rows)))
-    axes.set_yticklabels([shown(row[0]) for row in rows])
+    axes.set_yticklabels(labels)
+    few_ticks(axes.xaxis)
     axes.set(xlabel=x_label)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -349,8 +368,8 @@ def bars(rows, name, caption, x_label, formatter=None):
 def lines(groups, name, caption, **axes_labels):
     """A line with dots for each of `groups` = {label: [(x, y)]}. Returns the axes and a function that saves."""
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
-    for place, (label, points) in enumerate(groups.items()):
-        axes.plot(*zip(*sorted(points)), marker="o", markersize=4, label=shown(label), **style(place))
+    for place, (label, points) in enumerate(zip(shown_all(groups), groups.values())):
+        axes.plot(*zip(*sorted(points)), marker="o", markersize=4, label=label, **style(place))
     axes.set(**axes_labels)
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02))
     return axes, lambda: save(figure, name, caption)
@@ -591,8 +610,14 @@ def scaling_section(problem, name):
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     places = sorted({x for points in groups.values() for x, _ in points})
-    axes.set_xticks(places)
-    axes.set_xticklabels([f"{x:.0f}" for x in places])
+    # Marks at the numbers of cores that were used, as far as their labels have room.
+    room, marks = (places[-1] / places[0]) ** 0.08, places[:1]
+    for x in places:
+        if x > room * marks[-1]:
+            marks.append(x)
+    axes.set_xticks(marks)
+    axes.set_xticklabels([f"{x:.0f}" for x in marks])
+    axes.xaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
     axes.yaxis.set_major_formatter(lambda y, _: rate_text(y))
     first = max((points[0] for points in groups.values()), key=lambda point: point[1])
     axes.plot(places, [first[1] * x / first[0] for x in places], color="0.7", linewidth=1, linestyle=":", zorder=0)
@@ -646,6 +671,7 @@ def bench_sections(benches, top, reports):
                              "Median time of a call over the vector's length; the slowest rank's.",
                              xlabel="bytes of the fp32 vector", ylabel="seconds")
         axes.set(xscale="log", yscale="log")
+        axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(numticks=7))
         axes.xaxis.set_major_formatter(lambda x, _: with_unit(x))
         yield finish()
         yield Table(["collective", "ranks", "hosts", "vector", "on the wire", "median / ms", "p99 / ms",

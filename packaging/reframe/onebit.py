@@ -12,6 +12,7 @@ import reframe as rfm
 import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import parameter, performance_function, run_after, run_before, sanity_function, variable
+from reframe.core.exceptions import SanityError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -42,14 +43,18 @@ class onebit(rfm.RunOnlyRegressionTest):
         self.executable = self.program or str(ROOT / "build" / self.backend / "onebit")
         self.executable_opts = ["train", str(ROOT / "inputs/rules" / f"{self.size}.yaml"), "--json", "figures.json",
                                 "--set", f"run.backend={self.backend}", "--set", "run.output=results",
-                                "--set", f"data.corpus=[{self.corpus}]", *self.options]
+                                "--set", f"data.corpus={self.corpus}", *self.options]
         self.env_vars["OMP_NUM_THREADS"] = self.num_cpus_per_task
         self.job.launcher.options += self.launcher_options
 
     @sanity_function
     def is_valid(self):
-        return sn.all([sn.assert_eq(self.job.exitcode, 0),
-                       sn.assert_found(r"^VALIDATION PASSED ", self.stdout),
+        # The reason of a failure is what the program says. mpirun's words about exit statuses follow it.
+        said = [*sn.evaluate(sn.extractall(r"^(?:error: |  remedy: ).*", self.stderr)),
+                *sn.evaluate(sn.extractall(r"^VALIDATION FAILED .*", self.stdout))]
+        if self.job.exitcode != 0:
+            raise SanityError(" ".join(map(str.strip, said)) or f"exit status {self.job.exitcode}")
+        return sn.all([sn.assert_found(r"^VALIDATION PASSED ", self.stdout),
                        sn.assert_not_found(r"^VALIDATION FAILED ", self.stdout)])
 
     def figure(self, name):

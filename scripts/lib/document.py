@@ -2,6 +2,7 @@
 
 import base64
 import collections
+import hashlib
 import html
 import os
 import re
@@ -64,7 +65,14 @@ td:first-child { min-width: 13rem; overflow-wrap: anywhere; }
 tbody tr:hover { background: #f7f9fb; } tr:target { background: #fff3cd; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; }
 figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
-@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .8rem; } td:first-child { min-width: 9rem; } }
+th { cursor: pointer; }
+th[aria-sort=ascending]::after { content: " ▲"; }
+th[aria-sort=descending]::after { content: " ▼"; }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; padding: 0 .8rem; } td:first-child { min-width: 9rem; }
+  /* A figure keeps the size at which it can be read, and is moved sideways. */
+  figure { overflow-x: auto; } figure img { max-width: none; width: 44rem; }
+}
 @page { size: A4 landscape; margin: 12mm; }
 @media print {
   body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } a { color: inherit; }
@@ -74,6 +82,35 @@ figcaption { font-size: .85rem; color: #555; max-width: 60rem; }
   figure img { max-width: 100%; max-height: 92mm; }
 }
 """
+
+
+# A click on the head of a column sorts its table, by the numbers and their units where there are some.
+SCRIPT = """
+const units = {kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12};
+function key(row, place) {
+  const text = row.cells[place].textContent.trim(), found = /^[-+]?[\\d.,]+(e[-+]?\\d+)?/i.exec(text);
+  if (!found) return text === "" ? Infinity : text;
+  return Number(found[0].replace(/,/g, "")) * (units[(text.split(/\\s/)[1] || "").slice(0, 2)] || 1);
+}
+function sort(head) {
+  const place = head.cellIndex, up = head.getAttribute("aria-sort") !== "ascending" ? 1 : -1;
+  const body = head.closest("table").tBodies[0];
+  const compare = (a, b) => typeof a === typeof b && typeof a === "number" ? a - b
+    : String(a).localeCompare(String(b), undefined, {numeric: true});
+  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", up > 0 ? "ascending" : "descending");
+  body.append(...[...body.rows].sort((a, b) => up * compare(key(a, place), key(b, place))));
+}
+for (const head of document.querySelectorAll("th")) {
+  head.tabIndex = 0;
+  head.addEventListener("click", () => sort(head));
+  head.addEventListener("keydown", event => { if (event.key === "Enter") sort(head); });
+}
+"""
+
+
+def script_hash():
+    return base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 
 
 def html_cell(cell):
@@ -87,9 +124,9 @@ def html_cell(cell):
 
 def to_html(title, blocks):
     parts = ["<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
-             # Whatever the files held that were read, the page runs nothing and loads nothing.
+             # Whatever the files held that were read, the page runs its own script alone and loads nothing.
              '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-             'style-src \'unsafe-inline\'">',
+             f'style-src \'unsafe-inline\'; script-src \'sha256-{script_hash()}\'">',
              '<meta name="viewport" content="width=device-width, initial-scale=1">',
              f"<title>{html.escape(visible(title))}</title><style>{CSS}</style></head><body>",
              f"<h1>{html.escape(visible(title))}</h1>"]
@@ -112,7 +149,7 @@ def to_html(title, blocks):
             parts.append("</tbody></table></div>")
         else:
             parts.append(f"<p>{html_cell(block)}</p>")
-    return "\n".join([*parts, "</body></html>"]) + "\n"
+    return "\n".join([*parts, f"<script>{SCRIPT}</script></body></html>"]) + "\n"
 
 
 def markdown_text(text):

@@ -73,12 +73,13 @@ std::string documentation() {
          "`input.resolved.yaml` beside the results.\n\n"
          "The file is UTF-8, with or without a byte order mark, and has the line ends of Linux, Windows or old Macs.\n"
          "Numbers are in decimal digits: `1000`, `1e3` and `1000.0` are the same integer; `0x10`, `010`, `1_000` and\n"
-         "`1,000` are refused. Integers without an upper end are at most 2147483647. A path is taken as it stands, "
-         "relative\n"
-         "to the working directory: a leading `~` and `$NAME` are refused, because no shell replaces them. `--set`\n"
-         "takes lists, maps and quoted texts as YAML, and any other value as the text that it is, so `#` begins no\n"
-         "comment there; `--set run.dump_parameters=` is the empty text. A key that is given but has no effect on the\n"
-         "run, such as `lamb.factor_min` with another algorithm than `onebit_lamb`, is named in a warning.\n";
+         "`1,000` are refused. Integers without an upper end are at most 2147483647. A path is taken as it stands: a\n"
+         "leading `~` and `$NAME` are refused, because no shell replaces them. `--set` takes lists, maps and quoted\n"
+         "texts as YAML, and any other value as the text that it is, so `#` begins no comment there;\n"
+         "`--set run.dump_parameters=` is the empty text.\n\n"
+         "A key that is given but has no effect on the run, such as `lamb.factor_min` with another algorithm than\n"
+         "`onebit_lamb`, is named in a warning. `onebit validate my.yaml` checks an input; with `--ranks N` also that\n"
+         "a run on N ranks could start: its batch, its files, its memory and its output directory.\n";
   for (const Section& section : keys(defaults)) {
     text << "\n## " << section.name << "\n\n"
          << section.meaning << "\n\n"

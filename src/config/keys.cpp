@@ -454,7 +454,8 @@ std::vector<Section> keys(Input& in) {
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
               "which must be that of the pre-training, and the labelled texts.");
   key("corpus", in.data.corpus, path_type(),
-      "Text files, read one after the other. Relative to the working directory.");
+      "Files of plain text, read one after the other; `sentencepiece` needs UTF-8. Byte order marks are left out, line "
+      "ends stay as they are. Relative to the working directory.");
   key("tokenizer", in.data.tokenizer,
       "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
       "`sentencepiece`: subwords, trained on the training text on first use.");
@@ -464,7 +465,7 @@ std::vector<Section> keys(Input& in) {
   key("validation_fraction", in.data.validation_fraction, real_above(0, 0.9),
       "Fraction of the text, at its end, that is kept for validation.");
   key("labelled", in.data.labelled, path_type(),
-      "Workload `classification`: training file, each line a label, a tab and a text.");
+      "Workload `classification`: training file, each line a label, a tab and a text (docs/guide/checkpoint.md).");
   key("labelled_validation", in.data.labelled_validation, path_type(),
       "Workload `classification`: validation file of the same form, with other texts.");
 

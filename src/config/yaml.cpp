@@ -195,6 +195,9 @@ public:
       if (const std::size_t dot = name.find('.'); dot != std::string::npos && m_known.has_section(name))
         throw InputError(where, "section '" + name + "' is inside of section '" + name.substr(0, dot) + "'",
                          "write '" + name.substr(dot + 1) + ":' below '" + name.substr(0, dot) + ":'");
+      if (const std::size_t dot = name.rfind('.'); dot != std::string::npos && m_known.has_section(name.substr(0, dot)))
+        throw InputError(where, "key '" + excerpt(name) + "' is not below its section",
+                         "write '" + excerpt(name.substr(dot + 1)) + ":' below '" + name.substr(0, dot) + ":'");
       take_section(name, where, entry.second);
     }
   }
@@ -242,11 +245,17 @@ private:
       throw InputError(where, "section '" + section.name + "' is not a map of keys",
                        "indent 'key: value' lines below it");
     for (const auto& pair : keys) {
-      const std::string inner = section.name + "." + text_of(pair.first);
+      const std::string place = place_of(pair.first), inner = section.name + "." + text_of(pair.first);
+      // A key of a section inside of this one may have both names: "quantization.kind" in section model.
+      const std::size_t dot = inner.rfind('.');
+      const bool has_both = dot > section.name.size() && m_known.has_section(inner.substr(0, dot));
       if (m_known.has_section(inner))
-        take_section(inner, place_of(pair.first), pair.second);
+        take_section(inner, place, pair.second);
+      else if (has_both)
+        take_key(m_known.key(m_known.section(inner.substr(0, dot), place), inner.substr(dot + 1), place), place,
+                 pair.second);
       else
-        take_key(m_known.key(section, text_of(pair.first), place_of(pair.first)), place_of(pair.first), pair.second);
+        take_key(m_known.key(section, text_of(pair.first), place), place, pair.second);
     }
   }
 

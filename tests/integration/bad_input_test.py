@@ -487,7 +487,7 @@ case("too_many_openmp_threads", QUADRATIC, "OMP_NUM_THREADS", "513 threads", env
 case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
      command=("validate", "input.yaml"))
 
-# --- whether a run could start ------------------------------------------------------------------------------------------
+# --- whether a run could start ----------------------------------------------------------------------------------------
 
 
 def start(name, text, *fragments, ranks="2", **options):
@@ -512,7 +512,8 @@ start("memory", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", 
 start("no_ranks", QUADRATIC, "command line", "--ranks", ranks="0")
 case("start_elsewhere", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "hidden: 65536",
      command=("validate", "input.yaml"), arguments=("--ranks", "2", "--elsewhere"), status=0, prepare=write_corpus)
-case("start_without_ranks", "data:\n  corpus: nothere.txt\n", "nothere.txt", command=("validate", "input.yaml"), status=0)
+case("start_without_ranks", "data:\n  corpus: nothere.txt\n", "nothere.txt", status=0,
+     command=("validate", "input.yaml"))
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ class Kernels(unittest.TestCase):
         arguments = ("--set", "model.vocabulary=0", "--set", "data.tokenizer=characters")
         letters = len(set((self.directory / "corpus.txt").read_text()))
         shapes = {row["kernel"]: row["shape"] for row in self.kernels("openmp", *arguments)}
-        self.assertTrue(shapes["head_forward"].endswith(f"x{letters + 1}"), shapes["head_forward"])  # and [MASK]
+        self.assertIn(f"x{letters + 1}x", shapes["head_forward"])  # and [MASK]
         said = self.run_it(["bench", "kernels"], "openmp", *arguments, "--set", "data.corpus=none.txt", expected=2)
         self.assertIn("none.txt", said)
         self.assertNotIn("triad", self.stdout)

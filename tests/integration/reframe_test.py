@@ -23,12 +23,12 @@ STEPS = ["train.steps=20", "schedule.warmup_steps=5", "freeze.step=5", "train.ba
 
 
 class ReFrame(unittest.TestCase):
-    def reframe(self, bound, expected):
+    def reframe(self, bound, expected, *further):
         """Runs the size smoke in a few seconds. \\returns (the report's only case, the folder of its files)"""
         if not (REFRAME / "bin/reframe").exists():
             self.skipTest("no ReFrame here: scripts/setup.sh --reframe installs it from PyPI")
         folder = support.scratch(self)
-        options = ",".join(f"--set,{pair}" for pair in [*STEPS, f"train.loss_at_most={bound}"])
+        options = ",".join(f"--set,{pair}" for pair in [*STEPS, f"train.loss_at_most={bound}", *further])
         settings = {"program": support.PROGRAM, "num_tasks": 2, "options": options}
         command = [sys.executable, REFRAME / "bin/reframe", "--nocolor", "-C", ROOT / "packaging/reframe/settings.py",
                    "-c", ROOT / "packaging/reframe/onebit.py", "-n", "onebit.*size=smoke.*backend=openmp", "-r",
@@ -56,6 +56,13 @@ class ReFrame(unittest.TestCase):
     def test_a_loss_above_its_bound_fails(self):
         case, _ = self.reframe(bound=0.1, expected=1)
         self.assertEqual((case["result"], case["fail_phase"]), ("fail", "sanity"))
+        self.assertIn("is above train.loss_at_most", case["fail_reason"])
+
+    def test_the_reason_of_a_failure_is_the_programs(self):
+        case, _ = self.reframe(5, 1, "train.batch=7")
+        self.assertEqual((case["result"], case["fail_phase"]), ("fail", "sanity"))
+        self.assertIn("train.batch is 7, which is not a multiple of 2 ranks", case["fail_reason"])
+        self.assertIn("remedy: ", case["fail_reason"])
 
 
 if __name__ == "__main__":

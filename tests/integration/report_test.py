@@ -4,6 +4,8 @@
 Usage: report_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import base64
+import hashlib
 import html.parser
 import os
 import pathlib
@@ -14,9 +16,12 @@ import sys
 import unittest
 import urllib.parse
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
 import skips
+import report
 import support
+from lib import document
 from lib.launch import mpirun
 from lib.tables import read_csv, write_csv
 
@@ -106,7 +111,7 @@ class Report(unittest.TestCase):
         for tag, attributes in page.elements:
             self.assertIn(tag,
                           ("html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "a", "div", "table",
-                                "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"))
+                                "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption", "script"))
             self.assertFalse([name for name in attributes if name.startswith("on")])
             if tag == "img":  # nothing is loaded from elsewhere
                 self.assertTrue(attributes["src"].startswith("data:image/svg+xml;base64,"))
@@ -117,11 +122,23 @@ class Report(unittest.TestCase):
                 self.assertNotRegex(target, r"^[a-zA-Z]+:")
                 self.assertTrue((path.parent / file_of(target)).is_file(), target)
         self.check_widths(page, path.read_text())
+        self.check_script(page, path.read_text())
         markdown = path.with_suffix(".md").read_text()
         for target in re.findall(r"\]\(<([^>]*)>\)", markdown):
             if not target.startswith("#"):
                 self.assertTrue((path.parent / file_of(target)).is_file(), target)
         return page, markdown
+
+    def check_script(self, page, text):
+        """The page runs one script, which sorts tables; its policy forbids any other, whatever the runs' names are."""
+        scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+        self.assertEqual(scripts, [document.SCRIPT])
+        self.assertEqual(sum(tag == "script" for tag, _ in page.elements), 1)
+        policy, = (attributes["content"] for tag, attributes in page.elements
+                   if attributes.get("http-equiv") == "Content-Security-Policy")
+        digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+        self.assertIn(f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+                      policy)
 
     def check_widths(self, page, text):
         """A phone's window and A4 are narrower than tables and figures; these rules keep the page as narrow."""
@@ -131,12 +148,40 @@ class Report(unittest.TestCase):
         style = text[text.index("<style>"):text.index("</style>")]
         screen, _, printed = style.partition("@media print {")
         for rule in (".wide { overflow-x: auto; }", "figure img { max-width: 100%; height: auto; }",
+                     "figure { overflow-x: auto; } figure img { max-width: none; width: 44rem; }",
                      "@page { size: A4 landscape; margin: 12mm; }"):
             self.assertIn(rule, screen)
         for rule in (".wide { overflow: visible; }", "td, td:first-child { white-space: normal;",
                      "figure img { max-width: 100%;", "figure, tr { break-inside: avoid; }",
                      "thead { display: table-header-group; }"):
             self.assertIn(rule, printed)
+
+    def test_labels_of_figures(self):
+        """Long ones are on several lines, and no two look the same; marks of an axis have room."""
+        longest = "onebit_adam, " + ", ".join(f"compression.key{n} value{n}" for n in range(9))
+        labels = [longest + ", optimizer.lr 0.1", longest + ", optimizer.lr 0.2", "adam", "$x$", "_hidden", "n" * 300]
+        short = report.shown_all(labels)
+        self.assertEqual(len(set(short)), len(labels))
+        self.assertEqual(short[2:5], ["adam", r"\$x\$", " _hidden"])
+        for text in short:
+            self.assertLessEqual(text.count("\n"), 2)
+            self.assertLessEqual(max(map(len, text.split("\n"))), 50)
+        self.assertIn("0.2", short[1])
+        same = report.shown_all([longest + " a " + longest, longest + " b " + longest])
+        self.assertEqual([text[-2:] for text in same], ["#1", "#2"])
+
+    def test_tables_that_a_spreadsheet_saved(self):
+        """A byte order mark and its line ends are read; other separators are told, and lose no other run."""
+        for name in ("plain", "mark", "semicolons"):
+            shutil.copytree(self.real / "adam_openmp_2", self.directory / name)
+        path = self.directory / "mark/run.csv"
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+        path = self.directory / "semicolons/run.csv"
+        path.write_bytes(path.read_bytes().replace(b",", b";"))
+        page, _ = self.report(self.directory)
+        self.assertIn("3 runs, 2 of them complete", page.text())
+        rows = {row[0]: row for row in page.rows if len(row) == 3}
+        self.assertIn("semicolons", rows["semicolons"][2])
 
     def test_quantized_gradients(self):
         shutil.copytree(self.real / "adam_openmp_2", self.directory / "plain")

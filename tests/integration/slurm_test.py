@@ -268,15 +268,109 @@ class Local(InScratch):
         self.assertEqual(read_csv(first / "run.csv")[0]["restarts"], "1")
 
     def test_failed_cell_is_told(self):
-        text = "inputs: [input.yaml]\nranks: [2, 3]\n"  # 3 ranks cannot share a batch of 8
+        text = "inputs: [input.yaml]\noverrides: {optimizer.lr: [0.01, 3.0e+38]}\n"  # one diverges
         self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC, expected=1)
         self.sweep("collect", text)
-        self.assertEqual([(row["ranks"], row["state"]) for row in self.table()],
-                         [("2", "complete"), ("3", "unfinished")])
-        self.assertIn("train.batch", (self.cell("input_openmp_3x1_seed1") / "log").read_text())
+        self.assertEqual([(row["optimizer.lr"], row["state"]) for row in self.table()],
+                         [("0.01", "complete"), ("3.0e+38", "unfinished")])
+        name, = (row["cell"] for row in self.table() if row["state"] == "unfinished")
+        self.assertIn("not finite", (self.cell(name) / "log").read_text())
+
+    def test_cells_that_could_not_start_are_refused_before_they_wait(self):
+        """With the place of what is wrong in the sweep file; for Slurm and here."""
+        text_run = ("inputs: [input.yaml]\n"
+                    "set: {workload.kind: transformer, data.tokenizer: %s}\noverrides: {data.corpus: [none.txt]}\n")
+        for text, place, what in (("inputs: [input.yaml]\nranks: [2, 3]\n", ":2:8", "not a multiple of 3 ranks"),
+                                  ("inputs: [input.yaml]\nset: {train.batch: 9}\nranks: [2]\n", ":3:8", "2 ranks"),
+                                  (text_run % "characters", ":3:26", "none.txt"),
+                                  (text_run % "sentencepiece", ":3:26", "none.txt"),
+                                  ("inputs: [input.yaml]\nset: {checkpoint.initialize_from: none.h5}\n", ":2:35",
+                                   "none.h5")):
+            for options in (("--dry-run",), ("--local",), ("--local", "--dry-run")):
+                with self.subTest(text, options=options):
+                    said = self.sweep("submit", text, *options, expected=2)
+                    self.assertIn(f"sweep.yaml{place}", said)
+                    self.assertIn(what, said)
+                    self.assertFalse(self.results.exists())
+
+    def test_values_are_texts_as_they_stand(self):
+        """From the sweep file to the directory of a run and to the table, whatever YAML, shells and CSV make of it."""
+        values = ["a #1", "b: c, d", "=1+1", "it's", '"quoted"', "[f]", "100%\\", "µ ‖ @g", "1_000"]
+        listed = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+        text = f"inputs: [input.yaml]\noverrides: {{checkpoint.directory: [{listed}]}}\nset: {{train.steps: 2e0, " \
+               "checkpoint.every: 1, freeze.step: 1}\n"
+        self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC)
+        self.sweep("collect", text)
+        rows = self.table()
+        self.assertEqual([row["checkpoint.directory"] for row in rows], values)
+        for row in rows:
+            self.assertEqual(row["state"], "complete")
+            self.assertTrue((self.cell(row["cell"]) / row["checkpoint.directory"] / "step_00000002.h5").is_file(), row)
+        self.assertIn(f"{len(values)} complete, 0 to run", self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC))
+
+    def test_swept_keys_are_never_empty(self):
+        """A cell whose mapping does not name a key has it from the input, or by default."""
+        text = ("inputs: [input.yaml]\nset: {train.steps: 3}\noverrides:\n  - {optimizer.algorithm: [adam]}\n"
+                "  - {optimizer.algorithm: [onebit_adam], freeze.step: [2], compression.scale: [l2]}\n")
+        for before in (True, False):  # without results, and with them
+            if not before:
+                self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC)
+            (self.results / "sweep").mkdir(parents=True, exist_ok=True)
+            self.sweep("collect", text)
+            self.assertEqual([(row["optimizer.algorithm"], row["freeze.step"], row["compression.scale"])
+                              for row in self.table()], [("adam", "50", "l1"), ("onebit_adam", "2", "l2")])
+
+    def test_running_cell_is_seen(self):
+        text = f"inputs: [input.yaml]\nset: {{train.steps: {20 * LONG_STEPS}}}\n"
+        (self.directory / "sweep.yaml").write_text(text)
+        command = [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results, "--onebit", PROGRAM,
+                   "--local", "--mpiexec", MPIEXEC]
+        name = "input_openmp_1x1_seed1"
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
+            wait_for_steps(self.cell(name))
+            self.assertRegex(self.sweep("status", text), rf"{name} +running ")
+            # A second sweep leaves it alone.
+            self.assertIn("1 running, 0 to run", self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC))
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=LIMIT_S)[0]
+        self.assertIn(f"{name}: begins\n", said)
+        self.assertRegex(self.sweep("status", text), rf"{name} +unfinished ")
+
+    def test_files_as_people_have_them(self):
+        plain = self.FOUR.encode()
+        expected = self.sweep("submit", self.FOUR, "--dry-run")
+        for content in (b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), plain.replace(b"\n", b"\r"),
+                        plain.rstrip(b"\n")):
+            (self.directory / "sweep.yaml").write_bytes(content)
+            done = support.run(self, [SWEEP, "submit", self.directory / "sweep.yaml", "--results", self.results,
+                                      "--onebit", PROGRAM, "--dry-run"], env=self.environment, timeout=LIMIT_S)
+            self.assertEqual(done.stdout, expected)
+
+    def test_serial_has_one_thread(self):
+        said = self.sweep("submit", "inputs: [input.yaml]\nbackends: [serial, openmp]\nthreads: [1, 2]\n", "--dry-run")
+        self.assertIn("3 cells", said)
+        self.assertEqual([said.count(f"{name}_seed1\n") for name in ("serial_1x1", "openmp_1x1", "openmp_1x2")],
+                         [1, 1, 1])
+
+    def test_refused_arrays_leave_nothing(self):
+        """And the remedy names what Slurm refuses."""
+        tools = self.directory / "tools"
+        tools.mkdir()
+        text = "inputs: [input.yaml]\nranks: [4]\nthreads: [2]\n"
+        for said, remedy in (("Requested node configuration is not available", "lower ranks ("),
+                             ("More processors requested than permitted", "lower ranks ("),
+                             ("Invalid account or account/partition combination", "correct slurm.options")):
+            (tools / "sbatch").write_text(f'#!/bin/sh\necho "sbatch: error: {said}" >&2\nexit 1\n')
+            (tools / "sbatch").chmod(0o755)
+            self.environment = {**InScratch.environment, "PATH": f"{tools}:{os.environ['PATH']}"}
+            message = self.sweep("submit", text, expected=2)
+            self.assertIn(said, message)
+            self.assertIn(remedy, message)
+            self.assertEqual([path.name for path in (self.results / "sweep").iterdir()], [])
 
     def test_slurm_commands(self):
-        text = ("inputs: [input.yaml]\nbackends: [openmp, cuda]\nranks: [6]\nthreads: [2]\nseeds: [1, 2]\n"
+        text = ("inputs: [input.yaml]\nset: {train.batch: 12}\nbackends: [openmp, cuda]\nranks: [6]\nthreads: [2]\n"
+                "seeds: [1, 2]\n"
                 "slurm: {at_once: 3, ranks_per_node: 4, options: [--time=01:00:00, '--comment=a b']}\n")
         said = self.sweep("submit", text, "--dry-run")
         self.assertEqual(said.count("--array=1-2%3 --ntasks=6 --cpus-per-task=2"), 2)
@@ -313,7 +407,12 @@ class Local(InScratch):
                 ("inputs: [none.yaml]\n", ":1:10", "does not exist"),
                 ("inputs: [input.yaml]\nranks: [1, x]\n", ":2:12", "integer"),
                 ("inputs: [input.yaml]\nranks: [2, 2]\n", ":2:12", "twice"),
-                ("inputs: [input.yaml]\nranks: [0]\n", ":2:9", "at least 1"),
+                ("inputs: [input.yaml]\nranks: [0]\n", ":2:9", "from 1"),
+                ("inputs: [input.yaml]\nranks: [010]\n", ":2:9", "at least 1"),
+                ("inputs: [input.yaml]\nranks: [0x10]\n", ":2:9", "at least 1"),
+                ("inputs: [input.yaml]\nseeds: [1_0]\n", ":2:9", "at least 0"),
+                ("inputs: [input.yaml]\nseeds: [9223372036854775808]\n", ":2:9", "9223372036854775807"),
+                ("inputs: [input.yaml]\nset: {run.dump_parameters: ~/a}\n", ":2:28", "home directory"),
                 ("inputs: [input.yaml]\nseeds: []\n", ":2:8", "empty list"),
                 ("inputs: [input.yaml]\nbackends: [gpu]\n", ":2:12", "unknown backend"),
                 ("inputs: [input.yaml]\noverrides: {run.seed: [1]}\n", ":2:13", "by the sweep itself"),

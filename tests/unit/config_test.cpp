@@ -526,6 +526,13 @@ TEST(Parse, takes_sections_inside_of_sections) {
   refuses("model:\n  quantisation: {kind: fqt}\n", {"a.yaml:2:3", "did you mean 'model.quantization'?"});
   refuses("model:\n  quantization: {knd: fqt}\n", {"a.yaml:2:18", "did you mean 'model.quantization.kind'?"});
   refuses("train: {steps: 1}\n", {"unknown key 'model.quantization'"}, {"model.quantization=fqt"});
+  const Input dotted = parsed("model:\n  layers: 3\n  quantization.kind: fqt\n  quantization.bits: 2\n");
+  EXPECT_EQ(dotted.model.quantization.kind, QuantizationKind::fqt);
+  EXPECT_EQ(dotted.model.quantization.bits, 2);
+  EXPECT_EQ(dotted.where("model.quantization.bits"), "a.yaml:4:3");
+  expect_refused(refusal("model:\n  quantization.kindd: fqt\n"), "a.yaml:2:3", {"model.quantization.kindd", "kind'"});
+  expect_refused(refusal("model:\n  quantization.kind: fqt\n  quantization: {kind: qat}\n"), "a.yaml:3:18", {"twice"});
+  expect_refused(refusal("train.steps: 5\n"), "a.yaml:1:1", {"'train.steps'", "write 'steps:' below 'train:'"});
 }
 
 TEST(Parse, presets_fill_what_is_not_given) {
@@ -823,8 +830,8 @@ TEST(Effects, keys_without_one_are_named) {
     const std::vector<std::string> messages = without_effect(parsed(one.text));
     const std::string key = one.key;
     ASSERT_EQ(messages.size(), key.empty() ? 0u : 1u) << one.text;
-    if (!key.empty())
-      EXPECT_NE(messages[0].find(": " + key + " has no effect here: it is for "), std::string::npos) << messages[0];
+    if (key.empty()) continue;
+    EXPECT_NE(messages[0].find(": " + key + " has no effect here: it is for "), std::string::npos) << messages[0];
   }
   EXPECT_EQ(without_effect(parsed(minimal, {"lamb.factor_min=0.4"}))[0].rfind("--set lamb.factor_min=0.4: ", 0), 0u);
   const auto of_prediction =

@@ -18,7 +18,7 @@ class Onebit(ExecutableApplication):
     executable(
         "train",
         "{program} train {inputs}/{workload_name}.yaml --json {experiment_run_dir}/figures.json"
-        " --set run.backend={backend} --set run.output={experiment_run_dir}/results --set data.corpus=[{corpus}] {options}",
+        " --set run.backend={backend} --set run.output={experiment_run_dir}/results --set data.corpus={corpus} {options}",
         use_mpi=True,
     )
 
