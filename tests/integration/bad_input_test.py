@@ -456,8 +456,37 @@ case("set_deep", QUADRATIC, "--set data.corpus=[[[", "nested too deeply",
      arguments=("--set", "data.corpus=" + "[" * 10000))
 case("too_many_openmp_threads", QUADRATIC, "OMP_NUM_THREADS", "513 threads", environment={"OMP_NUM_THREADS": "513"},
      prepare=lambda d: needs_openmp())
+for name, variable, value, said in (
+        ("openmp_threads_zero", "OMP_NUM_THREADS", "0", "'0' is no number of threads"),
+        ("openmp_threads_word", "OMP_NUM_THREADS", "many", "'many' is no number of threads"),
+        ("openmp_threads_huge", "OMP_NUM_THREADS", "99999999999999999999", "more than Kokkos holds"),
+        ("kokkos_threads_zero", "KOKKOS_NUM_THREADS", "0", "'0' is no number of threads"),
+        ("kokkos_threads_word", "KOKKOS_NUM_THREADS", "4 or so", "'4 or so' is no number of threads"),
+        ("kokkos_threads_600", "KOKKOS_NUM_THREADS", "600", "600 threads, more than Kokkos holds")):
+    case(name, QUADRATIC, variable, said, environment={variable: value}, prepare=lambda d: needs_openmp(), ranks=2)
+case("thread_limit", QUADRATIC, "run.threads: OpenMP starts 1 thread(s) where 2", "OMP_THREAD_LIMIT",
+     environment={"OMP_THREAD_LIMIT": "1"}, arguments=("--set", "run.threads=2"), prepare=lambda d: needs_openmp())
 case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
      command=("validate", "input.yaml"))
+
+# --- files that would be each other's -----------------------------------------------------------------------------------
+
+case("json_is_the_input", QUADRATIC, "--json: './input.yaml' would be the file of --json and the input, which is read",
+     arguments=("--json", "./input.yaml"), ranks=2)
+case("json_is_a_link_to_the_input", QUADRATIC, "--json", "the input, which is read",
+     arguments=("--json", "link.json"), prepare=lambda d: os.link(d / "input.yaml", d / "link.json"))
+case("json_is_a_table", QUADRATIC, "--json", "out/steps.csv' would be", arguments=("--json", "out/steps.csv"))
+case("json_is_a_table_of_bench", QUADRATIC, "--json", "would be the file of --json and collective.csv",
+     command=("bench", "collective", "input.yaml"), arguments=("--json", "out/collective.csv"))
+case("dump_is_a_table", QUADRATIC, "run.dump_parameters", "'out/run.csv' would be", ranks=2,
+     arguments=("--set", "run.dump_parameters=run.csv"))
+case("dump_is_the_input", QUADRATIC, "run.dump_parameters", "the input, which is read",
+     arguments=("--set", "run.dump_parameters=../input.yaml"))
+case("dump_is_the_json", QUADRATIC, "--json", "would be the file of --json and the file of run.dump_parameters",
+     arguments=("--set", "run.dump_parameters=x", "--json", "out/x"))
+case("dump_is_a_checkpoint", QUADRATIC, "run.dump_parameters", "a checkpoint",
+     arguments=("--set", "run.dump_parameters=checkpoints/step_00000005.h5"))
+case("corpus_is_a_table", TEXT.replace("corpus.txt", "out/run.csv"), "run.output", "data.corpus, which is read", ranks=2)
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
@@ -500,6 +529,15 @@ def works(name, text, **options):
 
 
 works("plain", QUADRATIC)
+works("openmp_threads_of_levels", QUADRATIC, environment={"OMP_NUM_THREADS": "2,1"})
+works("openmp_threads_empty", QUADRATIC, environment={"OMP_NUM_THREADS": ""})
+works("openmp_threads_where_the_input_wins", QUADRATIC, environment={"OMP_NUM_THREADS": "none"},
+      arguments=("--set", "run.threads=1"))
+works("kokkos_threads_where_the_input_wins", QUADRATIC, environment={"KOKKOS_NUM_THREADS": "600"},
+      arguments=("--set", "run.threads=1"))
+works("kokkos_threads_of_serial", QUADRATIC, environment={"KOKKOS_NUM_THREADS": "2"},
+      arguments=("--set", "run.backend=serial"), prepare=lambda d: needs_serial())
+works("kokkos_device", QUADRATIC, environment={"KOKKOS_DEVICE_ID": "none", "KOKKOS_DISABLE_WARNINGS": "0"})
 works("trial_of_one_step", QUADRATIC + "freeze: {step: 300}\n", arguments=("--set", "train.steps=1"))
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))
@@ -538,6 +576,11 @@ def needs_no(backend):
 def needs_openmp():
     if "openmp" not in BACKENDS:
         raise Skip("this build has no OpenMP")
+
+
+def needs_serial():
+    if "serial" not in BACKENDS:
+        raise Skip("this build has no Serial")
 
 
 def contents(directory):
