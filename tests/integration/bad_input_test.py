@@ -469,7 +469,7 @@ case("thread_limit", QUADRATIC, "run.threads: OpenMP starts 1 thread(s) where 2"
 case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
      command=("validate", "input.yaml"))
 
-# --- files that would be each other's -----------------------------------------------------------------------------------
+# --- files that would be each other's ---------------------------------------------------------------------------------
 
 case("json_is_the_input", QUADRATIC, "--json: './input.yaml' would be the file of --json and the input, which is read",
      arguments=("--json", "./input.yaml"), ranks=2)
@@ -486,7 +486,8 @@ case("dump_is_the_json", QUADRATIC, "--json", "would be the file of --json and t
      arguments=("--set", "run.dump_parameters=x", "--json", "out/x"))
 case("dump_is_a_checkpoint", QUADRATIC, "run.dump_parameters", "a checkpoint",
      arguments=("--set", "run.dump_parameters=checkpoints/step_00000005.h5"))
-case("corpus_is_a_table", TEXT.replace("corpus.txt", "out/run.csv"), "run.output", "data.corpus, which is read", ranks=2)
+case("corpus_is_a_table", TEXT.replace("corpus.txt", "out/run.csv"), "run.output", "data.corpus, which is read",
+     ranks=2)
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
