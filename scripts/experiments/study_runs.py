@@ -128,10 +128,12 @@ class Cell:
         row.update(run=self.name, seed=self.seed, identity=self.identity, settings=self.text,
                    wall_s=f"{time.monotonic() - start:.1f}", date=datetime.date.today().isoformat())
         run = Run(self.output)
-        if done.returncode == 0:
-            row.update({name: value for name, value in run.run.items() if name in RUN_COLUMNS}, status="complete")
+        log = (self.output / "log").read_text()
+        # A loss that rose is a result, too: the run's files are complete.
+        if done.returncode == 0 or done.returncode == 1 and run.complete and "\nVALIDATION FAILED the loss rose" in log:
+            row.update({name: value for name, value in run.run.items()
+                        if name in RUN_COLUMNS and name not in ("date", "wall_s")}, status="complete")
         else:
-            log = (self.output / "log").read_text()
             nonfinite = re.search(r"step (\d+): .* not finite", log)
             if done.returncode != 1 or not nonfinite:
                 sys.exit(f"study: {shlex.join(self.command)}\nended with status {done.returncode}:\n{log[-3000:]}")

@@ -32,19 +32,22 @@ const std::map<std::string, std::vector<std::string>>& written_by() {
   return names;
 }
 
+/// The path from the root, without links and "..", of a file that may be missing.
+fs::path whole(const fs::path& path) {
+  std::error_code error;
+  const fs::path canonical = fs::weakly_canonical(fs::absolute(path), error);
+  return error ? fs::absolute(path).lexically_normal() : canonical;
+}
+
 bool is_same(const fs::path& one, const fs::path& other) {
   std::error_code error;
-  if (fs::equivalent(one, other, error) && !error) return true;
-  const fs::path a = fs::weakly_canonical(one, error), b = fs::weakly_canonical(other, error);
-  return !error && a == b;
+  return fs::equivalent(one, other, error) || whole(one) == whole(other);
 }
 
 /// Whether `path` is below a directory; both may be missing.
 bool is_below(const fs::path& path, const fs::path& directory) {
-  std::error_code error;
-  const fs::path relative =
-      fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
-  return !error && !relative.empty() && *relative.begin() != "..";
+  const fs::path relative = whole(path).lexically_relative(whole(directory));
+  return !relative.empty() && *relative.begin() != "..";
 }
 
 fs::path checkpoints_of(const config::Input& input) { return fs::path(input.run.output) / input.checkpoint.directory; }

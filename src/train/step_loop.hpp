@@ -93,11 +93,14 @@ private:
     Session<Exec>& s = m_session;
     const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
     comm::OverlappedAverage<Exec>* overlapped = nullptr;
-    bool is_begun = false;
+    bool is_begun = false, in_passes = false;
+    double ended = 0;  // seconds of the last update's end during the backward pass
     const auto begin_average = [&] {
       if (is_begun) return;
       is_begun = true;
-      end_last_update(record.times);
+      const Stopwatch watch;
+      record.times.add_rest(Phase::check, [&] { end_last_update(record.times); });
+      if (in_passes) ended = watch.seconds();
       context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
       m_in_buckets = s.momenta.overlapped && s.algorithm->begin_buckets(context);
       if (context.averaged) overlapped = s.overlapped_average.get();
@@ -118,8 +121,11 @@ private:
     };
 
     if (!s.workload->asks_for_parameters()) begin_average();
+    in_passes = true;
     m_deferred([&] { loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, progress); });
-    record.times.add(Phase::forward, -waited);  // it counts where `m_update` adds it
+    in_passes = false;
+    record.times.add(Phase::forward, -waited);  // these count where `m_update` adds them
+    record.times.add(Phase::backward, -ended);
     progress.final_from(0);
     if (overlapped == nullptr) record.times.add_rest(Phase::check, [&] { check(0, s.tensors().size()); });
     if (context.averaged) record.hidden_allreduce = overlapped->wait(record.times);

@@ -38,6 +38,27 @@ KEYS = {"workload.kind": "quadratic", "quadratic.dimension": 20000, "train.steps
         "optimizer.algorithm": "onebit_adam", "optimizer.beta2": 0.9, "freeze.step": 12, "checkpoint.every": 8}
 ENDLESS = {**KEYS, "train.steps": 2**31 - 1, "run.progress_interval_s": 1e-3}
 
+# For LD_PRELOAD: a file system that has no locks.
+NO_LOCKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+static int answer(const char* name, int file, int command, void* argument) {
+  if (command == F_OFD_SETLK) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return ((int (*)(int, int, ...))dlsym(RTLD_NEXT, name))(file, command, argument);
+}
+#define FUNCTION(name) int name(int file, int command, ...) { \\
+  va_list list; va_start(list, command); void* argument = va_arg(list, void*); va_end(list); \\
+  return answer(#name, file, command, argument); }
+FUNCTION(fcntl)
+FUNCTION(fcntl64)
+"""
+
 
 class Faults(unittest.TestCase):
     def setUp(self):
@@ -245,6 +266,118 @@ class Faults(unittest.TestCase):
                                            "checkpoint.directory": self.directory / "elsewhere"})))
             self.assert_failed(run, 1, "steps.csv: writing failed", "free space")
             self.assert_results_are_whole(self.directory / "elsewhere")
+
+    def test_file_size_limit(self):
+        """As ulimit -f and the batch systems' limits on files set it: a checkpoint that is too long, or a table."""
+        for keys, kibibytes, fragments in (
+                ({"quadratic.dimension": 300000, "checkpoint.every": 0, "run.dump_parameters": "x.h5"}, 500,
+                 (r"x\.h5", "could not be written: File too large")),
+                ({"quadratic.dimension": 300000, "checkpoint.every": 2}, 500,
+                 (r"step_\d+\.h5", "could not be written: File too large")),
+                ({**ENDLESS, "checkpoint.every": 0}, 100, ("steps.csv: writing failed: File too large",))):
+            shutil.rmtree(self.out, ignore_errors=True)
+            limited = ["sh", "-c", f'ulimit -f {2 * kibibytes}; exec "$@"', "sh"]  # in units of 512 bytes
+            self.assert_failed(self.start((2, [*limited, *self.one({**KEYS, **keys})])), 1, *fragments)
+            self.assertEqual(list(self.out.glob("**/*.h5.partial*")), [])
+
+    def test_output_that_vanishes(self):
+        run = self.started({"checkpoint.every": 1000})
+        shutil.rmtree(self.out)
+        self.assert_failed(run, 1, r"\.h5", "No such file or directory")
+
+    def test_reasons(self):
+        """Of files that cannot be written, as the system says it; what is refused leaves nothing."""
+        (self.directory / "file").write_text("mine")
+        out = self.directory / "made/out"
+        for keys, reason in (({"run.output": self.directory / "file/x"}, "Not a directory"),
+                             ({"run.output": "/proc/onebit"}, "No such file or directory"),
+                             ({"run.dump_parameters": "/proc/x.h5"}, "No such file or directory"),
+                             ({"checkpoint.directory": self.directory / "file/x"}, "Not a directory"),
+                             ({"checkpoint.restart": "none.h5"}, "does not exist")):
+            run = self.start((2, self.one({**KEYS, "run.output": out, **keys})))
+            self.assert_failed(run, 2, reason)
+            self.assertFalse((self.directory / "made").exists(), keys)
+        run = self.start((2, [*self.one({**KEYS, "run.output": out}), "--json", self.directory / "file/x.json"]))
+        self.assert_failed(run, 2, "--json: file '.*' cannot be written: Not a directory")
+        self.assertFalse((self.directory / "made").exists())
+
+    # --- two runs -----------------------------------------------------------------------------------------------------
+
+    def test_second_run_in_a_directory(self):
+        elsewhere = {"checkpoint.directory": self.directory / "elsewhere", "checkpoint.every": 1000}
+        first = self.started_elsewhere(elsewhere)
+        for keys in ({}, {"run.output": self.directory / "other", **elsewhere}):
+            err = self.assert_refused({**KEYS, **keys})
+            self.assertRegex(err, r"another run writes to directory '.*' \(process \d+ on \S+, since 20\d\d-\S+Z\)")
+        for command in (("bench", "collective"), ("predict",)):
+            run = subprocess.run(self.one({}, command=command), capture_output=True, text=True, env=ENVIRONMENT,
+                                 timeout=LIMIT_S)
+            self.assertEqual(run.returncode, 2, run.stderr)
+            self.assertIn("another run writes to directory", run.stderr)
+        self.assertFalse((self.directory / "other").exists())
+        self.assertIsNone(first.poll(), "the first run goes on")
+        # The lock ends with the process, however that ends.
+        os.kill(self.process_of(0), signal.SIGKILL)
+        self.end(first)
+        self.assertTrue((self.out / "run.lock").exists())
+        self.train({**KEYS, **elsewhere, "checkpoint.restart": "auto"})
+        self.assertFalse((self.out / "run.lock").exists())
+
+    def started_elsewhere(self, keys):
+        run = self.start((2, self.one({**ENDLESS, **keys})))
+        self.wait_for(run, lambda: re.search(" step [1-9]", self.line_of(0)))
+        return run
+
+    def assert_refused(self, keys, **options):
+        done = subprocess.run(self.one(keys), capture_output=True, text=True, timeout=LIMIT_S,
+                              **{"env": ENVIRONMENT, **options})
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr
+
+    def test_file_system_without_locks(self):
+        (self.directory / "no_locks.c").write_text(NO_LOCKS)
+        library = self.directory / "no_locks.so"
+        built = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, self.directory / "no_locks.c", "-ldl"],
+                               capture_output=True, text=True)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        environment = {**ENVIRONMENT, "LD_PRELOAD": str(library)}
+        lock = self.out / "run.lock"
+        keys = {**KEYS, "checkpoint.every": 0}
+        run = subprocess.Popen(self.one({**ENDLESS, "checkpoint.every": 0}), stdout=subprocess.PIPE, text=True,
+                               env=environment)
+        self.wait_for(run, lambda: re.search(" step [1-9]", self.line_of(0)))
+        self.assertIn("another run writes to directory", self.assert_refused(keys, env=environment))
+        run.kill()
+        out, _ = run.communicate()
+        self.assertEqual(out.count("has no locks (No locks available)"), 1, out[:1000])
+        # That process is gone, so its file does not count; one of another host does.
+        done = subprocess.run(self.one(keys), capture_output=True, text=True, env=environment, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lock.write_text("process 1 on another_host since 2026-01-01T00:00:00Z\n")
+        self.assertIn("process 1 on another_host, since 2026-01-01T00:00:00Z",
+                      self.assert_refused(keys, env=environment))
+
+    def test_no_run_replaces_an_earlier_ones_results(self):
+        names = ("run.csv", "steps.csv", "profile.csv", "input.resolved.yaml", "x.h5")
+        keys, kept, last = {**KEYS, "run.dump_parameters": "x.h5", "checkpoint.every": 0}, {}, None
+        for seed in (1, 2, 3):
+            out = self.train({**keys, "run.seed": seed})
+            place = re.search("are kept in (.*/earlier/\\S+)", out)
+            self.assertEqual(place is not None, seed > 1, out)
+            if place:
+                kept[place[1]] = last
+            for directory, files in kept.items():
+                self.assertEqual([pathlib.Path(directory, name).read_bytes() for name in names], files)
+            last = [(self.out / name).read_bytes() for name in names]
+        self.assertEqual(len(kept), 2)
+        # A killed run's rows stay, too, unless a run goes on with them.
+        run = self.started({"checkpoint.every": 5})
+        os.kill(self.process_of(1), signal.SIGKILL)
+        self.end(run)
+        rows = (self.out / "steps.csv.partial").read_bytes()
+        out = self.train({**KEYS, "checkpoint.every": 0})
+        place = re.search("are kept in (.*/earlier/\\S+)", out)[1]
+        self.assertEqual(pathlib.Path(place, "steps.csv.partial").read_bytes(), rows)
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

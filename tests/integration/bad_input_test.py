@@ -484,6 +484,16 @@ case("set_deep", QUADRATIC, "--set data.corpus=[[[", "nested too deeply",
      arguments=("--set", "data.corpus=" + "[" * 10000))
 case("too_many_openmp_threads", QUADRATIC, "OMP_NUM_THREADS", "513 threads", environment={"OMP_NUM_THREADS": "513"},
      prepare=lambda d: needs_openmp())
+for name, variable, value, said in (
+        ("openmp_threads_zero", "OMP_NUM_THREADS", "0", "'0' is no number of threads"),
+        ("openmp_threads_word", "OMP_NUM_THREADS", "many", "'many' is no number of threads"),
+        ("openmp_threads_huge", "OMP_NUM_THREADS", "99999999999999999999", "more than Kokkos holds"),
+        ("kokkos_threads_zero", "KOKKOS_NUM_THREADS", "0", "'0' is no number of threads"),
+        ("kokkos_threads_word", "KOKKOS_NUM_THREADS", "4 or so", "'4 or so' is no number of threads"),
+        ("kokkos_threads_600", "KOKKOS_NUM_THREADS", "600", "600 threads, more than Kokkos holds")):
+    case(name, QUADRATIC, variable, said, environment={variable: value}, prepare=lambda d: needs_openmp(), ranks=2)
+case("thread_limit", QUADRATIC, "run.threads: OpenMP starts 1 thread(s) where 2", "OMP_THREAD_LIMIT",
+     environment={"OMP_THREAD_LIMIT": "1"}, arguments=("--set", "run.threads=2"), prepare=lambda d: needs_openmp())
 case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 ranks", ranks=3,
      command=("validate", "input.yaml"))
 
@@ -507,13 +517,32 @@ start("output", QUADRATIC + "run:\n  output: taken/a\n", "input.yaml:4:3", "cann
       prepare=lambda d: (d / "taken").write_text("mine"))
 start("output_forbidden", QUADRATIC + "run:\n  output: locked/out\n", "input.yaml:4:3", "Permission denied",
       output=None, prepare=lambda d: (d / "locked").mkdir(0o555), user=NOBODY)
-start("memory", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3", "takes at least",
+start("memory", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3", "GiB on each rank",
       prepare=write_corpus)
 start("no_ranks", QUADRATIC, "command line", "--ranks", ranks="0")
 case("start_elsewhere", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "hidden: 65536",
      command=("validate", "input.yaml"), arguments=("--ranks", "2", "--elsewhere"), status=0, prepare=write_corpus)
 case("start_without_ranks", "data:\n  corpus: nothere.txt\n", "nothere.txt", status=0,
      command=("validate", "input.yaml"))
+# --- files that would be each other's ---------------------------------------------------------------------------------
+
+case("json_is_the_input", QUADRATIC, "--json: './input.yaml' would be the file of --json and the input, which is read",
+     arguments=("--json", "./input.yaml"), ranks=2)
+case("json_is_a_link_to_the_input", QUADRATIC, "--json", "the input, which is read",
+     arguments=("--json", "link.json"), prepare=lambda d: os.link(d / "input.yaml", d / "link.json"))
+case("json_is_a_table", QUADRATIC, "--json", "out/steps.csv' would be", arguments=("--json", "out/steps.csv"))
+case("json_is_a_table_of_bench", QUADRATIC, "--json", "would be the file of --json and collective.csv",
+     command=("bench", "collective", "input.yaml"), arguments=("--json", "out/collective.csv"))
+case("dump_is_a_table", QUADRATIC, "run.dump_parameters", "'out/run.csv' would be", ranks=2,
+     arguments=("--set", "run.dump_parameters=run.csv"))
+case("dump_is_the_input", QUADRATIC, "run.dump_parameters", "the input, which is read",
+     arguments=("--set", "run.dump_parameters=../input.yaml"))
+case("dump_is_the_json", QUADRATIC, "--json", "would be the file of --json and the file of run.dump_parameters",
+     arguments=("--set", "run.dump_parameters=x", "--json", "out/x"))
+case("dump_is_a_checkpoint", QUADRATIC, "run.dump_parameters", "a checkpoint",
+     arguments=("--set", "run.dump_parameters=checkpoints/step_00000005.h5"))
+case("corpus_is_a_table", TEXT.replace("corpus.txt", "out/run.csv"), "run.output", "data.corpus, which is read",
+     ranks=2)
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
@@ -598,6 +627,15 @@ works("in_a_batch_script", QUADRATIC, environment={"SLURM_NTASKS": "4", "SLURM_P
 works("in_a_batch_script_with_ranks", QUADRATIC, ranks=2, environment={"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"})
 works("one_rank_of_mpirun_below_srun", QUADRATIC, environment={"SLURM_STEP_NUM_TASKS": "4", "OMPI_COMM_WORLD_SIZE": "1"})
 works("below_another_launcher", QUADRATIC, ranks=2, environment={"PMI_SIZE": "3", "WORLD_SIZE": "3", "RANK": "1"})
+works("openmp_threads_of_levels", QUADRATIC, environment={"OMP_NUM_THREADS": "2,1"})
+works("openmp_threads_empty", QUADRATIC, environment={"OMP_NUM_THREADS": ""})
+works("openmp_threads_where_the_input_wins", QUADRATIC, environment={"OMP_NUM_THREADS": "none"},
+      arguments=("--set", "run.threads=1"))
+works("kokkos_threads_where_the_input_wins", QUADRATIC, environment={"KOKKOS_NUM_THREADS": "600"},
+      arguments=("--set", "run.threads=1"))
+works("kokkos_threads_of_serial", QUADRATIC, environment={"KOKKOS_NUM_THREADS": "2"},
+      arguments=("--set", "run.backend=serial"), prepare=lambda d: needs_serial())
+works("kokkos_device", QUADRATIC, environment={"KOKKOS_DEVICE_ID": "none", "KOKKOS_DISABLE_WARNINGS": "0"})
 works("trial_of_one_step", QUADRATIC + "freeze: {step: 300}\n", arguments=("--set", "train.steps=1"))
 works("byte_order_mark", b"\xef\xbb\xbf" + QUADRATIC.encode())
 works("crlf", QUADRATIC.replace("\n", "\r\n"))
@@ -649,6 +687,11 @@ def needs_no(backend):
 def needs_openmp():
     if "openmp" not in BACKENDS:
         raise Skip("this build has no OpenMP")
+
+
+def needs_serial():
+    if "serial" not in BACKENDS:
+        raise Skip("this build has no Serial")
 
 
 def contents(directory):

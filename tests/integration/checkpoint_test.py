@@ -54,7 +54,7 @@ def without_times(path):
     """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
     return [{name: cell for name, cell in row.items()
              if not name.endswith("_s") and not name.startswith("peak_") and name not in
-             ("tokens_per_s", "restarts", "checkpoints", "threads_per_rank", "precision_reason",
+             ("tokens_per_s", "date", "restarts", "checkpoints", "threads_per_rank", "precision_reason",
               "optimizer_bytes_per_parameter")}
             for row in read_csv(path)]
 
@@ -129,6 +129,74 @@ class Checkpoints(unittest.TestCase):
             self.assert_same_results(output, output + "_undisturbed")
             row, = read_csv(self.directory / output / "run.csv")
             self.assertEqual((row["restarts"], row["checkpoints"]), ("1", "1"))
+
+    def test_interrupted_from_the_keyboard(self):
+        """Ctrl-C without mpirun: as SIGTERM; a second one ends the run at once."""
+        keys = {**QUADRATIC, "train.steps": 1000000, "run.progress_interval_s": 1e-3}
+        for output, times in (("once", 1), ("twice", 2)):
+            command = self.command(keys, output, 1)
+            run = subprocess.Popen(command[command.index(PROGRAM):], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, env=ENVIRONMENT, restore_signals=True,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+            for line in run.stdout:
+                if line.startswith("step "):
+                    break
+            if times == 2:  # so that the second one comes before the end of the step
+                run.send_signal(signal.SIGSTOP)
+            run.send_signal(signal.SIGINT)
+            if times == 2:
+                run.send_signal(signal.SIGCONT)
+                run.stdout.readline()
+                for _ in range(50):
+                    run.send_signal(signal.SIGINT)
+            out, _ = run.communicate(timeout=LIMIT_S)
+            self.assertIn("a second Ctrl-C ends the run at once", out)
+            if times == 1:
+                self.assertEqual(run.returncode, 75, out)
+                self.assertIn("stopped by a signal after step ", out)
+                self.assertTrue(list((self.directory / output / "checkpoints").glob("step_*.h5")))
+            else:
+                self.assertIn(run.returncode, (-signal.SIGINT, 75), out)
+
+    def test_stopped_in_a_validation(self):
+        """The validation ends within a batch, and the next start makes up for it: also that of the last step."""
+        for stop_at in (3, 6):
+            keys = {**GPT, "train.steps": 6, "train.validate_every": 3 if stop_at == 3 else 0, "freeze.step": 2}
+            output = f"stopped{stop_at}"
+            run = self.start({**keys, "train.validation_batch": 10**6}, output)
+            watchdog = self.directory / output / "watchdog.txt"
+            deadline = time.monotonic() + LIMIT_S
+            while "OneBit::workload::validation" not in (watchdog.read_text() if watchdog.exists() else ""):
+                self.assertLess(time.monotonic(), deadline)
+                self.assertIsNone(run.poll())
+                time.sleep(0.1)
+            sent = time.monotonic()
+            os.kill(random.choice(ranks_of(run.pid)), signal.SIGTERM)
+            out, _ = run.communicate(timeout=LIMIT_S)
+            self.assertEqual(run.returncode, 75, out)
+            self.assertLess(time.monotonic() - sent, 15, "a validation takes minutes")
+            self.assertIn(f"stopped by a signal after step {stop_at}, before its validation", out)
+            self.assertTrue((self.directory / output / f"checkpoints/step_{stop_at:08}.h5").exists())
+            # The number of samples may change at a restart.
+            self.train({**keys, "checkpoint.restart": "auto"}, output)
+            self.train(keys, output + "_undisturbed")
+            self.assert_same_results(output, output + "_undisturbed")
+
+    def test_stopped_in_the_set_up(self):
+        """There is nothing to save: the run ends with 75, and leaves nothing."""
+        (self.directory / "corpus.txt").write_text("".join(f"word{i} is number {i} of many. " for i in range(400000)))
+        keys = {**GPT, "data.tokenizer": "sentencepiece", "data.vocabulary": 400, "data.cache": self.directory}
+        self.train({**keys, "train.steps": 1, "freeze.step": "auto"}, "trained")  # the tokeniser's vocabulary
+        run = self.start(keys, "output")
+        watchdog = self.directory / "output/watchdog.txt"
+        while "OneBit::data::encode" not in (watchdog.read_text() if watchdog.exists() else ""):
+            self.assertIsNone(run.poll())
+            time.sleep(0.02)
+        os.kill(random.choice(ranks_of(run.pid)), signal.SIGTERM)
+        out, _ = run.communicate(timeout=LIMIT_S)
+        self.assertEqual(run.returncode, 75, out)
+        self.assertIn("stopped by a signal before the first step", out)
+        self.assertFalse((self.directory / "output").exists())
 
     def test_killed_at_random_moments(self):
         keys = {**QUADRATIC, "checkpoint.every": 2, "checkpoint.restart": "auto"}

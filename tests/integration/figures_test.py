@@ -8,6 +8,7 @@ Usage: figures_test.py PROGRAM MPIEXEC [unittest arguments]
 import json
 import math
 import pathlib
+import socket
 import statistics
 import sys
 import unittest
@@ -20,9 +21,9 @@ from support import PROGRAM, read_csv
 
 # The columns of run.csv that are figures, where they have another name, and the units.
 UNITS = {"tokens_per_s": "1/s", "step_s": "s", "training_s": "s", "final_loss": "nats", "final_validation_loss": "nats",
-         "final_validation_accuracy": "1", "steps_to_target": "1", "time_to_target_s": "s", "bytes_to_target": "B",
-         "frozen_at": "1", "skipped_steps": "1", "bytes_sent": "B", "reduction": "1", "reduction_vs_16bit": "1",
-         "peak_memory_bytes": "B"}
+         "final_validation_accuracy": "fraction", "steps_to_target": "steps", "time_to_target_s": "s",
+         "bytes_to_target": "B", "frozen_at": "steps", "skipped_steps": "steps", "bytes_sent": "B",
+         "reduction": "times", "reduction_vs_16bit": "times", "peak_memory_bytes": "B"}
 COLUMNS = {"frozen_at": "variance_frozen_at_step"}
 QUADRATIC = {"workload.kind": "quadratic", "train.steps": 20, "train.batch": 4, "freeze.step": 5}
 
@@ -48,6 +49,9 @@ class Figures(unittest.TestCase):
         figures, passed, words = support.figures(self, done.stdout)
         written = json.loads((self.directory / "out/figures.json").read_text())
         self.assertEqual((written["command"], written["ranks"]), (command, ranks))
+        self.assertRegex(written["run"]["date"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual((written["run"]["hosts"], written["run"]["host_names"]), (1, socket.gethostname()))
+        self.assertGreater(written["run"]["wall_s"], 0)
         self.assertEqual(written["git"], provenance.program_version(PROGRAM))
         self.assertIn(f" {written['version']} ", support.run(self, [PROGRAM, "--version"]).stdout)
         self.assertEqual(written["validation"], {"passed": passed, "text": words})
@@ -77,11 +81,54 @@ class Figures(unittest.TestCase):
             self.assertTrue(passed)
             self.assertIn(f"final validation loss {row['final_validation_loss']} is at most", words)
             self.assertEqual("replicas of 2 ranks" in words, ranks == 2)
-            self.assertEqual(figures["frozen_at"], ("5", "1"))
-            self.assertEqual(figures["steps_to_target"], ("20", "1"))
+            self.assertEqual(figures["frozen_at"], ("5", "steps"))
+            self.assertEqual(figures["steps_to_target"], ("20", "steps"))
             self.assertEqual("reduction" in figures, ranks == 2)
             steps = [float(step["step_s"]) for step in read_csv(self.directory / "out/steps.csv")]
             self.assertAlmostEqual(statistics.mean(steps[1:]) / float(row["step_s"]), 1, delta=1e-6)
+
+    def test_a_run_says_what_was_run(self):
+        (self.directory / "corpus.txt").write_text("a river and stones. " * 500)
+        shape = {"architecture": "gpt", "layers": 1, "hidden": 16, "heads": 2, "feed_forward": 32, "positions": 16,
+                 "sequence": 16}
+        self.run_it(["train"], {**{f"model.{name}": value for name, value in shape.items()}, "train.steps": 2,
+                                "train.batch": 2, "train.validation_batch": 2, "freeze.step": 1, "optimizer.lr": 0.01,
+                                "data.corpus": "[corpus.txt]"})
+        row, = read_csv(self.directory / "out/run.csv")
+        noted = json.loads((self.directory / "out/figures.json").read_text())["run"]
+        for name, value in {**shape, "vocabulary": 257, "learning_rate": 0.01}.items():
+            self.assertEqual((row[name], noted[name]), (str(value), value), name)
+        for name in ("hosts", "host_names", "threads_per_rank", "backend", "machine"):
+            self.assertEqual(row[name], str(noted[name]), name)
+        self.assertLess(float(row["training_s"]), float(row["wall_s"]))
+        self.assertLessEqual(row["date"][:4], noted["date"][:4])
+
+    def test_skipped_steps_do_not_count(self):
+        beyond = {"workload.kind": "quadratic", "train.batch": 4, "optimizer.algorithm": "sgd", "optimizer.lr": 3e38,
+                  "optimizer.on_nonfinite": "skip", "train.steps": 9, "train.validate_every": 0}
+        done = self.run_it(["train"], beyond, 2, expected=1)
+        figures, passed, words = self.figures(done, "train", 2)
+        self.assertFalse(passed)
+        self.assertIn("8 of 9 steps were skipped", words)
+        self.assertEqual(figures["tokens_per_s"][0], "0", "the first step, which was taken, is not timed")
+        self.assertEqual(figures["skipped_steps"], ("8", "steps"))
+        self.assertIn("0 of 1 steps were compressed, and 8 more were skipped", done.stdout)
+        row, = read_csv(self.directory / "out/run.csv")
+        self.assertEqual(float(row["bytes_dense_fp32"]), 4 * 1000, "of one step")
+        self.assertEqual({row["steps"] for row in read_csv(self.directory / "out/profile.csv")}, {"1"})
+
+    def test_a_loss_that_rises_fails(self):
+        rising = {"workload.kind": "quadratic", "train.batch": 4, "optimizer.algorithm": "sgd", "train.steps": 30,
+                  "train.validate_every": 0}
+        # x doubles in each step, and far from the numbers' end.
+        _, passed, words = self.figures(self.run_it(["train"], {**rising, "optimizer.lr": 3}, expected=1), "train", 1)
+        self.assertFalse(passed)
+        self.assertRegex(words, r"^the loss rose from \S+ in the first step to \S+, the median of the last ones$")
+        row, = read_csv(self.directory / "out/run.csv")
+        losses = [float(step["loss"]) for step in read_csv(self.directory / "out/steps.csv")]
+        self.assertAlmostEqual(float(row["first_loss"]) / losses[0], 1, delta=1e-6)
+        self.assertAlmostEqual(float(row["end_loss"]) / statistics.median(losses[-10:]), 1, delta=1e-6)
+        self.run_it(["train"], {**rising, "optimizer.lr": 0.1})
 
     def test_a_run_without_target_and_validation_loss(self):
         done = self.run_it(["train"], {"workload.kind": "synthetic", "workload.parameters": 100, "train.steps": 3,
@@ -110,7 +157,8 @@ class Figures(unittest.TestCase):
         beyond = {"workload.kind": "quadratic", "train.batch": 4, "optimizer.algorithm": "sgd", "optimizer.lr": 3e38}
         done = self.run_it(["train"], {**beyond, "train.steps": 2, "optimizer.on_nonfinite": "skip"}, 2, expected=1)
         figures, passed, words = self.figures(done, "train", 2)
-        self.assertEqual((passed, words), (False, "the final loss is not finite, the final validation loss is not "
+        self.assertEqual((passed, words), (False, "the final loss is not finite, 1 of 2 steps were skipped, because "
+                                                  "gradients were not finite, the final validation loss is not "
                                                   "finite"))
         self.assertFalse(math.isfinite(float(figures["final_loss"][0])))
         self.assertEqual(len(read_csv(self.directory / "out/steps.csv")), 2)
@@ -152,7 +200,8 @@ class Figures(unittest.TestCase):
             checked = ranks * len(collectives) * sum(sizes)
             self.assertEqual((passed, words), (True, f"{checked} elements of averages equal their oracle"))
             rows = read_csv(self.directory / "out/collective.csv")
-            expected = {"parameters": ("1000", "1"), "checked": (str(checked), "1"), "wrong": ("0", "1")}
+            expected = {"parameters": ("1000", "elements"), "checked": (str(checked), "elements"),
+                        "wrong": ("0", "elements")}
             for row in rows:
                 if row["parameters"] == "1000":
                     for column, unit in (("p50_s", "s"), ("algbw_B_per_s", "B/s"), ("busbw_B_per_s", "B/s")):
@@ -190,11 +239,11 @@ class Figures(unittest.TestCase):
         self.assertEqual((passed, words), (True, "12 predicted steps are finite and positive times"))
         crossover, = {row["pays_below_bit_per_s"] for row in read_csv(self.directory / "out/crossover.csv")
                       if row["ranks"] == "16"}
-        expected = {"ranks": ("16", "1"), "pays_below_bit_per_s": (f"{float(crossover):.6g}", "bit/s")}
+        expected = {"ranks": ("16", "ranks"), "pays_below_bit_per_s": (f"{float(crossover):.6g}", "bit/s")}
         for network, name in (("100 Mbit/s", "100_mbit_per_s"), ("2.5 Gbit/s", "2_5_gbit_per_s")):
             row, = [row for row in read_csv(self.directory / "out/crossover.csv")
                     if (row["network"], row["ranks"]) == (network, "16")]
-            for figure, column, unit in (("dense_step_s", "dense_step_s", "s"), ("speedup", "speedup", "1"),
+            for figure, column, unit in (("dense_step_s", "dense_step_s", "s"), ("speedup", "speedup", "times"),
                                          ("compressed_step_s", "compressed_step_s", "s")):
                 expected[f"{figure}_at_{name}"] = (f"{float(row[column]):.6g}", unit)
         self.assertEqual(figures, expected)
@@ -211,7 +260,7 @@ class Figures(unittest.TestCase):
         self.assertFalse(passed)
         self.assertRegex(words, r"^the fit of mpi_allreduce misses its rows by \S+ % \(median\)$")
         fit, = read_csv(self.directory / "out/fit.csv")
-        self.assertEqual(figures["fit_median_error"], (f"{float(fit['median_error']):.6g}", "1"))
+        self.assertEqual(figures["fit_median_error"], (f"{float(fit['median_error']):.6g}", "fraction"))
         self.assertGreater(len(read_csv(self.directory / "out/predict.csv")), 0)
 
 

@@ -5,6 +5,7 @@ Usage: training_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
 import math
+import os
 import pathlib
 import sys
 import unittest
@@ -525,6 +526,43 @@ class Training(unittest.TestCase):
         self.train(keys, expected=1)
         self.assertEqual(before, (output / "steps.csv").read_bytes())
         self.assertTrue((output / "steps.csv.partial").read_text().startswith("step,phase,loss"))
+
+    def test_phases_add_up(self):
+        """In profile.csv, to the total of a step, whatever a step does: the norms for steps.csv too."""
+        parts = ("forward", "backward_allreduce", "backward_everything_else", "step", "check", "agree")
+        shape = {**TINY_GPT, "model.hidden": 128, "model.feed_forward": 512, "optimizer.algorithm": "onebit_adam"}
+        quadratic = {"workload.kind": "quadratic", "quadratic.dimension": 400000, "train.steps": 30, "train.batch": 4,
+                     "train.validate_every": 0, "freeze.step": 10}
+        for keys in ({**quadratic, "optimizer.algorithm": "onebit_adam"}, {**quadratic, "optimizer.algorithm": "adam",
+                     "freeze.step": "auto"}, shape, {**shape, "comm.compressed_bucket_bytes": 65536}):
+            self.train(keys, 2)
+            rows = support.read_csv(self.directory / f"run{self.count}/profile.csv")
+            for phase in {row["phase"] for row in rows}:
+                seconds = {row["measure"]: float(row["mean_s"]) for row in rows if row["phase"] == phase}
+                self.assertAlmostEqual(sum(seconds[part] for part in parts) / seconds["total"], 1, delta=0.02,
+                                       msg=(keys, seconds))
+                self.assertGreater(seconds["check"], 0)
+
+    def test_lines_of_a_log(self):
+        """Standard output that is no terminal gets a line a minute, unless the input says otherwise."""
+        slow = {"workload.kind": "synthetic", "workload.parameters": 10, "workload.compute_time_ms": 50,
+                "train.steps": 60, "train.batch": 4, "freeze.step": 3}
+        for keys, least, most in (({}, 2, 2), ({"run.progress_interval_s": 0.1}, 10, 40)):
+            self.train({**slow, **keys}, 2)
+            lines = self.stdout.count("\nstep ")
+            self.assertTrue(least <= lines <= most, self.stdout)
+        self.assertRegex(self.stdout, r"  time left \d s\n")
+
+    def test_crowded_cores_are_told(self):
+        cores = len(os.sched_getaffinity(0))
+        keys = {"workload.kind": "quadratic", "train.steps": 2, "train.batch": 4, "freeze.step": 1}
+        for ranks, threads, crowded in ((1, 1, False), (2, cores, True)):
+            self.train({**keys, "run.threads": threads}, ranks)
+            self.assertIn(f"threads: {threads} a rank; ranks on this host: {ranks}; a rank may run on {cores} of",
+                          self.stdout)
+            self.assertEqual(f"start {ranks * threads} threads and may run on {cores} core(s)" in self.stdout, crowded,
+                             self.stdout)
+            self.assertEqual("set OMP_NUM_THREADS" in self.stdout, crowded)
 
     def test_quadratic_reaches_its_optimum(self):
         for algorithm in ("adam", "onebit_adam"):

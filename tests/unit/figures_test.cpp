@@ -1,9 +1,10 @@
 /// \file figures_test.cpp
-/// Figures of merit as text and as JSON, and the file that JSON goes to.
+/// Figures of merit as text and as JSON, the file that JSON goes to, tables, locks and what is kept of earlier runs.
 
 #include "io/figures.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -15,6 +16,8 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "io/csv.hpp"
+#include "io/run_lock.hpp"
 #include "io/text_file.hpp"
 
 namespace onebit {
@@ -144,6 +147,64 @@ TEST_F(TextFileTest, is_refused_where_it_cannot_be_written) {
       EXPECT_EQ(std::string(error.what()).rfind("--json: file '" + path.string() + "'", 0), 0u) << error.what();
     }
   }
+}
+
+class CsvFileTest : public TextFileTest {};
+
+TEST_F(CsvFileTest, changes_cells_of_its_last_row) {
+  const std::string path = (m_directory / "a.csv").string();
+  CsvFile file(path, {"a", "b", "c", "d"});
+  file.row_of(1, "one, \"two\"", 3, 4);
+  file.row_of(5, "six, seven", "", 8);
+  file.change_last_row({{0, "50"}, {2, "70"}});
+  EXPECT_EQ(file.text(), "a,b,c,d\n1,\"one, \"\"two\"\"\",3,4\n50,\"six, seven\",70,8\n");
+  file.change_last_row({{3, ""}});
+  file.row_of(9, 10, 11, 12);
+  file.change_last_row({{3, "13"}});
+  file.finish();
+  EXPECT_EQ(contents(path), "a,b,c,d\n1,\"one, \"\"two\"\"\",3,4\n50,\"six, seven\",70,\n9,10,11,13\n");
+}
+
+TEST_F(CsvFileTest, leaves_nothing_without_rows) {
+  const fs::path path = m_directory / "a.csv";
+  { const CsvFile file(path.string(), {"a"}); }
+  EXPECT_TRUE(fs::is_empty(m_directory));
+  { CsvFile(path.string(), {"a"}).row_of(1); }
+  EXPECT_TRUE(fs::exists(path.string() + ".partial")) << "the rows of a run that failed";
+}
+
+TEST_F(CsvFileTest, keeps_earlier_files_together) {
+  for (const char* const name : {"a.csv", "b.csv"}) std::ofstream(m_directory / name) << name;
+  for (const char* const name : {"a.csv", "b.csv", "none.csv"}) keep_earlier(m_directory / name);
+  EXPECT_FALSE(fs::exists(m_directory / "a.csv"));
+  const fs::path place = fs::directory_iterator(m_directory / "earlier")->path();
+  EXPECT_EQ(contents(place / "a.csv"), "a.csv");
+  EXPECT_EQ(contents(place / "b.csv"), "b.csv");
+}
+
+TEST_F(TextFileTest, is_refused_while_another_run_writes_it) {
+  const std::string path = (m_directory / "a.json").string();
+  const TextFile file(path, "--json");
+  try {
+    const TextFile other(path, "--json");
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("another run writes to file '" + path + "' (process " + std::to_string(::getpid())),
+              std::string::npos)
+        << said;
+  }
+}
+
+TEST_F(TextFileTest, is_locked_again_after_the_other_run) {
+  const std::string path = (m_directory / "run.lock").string();
+  for (int run = 0; run < 3; ++run) {
+    const RunLock lock(path, "run.output", "a directory");
+    EXPECT_NE(contents(path).find("process " + std::to_string(::getpid()) + " on "), std::string::npos);
+  }
+  EXPECT_TRUE(fs::is_empty(m_directory));
+  std::ofstream(path) << "process 1 on here since ever\n";  // of a process that was killed: nobody holds the lock
+  const RunLock lock(path, "run.output", "a directory");
 }
 
 }  // namespace
