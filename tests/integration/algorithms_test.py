@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every algorithm of the program trains transformers: after the change of its phase, too.
+"""Every algorithm of the program trains transformers: after T_w, where it has one, below the losses before it.
 
 Usage: algorithms_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support
 
-STEPS, WARM_UP, T_W, LAST = 100, 10, 40, 8
+STEPS, WARM_UP, T_W, LAST = 70, 10, 40, 8
 GPT = {"model.architecture": "gpt", "data.tokenizer": "characters", "model.layers": 2, "model.hidden": 32,
        "model.heads": 2, "model.feed_forward": 64, "model.positions": 32, "model.sequence": 32, "model.dropout": 0}
 # All defaults: half of the positions, a token type and the next-sentence head have no gradient.
@@ -26,8 +26,8 @@ COMMON = {"train.steps": STEPS, "train.batch": 8, "train.validate_every": 0, "tr
 RATES = {"sgd": 0.3, "double_squeeze": 0.3, "local_sgd": 0.3, "momentum_sgd": 0.3, "ef_momentum_sgd": 0.3,
          "onebit_sgd": 0.3, "local_momentum_sgd": 0.3, "signum": 3e-4, "distributed_lion": 3e-4, "onebit_lion": 3e-4,
          "onebit_lamb": 1e-2}
-# The paper's own counter-examples: what docs/reference/algorithms.md says of them.
-FAILS = {}
+# A counter-example of the 1-bit Adam paper, and what docs/reference/algorithms.md says of it.
+DIVERGES = {"adam_nbit_variance": "(In the paper no n ≤ 8 converges.)"}
 
 
 class Algorithms(unittest.TestCase):
@@ -43,20 +43,29 @@ class Algorithms(unittest.TestCase):
 
     def losses(self, algorithm, model, **more):
         keys = {**COMMON, **model, "optimizer.algorithm": algorithm, "optimizer.lr": RATES.get(algorithm, 2e-3), **more}
-        _, rows, _ = support.train(self, keys, self.directory / f"{algorithm}_{len(model)}",
-                                   self.directory / "input.yaml", ranks=2)
-        return [float(row["loss"]) for row in rows]
+        run, rows, _ = support.train(self, keys, self.directory / f"{algorithm}_{len(model)}",
+                                     self.directory / "input.yaml", ranks=2)
+        return [float(row["loss"]) for row in rows], run["variance_frozen_at_step"] != ""
 
     def trains(self, model):
         self.assertGreater(len(self.algorithms), 20)
+        self.assertLess(DIVERGES.keys(), set(self.algorithms))
         for algorithm in self.algorithms:
+            if algorithm in DIVERGES:
+                continue
             with self.subTest(algorithm=algorithm):
-                losses = self.losses(algorithm, model)
+                losses, freezes = self.losses(algorithm, model)
                 first, at_t_w, last = (statistics.mean(part) for part in
                                        (losses[:2], losses[T_W - LAST:T_W], losses[-LAST:]))
-                if self.verbose: print(f"{algorithm:22s} {first:8.3f} {at_t_w:8.3f} {last:8.3f}")
-                self.assertLess(last, at_t_w)
-                self.assertLess(last, first)
+                self.assertLess(last, 0.9 * first)
+                if freezes:
+                    self.assertLess(last, at_t_w)
+
+    def test_the_page_says_what_does_not_train(self):
+        page = (support.ROOT / "docs/reference/algorithms.md").read_text()
+        for algorithm, words in DIVERGES.items():
+            self.assertIn(f"`{algorithm}`", page)
+            self.assertIn(words, page)
 
     def test_a_gpt(self):
         self.trains(GPT)
@@ -64,8 +73,6 @@ class Algorithms(unittest.TestCase):
     def test_a_bert_with_parameters_that_have_no_gradient(self):
         self.trains(BERT)
 
-
-Algorithms.verbose = "-v" in sys.argv
 
 if __name__ == "__main__":
     skips.main(sys.argv[3:])
