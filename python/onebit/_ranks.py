@@ -83,11 +83,13 @@ def _started_by_torchrun():
 
 
 def _mpi_has(size):
-    """Whether MPI's world has `size` ranks. MPI is asked only if it runs or a launcher of MPI has started us."""
+    """Whether MPI's world has `size` ranks. MPI is not started for the answer but where a launcher of MPI started so
+    many: below torchrun several processes would take the place of one rank."""
     mpi4py = sys.modules.get("mpi4py.MPI")
     runs = mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized()
-    signs = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS")
-    if not runs and not any(name in os.environ for name in signs):
+    sizes = (os.environ.get(name) for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                               "SLURM_STEP_NUM_TASKS"))
+    if not runs and ("TORCHELASTIC_RUN_ID" in os.environ or str(size) not in sizes):
         return False
     try:
         return _mpi().COMM_WORLD.size == size
