@@ -70,7 +70,8 @@ class MpiRanks:
         return self.comm.bcast(value, rank)
 
     def in_a_thread(self):
-        return self if _mpi().Query_thread() == _mpi().THREAD_MULTIPLE else None
+        own = _mpi().Query_thread() == _mpi().THREAD_MULTIPLE
+        return self if self.least([float(own)])[0] else None  # the same on all ranks
 
     def alone(self):
         return MpiRanks(_mpi().COMM_SELF)

@@ -51,7 +51,7 @@ class Library(unittest.TestCase):
         return done.stdout
 
     def run_torchrun(self, program, *arguments):
-        # PyTorch 1.13 with Python 3.11 has no "nothing" for where output goes, so it goes elsewhere for a tenth process.
+        # PyTorch 1.13 with Python 3.11 cannot leave all output where it is: let that of a tenth process go elsewhere.
         elsewhere = ("--redirects", "9:1", "--tee", "9:1")
         done = support.run(self, [PYTHON, "-m", "torch.distributed.run", *elsewhere, "--nproc_per_node", RANKS,
                                   "--master_port", free_port(), PROGRAMS / program, *arguments], timeout=100,

@@ -184,8 +184,9 @@ class OneBitAdam(torch.optim.Optimizer):
             hyperparameters = list(itertools.chain(*map(_hyperparameters, self.param_groups)))
             self._collect_gradients()
             finite = is_finite(self._gradient)
-        except (TypeError, ValueError) as error:
-            fault = type(error).__name__, str(error)
+        except Exception as error:
+            kind = type(error).__name__
+            fault = kind if kind in ("TypeError", "ValueError") else "RuntimeError", str(error)
         comm = self.comm
         least = comm.least([comm.size if fault is None else comm.rank, comm.size if finite else comm.rank,
                             *hyperparameters, *(-value for value in hyperparameters)])

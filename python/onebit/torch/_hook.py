@@ -35,7 +35,7 @@ def _group_sizes():
 
 
 def _reach(reached, parameter, _):
-    """A hook of a parameter, which leaves the gradient as it is."""
+    """A hook of a parameter, which changes nothing."""
     reached.add(parameter)
 
 
@@ -133,7 +133,9 @@ class CompressedHookState:
             else:  # DDP has set the gradient before it calls the hook
                 reached.append(p.grad is not None)
                 self._watched[id(p)] = p
-                p.register_hook(functools.partial(_reach, self._reached, id(p)))
+                # Other gradients than those that are accumulated do not count; PyTorch before 2.1 has no hook for it.
+                register = getattr(p, "register_post_accumulate_grad_hook", p.register_hook)
+                register(functools.partial(_reach, self._reached, id(p)))
         return reached
 
     def start(self, work):
