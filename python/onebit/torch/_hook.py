@@ -163,7 +163,7 @@ class CompressedHookState:
             self._end_step()
 
     def _average_compressed(self, gradient, compressed, unused):
-        """unused: ranges of parameters that no rank has used. DDP drops their average, so it returns to the residuals."""
+        """unused: ranges of parameters that no rank has used. DDP drops their average; it returns to the residuals."""
         kept = [gradient[part].clone() for part in unused]
         for part in unused:
             gradient[part] = 0
