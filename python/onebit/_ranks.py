@@ -70,7 +70,8 @@ class MpiRanks:
         return self.comm.bcast(value, rank)
 
     def in_a_thread(self):
-        return self if _mpi().Query_thread() == _mpi().THREAD_MULTIPLE else None
+        own = _mpi().Query_thread() == _mpi().THREAD_MULTIPLE
+        return self if self.least([float(own)])[0] else None  # the same on all ranks
 
     def alone(self):
         return MpiRanks(_mpi().COMM_SELF)
@@ -82,17 +83,25 @@ def _started_by_torchrun():
     return int(size) if size.isdecimal() and rank.isdecimal() else 1
 
 
-def _mpi_has(size):
-    """Whether MPI's world has `size` ranks. MPI is asked only if it runs or a launcher of MPI has started us."""
+def _launched_by_mpi():
+    """How many processes a launcher of MPI started, as far as it says."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # below torchrun several processes would take the place of one rank
+        return 1
+    sizes = (os.environ.get(name, "") for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                                   "SLURM_STEP_NUM_TASKS"))
+    return max((int(size) for size in sizes if size.isdecimal()), default=1)
+
+
+def _mpi_size(launched):
+    """The ranks of MPI's world; 0 where nobody has started MPI, and its launcher did not start `launched` processes."""
     mpi4py = sys.modules.get("mpi4py.MPI")
     runs = mpi4py is not None and mpi4py.Is_initialized() and not mpi4py.Is_finalized()
-    signs = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS")
-    if not runs and not any(name in os.environ for name in signs):
-        return False
+    if not runs and _launched_by_mpi() != launched:
+        return 0
     try:
-        return _mpi().COMM_WORLD.size == size
+        return _mpi().COMM_WORLD.size
     except ValueError:  # no mpi4py
-        return False
+        return 0
 
 
 def _group_size():
@@ -105,12 +114,11 @@ def _group_size():
 
 def default_ranks():
     """MPI's world if it is the job; else the default group of torch.distributed."""
-    size = _group_size()
-    if size > 1 and not _mpi_has(size):
+    size, launched = _group_size(), _started_by_torchrun()
+    if size > 1 and _mpi_size(size) != size or size == 1 and _launched_by_mpi() == 1:
         from onebit.torch._group import GroupRanks
         return GroupRanks(None)
-    launched = _started_by_torchrun()
-    if size == 0 and launched > 1 and not _mpi_has(launched):
+    if size == 0 and launched > 1 and _mpi_size(launched) != launched:
         raise ValueError(_bad(f"torchrun started {launched} processes, torch.distributed has no process group, and MPI "
                               "does not connect them", START))
     return MpiRanks(_mpi().COMM_WORLD)

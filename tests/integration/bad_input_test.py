@@ -624,8 +624,10 @@ def works(name, text, **options):
 
 works("plain", QUADRATIC)
 works("in_a_batch_script", QUADRATIC, environment={"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"})
-works("in_a_batch_script_with_ranks", QUADRATIC, ranks=2, environment={"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"})
-works("one_rank_of_mpirun_below_srun", QUADRATIC, environment={"SLURM_STEP_NUM_TASKS": "4", "OMPI_COMM_WORLD_SIZE": "1"})
+works("in_a_batch_script_with_ranks", QUADRATIC, ranks=2,
+      environment={"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"})
+works("one_rank_of_mpirun_below_srun", QUADRATIC,
+      environment={"SLURM_STEP_NUM_TASKS": "4", "OMPI_COMM_WORLD_SIZE": "1"})
 works("below_another_launcher", QUADRATIC, ranks=2, environment={"PMI_SIZE": "3", "WORLD_SIZE": "3", "RANK": "1"})
 works("openmp_threads_of_levels", QUADRATIC, environment={"OMP_NUM_THREADS": "2,1"})
 works("openmp_threads_empty", QUADRATIC, environment={"OMP_NUM_THREADS": ""})

@@ -37,13 +37,25 @@ PYTHON = next(filter(has_modules, (sys.executable, "/usr/bin/python3")), None)
 needs_python = unittest.skipUnless(PYTHON, "no mpi4py and PyTorch here: scripts/setup.sh --python installs them")
 
 
+def free_port():
+    """Of torch.distributed's rank 0."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
 class Library(unittest.TestCase):
     def run_ranks(self, *command):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])  # of DistributedDataParallel's rank 0
         done = support.run(self, [MPIEXEC, "-n", RANKS, "--oversubscribe", *command], timeout=100,
-                           env={**ENVIRONMENT, "MASTER_PORT": port})
+                           env={**ENVIRONMENT, "MASTER_PORT": free_port()})
+        return done.stdout
+
+    def run_torchrun(self, program, *arguments):
+        # PyTorch 1.13 with Python 3.11 cannot leave all output where it is: let that of a tenth process go elsewhere.
+        elsewhere = ("--redirects", "9:1", "--tee", "9:1")
+        done = support.run(self, [PYTHON, "-m", "torch.distributed.run", *elsewhere, "--nproc_per_node", RANKS,
+                                  "--master_port", free_port(), PROGRAMS / program, *arguments], timeout=100,
+                           env=ENVIRONMENT)
         return done.stdout
 
     def run_python(self, program, *arguments):
@@ -65,6 +77,24 @@ class Library(unittest.TestCase):
         self.expect_bits(self.run_python("bits.py"))
 
     @needs_python
+    def test_torchrun_bits(self):
+        self.expect_bits(self.run_torchrun("bits.py"))
+
+    @needs_python
+    def test_torchrun_optimizer(self):
+        self.run_torchrun("optimizer.py")
+
+    @needs_python
+    def test_torchrun_hook(self):
+        self.run_torchrun("hook.py")
+
+    @needs_python
+    def test_launchers(self):
+        for variables in ({"PMI_SIZE": "3", "PMI_RANK": "0"}, {"WORLD_SIZE": "2", "RANK": "0"}):
+            with self.subTest(variables):
+                support.run(self, [PYTHON, PROGRAMS / "launchers.py"], env={**ENVIRONMENT, **variables})
+
+    @needs_python
     def test_arrays(self):
         self.run_python("arrays.py")
 
@@ -84,9 +114,11 @@ class Library(unittest.TestCase):
     def test_pages_scripts(self):
         for script, begin, end in (("ddp.py", 0.3, 0.15), ("adam.py", 0.3, 0.05)):
             with self.subTest(script):
-                losses = [float(loss) for loss in re.findall("loss ([0-9.]+)", self.run_python(script))]
+                output = self.run_python(script)
+                losses = [float(loss) for loss in re.findall("loss ([0-9.]+)", output)]
                 self.assertGreater(losses[0], begin)
                 self.assertLess(losses[-1], end)
+                self.assertEqual(self.run_torchrun(script), output)
 
     @needs_python
     def test_installed(self):

@@ -184,7 +184,8 @@ class Optimizer(unittest.TestCase):
             list(net.parameters())[2].grad[1, 3] = value
 
     def test_a_gradient_that_is_not_finite_is_skipped(self):
-        for value in (float("nan"), float("inf"), -float("inf"), 3e38, 1e20):  # the last ones are finite; their squares not
+        """Nor one whose square is not."""
+        for value in (float("nan"), float("inf"), -float("inf"), 3e38, 1e20):
             net, twin = model(), model()
             optimizer, expected = (one_bit_adam(n, 3, on_nonfinite="skip") for n in (net, twin))
             for step in range(9):

@@ -175,7 +175,7 @@ class OneBitAdam(torch.optim.Optimizer):
     def _agree(self):
         """Collective: collects the gradients. \\returns the first rank with one that is not finite; None without any
 
-        Raises on all ranks what one of them finds wrong, because a rank that raised alone would leave the others waiting.
+        Raises on all ranks what one of them finds wrong: a rank that raised alone would leave the others waiting.
         """
         fault, finite = None, True
         hyperparameters = [0.0] * (len(HYPERPARAMETERS) * len(self.param_groups))
@@ -184,8 +184,9 @@ class OneBitAdam(torch.optim.Optimizer):
             hyperparameters = list(itertools.chain(*map(_hyperparameters, self.param_groups)))
             self._collect_gradients()
             finite = is_finite(self._gradient)
-        except (TypeError, ValueError) as error:
-            fault = type(error).__name__, str(error)
+        except Exception as error:
+            kind = type(error).__name__
+            fault = kind if kind in ("TypeError", "ValueError") else "RuntimeError", str(error)
         comm = self.comm
         least = comm.least([comm.size if fault is None else comm.rank, comm.size if finite else comm.rank,
                             *hyperparameters, *(-value for value in hyperparameters)])
@@ -213,7 +214,7 @@ class OneBitAdam(torch.optim.Optimizer):
                 if p.requires_grad != trained:
                     what = f"{name} required {'a' if trained else 'no'} gradient at the beginning, which has changed"
                 elif p.dtype != torch.float32 or p.device != self._gradient.device or p.shape != shape:
-                    what = f"{name} is {p.dtype}, {tuple(p.shape)} on {p.device}, and was something else at the beginning"
+                    what = f"{name} is {p.dtype}, {tuple(p.shape)} on {p.device}, unlike at the beginning"
             if what:
                 raise ValueError(_bad(what, "make a new optimizer when the model changes"))
 

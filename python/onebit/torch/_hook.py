@@ -35,7 +35,7 @@ def _group_sizes():
 
 
 def _reach(reached, parameter, _):
-    """A hook of a parameter, which leaves the gradient as it is."""
+    """A hook of a parameter, which changes nothing."""
     reached.add(parameter)
 
 
@@ -133,7 +133,9 @@ class CompressedHookState:
             else:  # DDP has set the gradient before it calls the hook
                 reached.append(p.grad is not None)
                 self._watched[id(p)] = p
-                p.register_hook(functools.partial(_reach, self._reached, id(p)))
+                # Other gradients than those that are accumulated do not count; PyTorch before 2.1 has no hook for it.
+                register = getattr(p, "register_post_accumulate_grad_hook", p.register_hook)
+                register(functools.partial(_reach, self._reached, id(p)))
         return reached
 
     def start(self, work):
@@ -161,7 +163,7 @@ class CompressedHookState:
             self._end_step()
 
     def _average_compressed(self, gradient, compressed, unused):
-        """unused: ranges of parameters that no rank has used. DDP drops their average, so it returns to the residuals."""
+        """unused: ranges of parameters that no rank has used. DDP drops their average; it returns to the residuals."""
         kept = [gradient[part].clone() for part in unused]
         for part in unused:
             gradient[part] = 0
