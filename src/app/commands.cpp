@@ -117,10 +117,10 @@ std::optional<FiguresOfMerit> on_backend(const Communicator& world, const config
     const KokkosSession kokkos = start_kokkos(world, input);
     flush_subnormals_of_backends();
     use_huge_pages();
-#define ONEBIT_DISPATCH(Exec) \
-  if (to_string(input.run.backend) == BackendName<Exec>::value) {         \
-    world.collectively([] { check_kernels(Exec()); });                    \
-    figures = work(Exec());                                               \
+#define ONEBIT_DISPATCH(Exec)                                     \
+  if (to_string(input.run.backend) == BackendName<Exec>::value) { \
+    world.collectively([] { check_kernels(Exec()); });            \
+    figures = work(Exec());                                       \
   }
     ONEBIT_FOR_EACH_BACKEND(ONEBIT_DISPATCH)
   }
