@@ -77,7 +77,7 @@ TEST(Device, writes_beside_a_view_are_found) {
   EXPECT_DEATH(
       {
         for_each(
-            GpuExec(), "OneBit::test::beside", 4, KOKKOS_LAMBDA(std::size_t i) { values(i) = 1; });
+            GpuExec(), "OneBit::test::beside", 5, KOKKOS_LAMBDA(std::size_t i) { values(i) = 1; });
         fence(GpuExec(), "OneBit::test::fence");
       },
       "a kernel wrote beside an allocation");
