@@ -49,9 +49,9 @@ processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes
 cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
-# Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know nvcc_wrapper
-# and would miss changes in device code. -O0 is for the host's code, which was built above; nvcc optimises the device's.
-# A directory of its own leaves build/cuda to those who run it.
+# Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know
+# nvcc_wrapper and would miss changes in device code. -O0 is for the host's code, which was built above; nvcc optimises
+# the device's. A directory of its own leaves build/cuda to those who run it.
 simt_log=build/simt.log
 (cmake --preset simt "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
 simt_build=$!

@@ -106,20 +106,30 @@ def of_bundle(root):
                         {"OPAL_PREFIX": str(mpi), "PMIX_INSTALL_PREFIX": str(mpi)})
 
 
-def gpus():
-    """([a GPU in words], why there are none)."""
+def ask_gpus(columns):
+    """([a line of nvidia-smi for each GPU], why there are none)."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1"):
         return [], "CUDA_VISIBLE_DEVICES hides every GPU"
     path = os.environ.get("PATH", "") + ":/usr/local/nvidia/bin"
     tool = shutil.which("nvidia-smi", path=path)
     if not tool:
         return [], "nvidia-smi is not on PATH"
-    asked = subprocess.run([tool, "--query-gpu=name,memory.total,driver_version,compute_cap",
-                            "--format=csv,noheader"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    asked = subprocess.run([tool, f"--query-gpu={columns}", "--format=csv,noheader"], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
     lines = asked.stdout.strip().splitlines()
     if asked.returncode != 0 or not lines:
         return [], f"nvidia-smi says: {' '.join(lines) or 'nothing'}"
     return lines, ""
+
+
+def gpus():
+    """([a GPU in words], why there are none)."""
+    return ask_gpus("name,memory.total,driver_version,compute_cap")
+
+
+def takes_one_process():
+    """Whether a GPU here refuses a second process (compute mode Exclusive_Process)."""
+    return any("Exclusive" in line for line in ask_gpus("compute_mode")[0])
 
 
 def find_tool(name, environment):

@@ -3,7 +3,7 @@
 import pathlib
 import tempfile
 
-from gpu_check import units
+from gpu_check import installation, units
 from gpu_check.verdicts import Failed, Skipped
 from lib import launch, tables
 
@@ -18,7 +18,15 @@ def variables(here, way):
     return {**here.environment, **WAYS[way], "OMP_NUM_THREADS": "1"}
 
 
+def refuse_exclusive():
+    """Leaves out what starts several processes on a GPU that takes one."""
+    if installation.takes_one_process():
+        raise Skipped("the GPU takes one process (compute mode Exclusive_Process)", "as root: nvidia-smi -c DEFAULT")
+
+
 def run_tests(report, here, way, program, ranks):
+    if ranks > 1:
+        refuse_exclusive()
     command = here.on_ranks(ranks, here.test(program), f"--gtest_filter={units.ON_GPU}")
     return units.judge(report.run(command, LIMIT_S, variables(here, way), here.root))
 
@@ -36,6 +44,7 @@ def average(report, here, ranks, transport, environment):
 
 def check_way(report, here, way):
     """`transport: auto` takes the way that Open MPI allows."""
+    refuse_exclusive()
     done, run = average(report, here, 2, "auto", variables(here, way))
     done.expect()
     found = f"transport {run['transport']}; device_mpi {run['device_mpi']}: {run['device_mpi_evidence']}"
@@ -63,6 +72,7 @@ def check_nccl(report, here, ranks):
 def check_shared_nccl(report, here):
     if not has_nccl(report, here):
         raise Skipped("this build has no NCCL", "build where CMake finds NCCL (docs/guide/build.md)")
+    refuse_exclusive()
     done, _ = average(report, here, 2, "nccl", {**here.environment, "CUDA_VISIBLE_DEVICES": "0"})
     done.expect(2, "two ranks on one GPU must be refused before NCCL starts")
     if "NCCL takes one rank to a GPU" not in done.output:

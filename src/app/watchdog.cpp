@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/affinity.hpp"
 #include "base/error.hpp"
 #include "base/host.hpp"
 #include "base/stop_signal.hpp"

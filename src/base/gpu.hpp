@@ -1,8 +1,8 @@
 #pragma once
 /// \file gpu.hpp
 /// The runtime of this build's GPUs, CUDA or HIP, under one name. Their functions differ in the prefix alone:
-/// ONEBIT_GPU(Free) is cudaFree or hipFree. The macro is not defined in a build without GPUs. ONEBIT_SIMT is a build for
-/// tests, which has the simulated device of tests/simt in a GPU's place.
+/// ONEBIT_GPU(Free) is cudaFree or hipFree. The macro is not defined in a build without GPUs. ONEBIT_SIMT is a build
+/// for tests, which has the simulated device of tests/simt in a GPU's place.
 
 #include <Kokkos_Core.hpp>
 
@@ -11,7 +11,7 @@
 #elif defined(KOKKOS_ENABLE_HIP)
 #define ONEBIT_GPU(name) hip##name
 #elif defined(ONEBIT_SIMT)
-#include "simt/simt.hpp"
+#include <simt/simt.hpp>
 #define ONEBIT_GPU(name) simt##name
 #endif
 

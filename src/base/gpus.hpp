@@ -38,14 +38,13 @@ inline int current_gpu() {
   return number;
 }
 
-/// What to tell a user whose ranks share GPUs: without MIG they take turns, and with it all are on one slice, the only
-/// one that CUDA shows to a process. Empty if there are enough GPUs, or none at all.
+/// What to tell a user whose ranks share GPUs: they take turns, or they are all on one MIG instance, the only one that
+/// CUDA shows to a process. Empty if there are enough GPUs, or none at all.
 /// \param ranks of a host \param gpus that a rank sees
 inline std::string sharing_warning(int ranks, int gpus) {
   if (gpus <= 0 || ranks <= gpus) return "";
-  return std::to_string(ranks) + " ranks of a host share " + std::to_string(gpus) +
-         (gpus == 1 ? " GPU" : " GPUs") +
-         "\n  remedy: start one rank for each GPU; with slices of a GPU (MIG), give each rank its own by "
+  return std::to_string(ranks) + " ranks of a host share " + std::to_string(gpus) + (gpus == 1 ? " GPU" : " GPUs") +
+         "\n  remedy: start one rank for each GPU, or give each rank its own MIG instance by "
          "CUDA_VISIBLE_DEVICES=MIG-…";
 }
 
@@ -56,9 +55,9 @@ inline double number_of(const char (&uuid)[16]) {
   return static_cast<double>((halves[0] * 0x9e3779b97f4a7c15u ^ halves[1] * 0xc2b2ae3d27d4eb4fu) >> 11);
 }
 
-/// A number of this rank's GPU, or of its slice of one (MIG); 0 for the memory of the host. It is the same in every
-/// process, whichever GPUs CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from it. Slices share a PCI address, so it
-/// is made of the UUID, which HIP has since ROCm 6.
+/// A number of this rank's GPU, or of its MIG instance; 0 for the memory of the host. It is the same in every process,
+/// whichever GPUs CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from it. It is made of the UUID, because the
+/// instances of a GPU share its PCI address. HIP has UUIDs since ROCm 6.
 template <class Exec>
 double memory_address() {
 #ifdef ONEBIT_GPU

@@ -61,8 +61,8 @@ using PinnedSpace = Kokkos::HostSpace;
 inline constexpr int warp_lanes = 32;
 #endif
 
-/// Whether the threads of the host compute. It does not tell whether the host can read the memory: it reads that of some
-/// GPUs, too (MI300A, GH200, managed memory), whose kernels are a GPU's all the same.
+/// Whether the threads of the host compute. It does not tell whether the host can read the memory: it reads that of
+/// some GPUs, too (MI300A, GH200, managed memory), whose kernels are a GPU's all the same.
 #ifdef ONEBIT_GPU
 template <class Exec>
 inline constexpr bool is_host = !std::is_same_v<Exec, GpuExec>;
@@ -253,9 +253,9 @@ constexpr std::size_t longest_vector(bool on_host, int kokkos_version) {
 template <class Exec>
 inline constexpr std::size_t longest_vector_of = longest_vector(is_host<Exec>, KOKKOS_VERSION);
 
-/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default, or by hipMallocAsync, as
-/// later ones do before ROCm 7. Such memory comes from a pool that other processes cannot map, so MPI libraries that use
-/// CUDA's or HIP's IPC fail (kokkos#7353).
+/// Whether Kokkos allocates the memory of GPUs by cudaMallocAsync, as 4.2 to 4.4 do by default, or by hipMallocAsync,
+/// as later ones do before ROCm 7. Such memory comes from a pool that other processes cannot map, so MPI libraries that
+/// use CUDA's or HIP's IPC fail (kokkos#7353).
 #if (defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_IMPL_CUDA_MALLOC_ASYNC)) || \
     (defined(KOKKOS_ENABLE_HIP) && defined(KOKKOS_ENABLE_IMPL_HIP_MALLOC_ASYNC))
 inline constexpr bool allocates_from_pool = true;

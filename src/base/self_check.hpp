@@ -1,7 +1,7 @@
 #pragma once
 /// \file self_check.hpp
-/// Whether the kernels of this build compute. A compiler that was called with wrong options may translate device code to
-/// nothing, or for another GPU, and say no word at run time.
+/// Whether the kernels of this build compute. A compiler that was called with wrong options may translate device code
+/// to nothing, or for another GPU, and say no word at run time.
 
 #include <cstdint>
 #include <string>
@@ -35,9 +35,8 @@ void check_kernels(const Exec& exec) {
   const Vector<Exec, std::uint32_t> values("OneBit::base::check_kernels", length);
   const Vector<Exec, std::uint32_t> votes("OneBit::base::check_kernels_votes", length / 32);
   for_each(
-      exec, "OneBit::base::check_kernels", length, KOKKOS_LAMBDA(std::size_t i) {
-        values(i) = static_cast<std::uint32_t>(block_count(i * 1031) * 2654435761u);
-      });
+      exec, "OneBit::base::check_kernels", length,
+      KOKKOS_LAMBDA(std::size_t i) { values(i) = static_cast<std::uint32_t>(block_count(i * 1031) * 2654435761u); });
   constexpr std::size_t lanes = lanes_of_block<Exec>, words_of_block = lanes < 32 ? 1 : lanes / 32;
   for_each_block(
       exec, "OneBit::base::check_kernels_votes", length / 32 / words_of_block,

@@ -70,8 +70,9 @@ DeviceSupport said_by(const MpiLibrary& library) {
   }
   if (!missing.empty()) return {false, missing + " is not set, and this MPI library needs it for device memory"};
   if (library.query.empty())
-    return {false, "this MPI library has none of MPIX_Query_cuda_support, MPIX_Query_rocm_support and "
-                   "MPIX_GPU_query_support"};
+    return {false,
+            "this MPI library has none of MPIX_Query_cuda_support, MPIX_Query_rocm_support and "
+            "MPIX_GPU_query_support"};
   return {library.answer, library.query + " says " + (library.answer ? "yes" : "no")};
 }
 

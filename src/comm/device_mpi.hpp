@@ -11,9 +11,9 @@ namespace onebit::comm {
 
 /// What is known of the MPI library.
 struct MpiLibrary {
-  std::string version;                                     ///< of MPI_Get_library_version
-  std::string query;                                       ///< its function that says it; empty if it has none
-  bool answer = false;                                     ///< of that function
+  std::string version;                                       ///< of MPI_Get_library_version
+  std::string query;                                         ///< its function that says it; empty if it has none
+  bool answer = false;                                       ///< of that function
   std::function<const char*(const char* name)> environment;  ///< getenv
 };
 

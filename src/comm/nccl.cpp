@@ -147,7 +147,7 @@ private:
 
   ncclComm_t m_comm = nullptr;
   int m_exceptions = std::uncaught_exceptions();  ///< when it was made
-  Vector<GpuExec, float> m_terms;  ///< (ranks * own range) terms of a sum
+  Vector<GpuExec, float> m_terms;                 ///< (ranks * own range) terms of a sum
 };
 
 #endif

@@ -14,7 +14,9 @@ namespace onebit::linalg {
 inline constexpr int word_bits = 32;
 
 /// Words of a row of `columns` bits: an even number, so that a row is whole in 64-bit words, too.
-KOKKOS_INLINE_FUNCTION constexpr int words_of(int columns) { return (columns + 2 * word_bits - 1) / (2 * word_bits) * 2; }
+KOKKOS_INLINE_FUNCTION constexpr int words_of(int columns) {
+  return (columns + 2 * word_bits - 1) / (2 * word_bits) * 2;
+}
 
 /// Words from a row to the next one. Those of long rows are an odd number of cache lines, so that the rows of a column
 /// have different places in a cache.

@@ -141,7 +141,7 @@ void multiply_plainly(const Exec& exec, const Planes& a, const BitRows& b, const
 }
 
 // GPUs before sm_80 have no such tensor cores. Code that is compiled for them may run on later ones.
-#if defined(ONEBIT_SIMT) ||                                                                         \
+#if defined(ONEBIT_SIMT) ||                                                                          \
     (defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ARCH_KEPLER) && !defined(KOKKOS_ARCH_MAXWELL) && \
      !defined(KOKKOS_ARCH_PASCAL) && !defined(KOKKOS_ARCH_VOLTA) && !defined(KOKKOS_ARCH_TURING75))
 inline constexpr bool has_binary_tensor_cores = true;

@@ -70,7 +70,9 @@ template <class Exec>
 struct Lane {
   static constexpr bool alone = is_host<Exec>;
   static constexpr int rows = alone ? warp_rows : 2;
-  KOKKOS_FORCEINLINE_FUNCTION static constexpr int elements(int columns) { return warp_rows * columns / (alone ? 1 : 32); }
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int elements(int columns) {
+    return warp_rows * columns / (alone ? 1 : 32);
+  }
 
   int number;
 
@@ -237,9 +239,7 @@ struct Pass {
     const int tile_count = (sequence + team_rows - 1) / team_rows, head = member.league_rank() / tile_count;
     return {head / heads, head % heads, member.league_rank() % tile_count * team_rows};
   }
-  KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const {
-    return {number_of_lane()};
-  }
+  KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const { return {number_of_lane()}; }
   KOKKOS_FORCEINLINE_FUNCTION Scratch scratch(const Member& member) const {
     constexpr std::size_t tile = columns * row_stride(channels) * sizeof(Real), row = columns * sizeof(Real);
     char* const memory = static_cast<char*>(member.team_scratch(0).get_shmem_aligned(scratch_bytes() - 64, 16));

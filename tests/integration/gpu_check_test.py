@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support
 from gpu_check import __main__ as command_line
-from gpu_check import bundle, installation, libraries, speed, training, units
+from gpu_check import bundle, installation, libraries, ranks, speed, training, units
 from gpu_check.verdicts import FAIL, PASS, SKIP, Done, Failed, Report, Skipped
 from support import PROGRAM, ROOT, read_csv
 
@@ -99,6 +99,17 @@ class Refusals(Case):
         with mock.patch.dict(os.environ, {"PATH": f"{self.directory}:{os.environ['PATH']}"}):
             os.environ.pop("CUDA_VISIBLE_DEVICES", None)
             self.assertEqual(installation.gpus(), ([], "nvidia-smi says: no devices were found"))
+
+    def test_gpu_that_takes_one_process(self):
+        for mode, exclusive in (("Default", False), ("Exclusive_Process", True)):
+            write_program(self.directory / "nvidia-smi", f"#!/bin/sh\necho {mode}\n")
+            with mock.patch.dict(os.environ, {"PATH": f"{self.directory}:{os.environ['PATH']}"}):
+                os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                self.assertEqual(installation.takes_one_process(), exclusive)
+                if exclusive:
+                    self.assertRaises(Skipped, ranks.refuse_exclusive)
+                else:
+                    ranks.refuse_exclusive()
 
 
 class Libraries(Case):

@@ -867,7 +867,8 @@ TEST(DeviceSupport, is_what_each_library_says) {
   const Case cases[] = {
       {"Open MPI v4.1.4", "MPIX_Query_cuda_support", true, "", "", true, "MPIX_Query_cuda_support says yes"},
       {"Open MPI v4.1.4", "MPIX_Query_cuda_support", false, "", "", false, "MPIX_Query_cuda_support says no"},
-      {"Open MPI v5.0.1", "MPIX_Query_rocm_support", true, "I_MPI_OFFLOAD", "0", true, "MPIX_Query_rocm_support says yes"},
+      {"Open MPI v5.0.1", "MPIX_Query_rocm_support", true, "I_MPI_OFFLOAD", "0", true,
+       "MPIX_Query_rocm_support says yes"},
       {"MPICH Version: 4.2.0", "MPIX_GPU_query_support", true, "", "", true, "MPIX_GPU_query_support says yes"},
       {"MPICH Version: 4.2.0", "MPIX_GPU_query_support", true, "MPIR_CVAR_ENABLE_GPU", "0", false,
        "MPIR_CVAR_ENABLE_GPU=0 says no"},
@@ -880,11 +881,13 @@ TEST(DeviceSupport, is_what_each_library_says) {
        "MPICH_GPU_SUPPORT_ENABLED=1 says yes"},
       {"MPI VERSION : CRAY MPICH version 8.1.28", "", false, "MPICH_GPU_SUPPORT_ENABLED", "0", false,
        "MPICH_GPU_SUPPORT_ENABLED=0 says no"},
-      {"MVAPICH2 Version : 2.3.7", "MPIX_Query_cuda_support", true, "", "", false, "MV2_USE_CUDA and MV2_USE_ROCM is not"},
+      {"MVAPICH2 Version : 2.3.7", "MPIX_Query_cuda_support", true, "", "", false,
+       "MV2_USE_CUDA and MV2_USE_ROCM is not"},
       {"MVAPICH2 Version : 2.3.7", "", false, "MV2_USE_CUDA", "1", true, "MV2_USE_CUDA=1 says yes"},
       {"MVAPICH2 Version : 2.3.7", "", false, "MV2_USE_ROCM", "1", true, "MV2_USE_ROCM=1 says yes"},
       {"MVAPICH Version : 4.0", "MPIX_Query_cuda_support", true, "", "", true, "MPIX_Query_cuda_support says yes"},
-      {"MVAPICH Version : 4.0", "MPIX_Query_cuda_support", true, "MVP_ENABLE_GPU", "0", false, "MVP_ENABLE_GPU=0 says no"},
+      {"MVAPICH Version : 4.0", "MPIX_Query_cuda_support", true, "MVP_ENABLE_GPU", "0", false,
+       "MVP_ENABLE_GPU=0 says no"},
       {"Intel(R) MPI Library 2021.9", "", false, "", "", false, "I_MPI_OFFLOAD is not set"},
       {"Intel(R) MPI Library 2021.9", "", false, "I_MPI_OFFLOAD", "1", true, "I_MPI_OFFLOAD=1 says yes"},
       {"Intel(R) MPI Library 2021.9", "", false, "I_MPI_OFFLOAD", "0", false, "I_MPI_OFFLOAD=0 says no"},
@@ -932,7 +935,7 @@ TEST(Gpus, too_few_are_told) {
   EXPECT_EQ(sharing_warning(4, 2).rfind("4 ranks of a host share 2 GPUs\n", 0), 0u);
 }
 
-TEST(Gpus, slices_of_one_gpu_differ_in_their_uuid) {
+TEST(Gpus, mig_instances_differ_in_their_uuid) {
   char first[16] = {1, 2, 3}, second[16] = {1, 2, 3};
   EXPECT_EQ(number_of(first), number_of(second));
   second[15] = 1;

@@ -375,8 +375,8 @@ std::set<std::filesystem::path> threads() {
 }
 
 #ifdef _OPENMP
-// With OMP_PROC_BIND=close OMP_PLACES=cores, OpenMP pins the first thread, which starts the averaging thread. The parent
-// is not pinned.
+// With OMP_PROC_BIND=close OMP_PLACES=cores, OpenMP pins the first thread, which starts the averaging thread. The
+// parent is not pinned.
 TEST(Binding, averaging_thread_runs_on_every_processor_of_the_process) {
   if (omp_get_num_places() == 0) return;  // the test mpi.binding sets them
   const std::string all = processors_of("/proc/" + std::to_string(getppid()));

@@ -219,9 +219,8 @@ public:
     onebit::simt::Scratch scratch(bytes);
     for (const int league : onebit::simt::shuffled(0, m_policy.league_size())) {
       char* const memory = scratch.fill() + begin;
-      onebit::simt::run_team(team, vector, [&] {
-        m_f(onebit::simt::Member(memory, m_policy.scratch(), league, m_policy.league_size()));
-      });
+      onebit::simt::run_team(
+          team, vector, [&] { m_f(onebit::simt::Member(memory, m_policy.scratch(), league, m_policy.league_size())); });
       scratch.check();
     }
   }

@@ -34,7 +34,8 @@ bool product_is_right() {
     a[i] = static_cast<float>(i % 7 - 3);
     b[i] = static_cast<float>(i % 5 - 2);
   }
-  const auto left = copy_to_device<GpuExec>("OneBit::test::a", a), right = copy_to_device<GpuExec>("OneBit::test::b", b);
+  const auto left = copy_to_device<GpuExec>("OneBit::test::a", a),
+             right = copy_to_device<GpuExec>("OneBit::test::b", b);
   const auto c = make_uninitialized<GpuExec, float>("OneBit::test::c", n * n);
   using linalg::Rows, linalg::Transpose;
   linalg::tiled_product(GpuExec(), Transpose::no, Transpose::no, n, n, k, 1.0f, Rows<const float>{left.data(), k},
@@ -55,7 +56,8 @@ bool product_is_right() {
 bool sum_is_right() {
   constexpr std::size_t length = 5000;
   const OrderedSum<GpuExec> sum(length);
-  return sum(GpuExec(), "OneBit::test::sum", KOKKOS_LAMBDA(std::size_t) { return 1.0f; }) == length;
+  return sum(
+             GpuExec(), "OneBit::test::sum", KOKKOS_LAMBDA(std::size_t) { return 1.0f; }) == length;
 }
 #endif
 
@@ -78,9 +80,8 @@ bool sums_of_four_lanes_are_right() {
 bool packing_is_right() {
   constexpr int rows = 40, columns = 70;
   const linalg::BitMatrix<GpuExec> bits("OneBit::test::bits", rows, columns);
-  linalg::pack(
-      GpuExec(), "OneBit::test::pack", rows, columns, KOKKOS_LAMBDA(int r, int c) { return (r * 3 + c * 5) % 7 % 2; },
-      {bits}, {});
+  linalg::pack(GpuExec(), "OneBit::test::pack", rows, columns,
+               KOKKOS_LAMBDA(int r, int c) { return (r * 3 + c * 5) % 7 % 2; }, {bits}, {});
   const auto words = to_host(bits.words);
   bool right = true;
   for (int r = 0; r < rows; ++r)

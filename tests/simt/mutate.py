@@ -1,7 +1,7 @@
 """Writes a copy of a header in which one text is another one.
 
-Called as `mutate.py HEADER COPY OLD NEW`, with \\n for the end of a line. Fails unless OLD is there exactly once, so that
-a mutant cannot become the original unnoticed.
+Called as `mutate.py HEADER COPY OLD NEW`, with \\n for the end of a line. Fails unless OLD is there exactly once, so
+that a mutant cannot become the original unnoticed.
 """
 
 import pathlib

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "simt/faults.hpp"
 #include "simt/team.hpp"
 
 namespace onebit::simt {
@@ -71,6 +72,8 @@ void run_some() {
     for (std::uint32_t pieces = random()() % 4; pieces > 0; --pieces) run_one(*one);
 }
 
+simtError_t last_error = simtSuccess;
+
 constexpr std::size_t guard = 256, alignment = 256;
 constexpr unsigned char guard_byte = 0x7f;
 constexpr std::uint32_t poison = 0x7fc0dead;  // a NaN
@@ -86,6 +89,8 @@ void check_guard(const char* memory, std::size_t bytes) {
 }
 
 }  // namespace
+
+void set_last_error(simtError_t error) { last_error = error; }
 
 void enqueue(StreamWork* stream, std::function<void()> work) {
   const Lock lock(mutex);
@@ -139,8 +144,10 @@ void check_guards() {
 using onebit::simt::mutex;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-const char* simtGetErrorString(simtError_t error) { return error == simtSuccess ? "no error" : "not ready"; }
-simtError_t simtPeekAtLastError() { return simtSuccess; }
+const char* simtGetErrorString(simtError_t error) {
+  return error == simtSuccess ? "no error" : error == simtErrorNotReady ? "not ready" : "invalid configuration";
+}
+simtError_t simtPeekAtLastError() { return onebit::simt::last_error; }
 simtError_t simtGetDeviceCount(int* count) {
   *count = 1;
   return simtSuccess;

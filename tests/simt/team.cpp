@@ -13,8 +13,7 @@
 namespace onebit::simt {
 namespace {
 
-constexpr const char* names[] = {"runs", "barrier", "warp",   "shuffle", "across",
-                                 "down", "vote",    "tensor", "bits"};
+constexpr const char* names[] = {"runs", "barrier", "warp", "shuffle", "across", "down", "vote", "tensor", "bits"};
 
 struct Thread {
   Fiber fiber;
@@ -95,11 +94,11 @@ void exchange_in_warp(Meeting meeting, int vector, const Lanes& brought, Lanes& 
       multiply<float, float>(brought, taken, [](float sum, float a, float b) { return sum + a * b; });
       break;
     case Meeting::bit_product:
-      multiply<int, std::uint32_t>(brought, taken, [](int sum, std::uint32_t a, std::uint32_t b) {
-        return sum + __builtin_popcount(a & b);
-      });
+      multiply<int, std::uint32_t>(
+          brought, taken, [](int sum, std::uint32_t a, std::uint32_t b) { return sum + __builtin_popcount(a & b); });
       break;
-    default: break;
+    default:
+      break;
   }
 }
 

@@ -73,7 +73,8 @@ T exchange(Meeting meeting, T value, int number) {
   std::memcpy(&value, taken.bytes, sizeof value);
   return value;
 }
-/// The values of lane `lane`, of the lane whose number differs in the bits of `mask`, and of the lane `distance` behind.
+/// The values of lane `lane`, of the lane whose number differs in the bits of `mask`, and of the lane `distance`
+/// behind.
 template <class T>
 T shuffle(T value, int lane) {
   return exchange(Meeting::shuffle, value, lane);

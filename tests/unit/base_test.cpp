@@ -28,6 +28,7 @@
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "base/reference.hpp"
+#include "base/self_check.hpp"
 #include "base/stream.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
@@ -223,6 +224,22 @@ std::vector<double> maxima_of_blocks(const std::vector<std::size_t>& begins, con
       KOKKOS_LAMBDA(std::size_t i) { return terms_device(i); });
   fence(exec, "OneBit::test::maxima");
   return test::to_host(maxima);
+}
+
+TYPED_TEST(Parallel, kernels_compute_what_is_known) { EXPECT_NO_THROW(check_kernels(TypeParam())); }
+
+TEST(SelfCheck, kernels_that_compute_nothing_are_refused) {
+  EXPECT_NO_THROW(compare_kernel("cuda", {1, 2, 3}, {1, 2, 3}));
+  try {
+    compare_kernel("cuda", {0, 0, 0}, {1, 0, 3});
+    ADD_FAILURE() << "kernels that compute nothing count as right";
+  } catch (const RunError& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("backend cuda: kernels of this build compute nothing or wrong numbers: 2 of 3 words"),
+              std::string::npos)
+        << message;
+    EXPECT_EQ(error.status(), ExitStatus::failed_run);
+  }
 }
 
 TYPED_TEST(Parallel, maxima_of_blocks) {
