@@ -23,7 +23,7 @@ import re
 import statistics
 import sys
 
-from lib import plots, tables
+from lib import launch, plots, tables
 from lib.plots import pyplot
 from lib.runs import Run
 from lib.tables import number, percent
@@ -302,7 +302,7 @@ def draw(path, sides, drawers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs=2, metavar="[NAME=]PATH")
-    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("results/backends.md"), metavar="PAGE.md",
+    parser.add_argument("--output", type=launch.path, default=pathlib.Path("results/backends.md"), metavar="PAGE.md",
                         help="the figure has the same name with .svg; default: %(default)s")
     parser.add_argument("--steps", type=lambda text: [int(step) for step in text.split(",")], metavar="STEP,…",
                         help="steps whose losses the page lists; default: 1, 10, 100, … and the last")

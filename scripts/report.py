@@ -25,7 +25,7 @@ import sys
 import textwrap
 import warnings
 
-from lib import plots
+from lib import launch, plots
 from lib.document import Figure, Heading, Link, Table, to_html, to_markdown, visible
 from lib.plots import matplotlib, pyplot, style
 from lib.runs import Run
@@ -706,7 +706,7 @@ def main():
     parser = argparse.ArgumentParser(description=first, epilog=rest,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=pathlib.Path, metavar="RESULTS_DIR")
-    parser.add_argument("--output", type=pathlib.Path, metavar="FILE.html",
+    parser.add_argument("--output", type=launch.path, metavar="FILE.html",
                         help="Markdown and figures get the same name; default: RESULTS_DIR/report.html")
     parser.add_argument("--title", help="default: OneBit, and the directory's name")
     arguments = parser.parse_args()

@@ -103,7 +103,7 @@ class Cell:
                                      mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Cells with the same identity do the same; comments of the input do not count.
-        asked = [yaml.load(study.base.read_text(), yaml.BaseLoader), self.settings, self.ranks, seed]
+        asked = [yaml.load(study.base.read_text(encoding="utf-8-sig"), yaml.BaseLoader), self.settings, self.ranks, seed]
         self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self, program):
@@ -164,7 +164,7 @@ class Study:
 
     def __init__(self, path, arguments):
         self.path, self.name, self.version = path, path.stem, ""
-        given = yaml.load(path.read_text(), yaml.BaseLoader)  # every value as it is written
+        given = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)  # every value as it is written
         self.title, self.text = given["title"], given.get("text", "").strip()
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), dict(given.get("runs", {}))

@@ -1,8 +1,11 @@
 """Starts programs: `mpirun` on this machine, and overrides of an input's keys."""
 
+import argparse
 import contextlib
 import ctypes
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -15,6 +18,13 @@ ONEBIT = str(ROOT / "build/openmp/onebit")
 def program(name):
     """The name of a program as an absolute path, unless it is to be found on PATH: the type of an option."""
     return os.path.abspath(name) if os.path.exists(name) else name
+
+
+def path(text):
+    """A path as it stands: the type of an option. A shell replaces ~ and $NAME, but not ~ behind an equals sign."""
+    if re.match("~", text) or re.search(r"\$[A-Za-z_{]", text):
+        raise argparse.ArgumentTypeError(f"'{text}' holds ~ or $, which only a shell replaces: write the whole path")
+    return pathlib.Path(text)
 
 
 def overrides(settings):

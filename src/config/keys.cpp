@@ -99,6 +99,10 @@ public:
       refuse_maps(raw, path);
       if (raw.items.empty() && !may_be_empty)
         throw InputError(raw.where, path + " is an empty list", "name at least one");
+      if constexpr (!std::is_same_v<T, std::string>)
+        if (!raw.is_list && raw.items.front().find(',') != std::string::npos)
+          throw InputError(raw.where, path + " is '" + excerpt(raw.items.front()) + "', which is no list",
+                           "write [" + excerpt(raw.items.front()) + "]");
       std::vector<T> read;
       for (const std::string& text : raw.items) {
         if (text.empty()) throw InputError(raw.where, path + " holds an empty text", "leave it out");

@@ -54,7 +54,10 @@ std::string remedy_for_number(const std::string& text, const std::string& range)
 
 std::int64_t read_integer(const Item& item, std::int64_t low, std::int64_t high, const std::string& range) {
   const std::string whole = whole_number(item.text);
-  if (whole.empty()) refuse(item, "is not an integer", remedy_for_number(item.text, range));
+  if (whole.empty()) {
+    const std::string meant = whole_number(in_decimal(item.text));
+    refuse(item, "is not an integer", meant.empty() ? "give " + range : remedy_for_number(item.text, range));
+  }
   errno = 0;
   const long long read = std::strtoll(whole.c_str(), nullptr, 10);
   if (errno == ERANGE || read < low || read > high)

@@ -166,6 +166,8 @@ std::string with_line_feeds(const std::string& text) {
 }
 
 YAML::Node load_input(const std::string& text, const std::string& name) {
+  if (const std::string begin = text.substr(0, 2); begin == "\xFF\xFE" || begin == "\xFE\xFF")
+    throw InputError(name, "the input is text in UTF-16 or UTF-32", "convert it: iconv -f UTF-16 -t UTF-8");
   if (const std::size_t nul = text.find('\0'); nul != std::string::npos)
     throw InputError(name + ":" + std::to_string(1 + std::count(text.begin(), text.begin() + nul, '\n')),
                      "the input holds a NUL byte", "write it as UTF-8 text");

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.hpp"
+#include "io/file.hpp"
 
 namespace onebit::scale {
 namespace {
@@ -45,18 +46,23 @@ std::vector<std::string> cells(const std::string& line) {
 /// Rows of a CSV file by the names of its columns.
 class Table {
 public:
-  explicit Table(const std::string& path) : m_path(path), m_file(path) {
+  explicit Table(const std::string& path) : m_path(path), m_file(opened(path)) {
+    const char* const remedy = "name a collective.csv of onebit bench collective, as it was written";
     std::string header;
-    if (!std::getline(m_file, header))
-      throw InputError(path, "the file of measurements does not exist, may not be read or is empty",
-                       "name a collective.csv of onebit bench collective");
+    if (!std::getline(m_file, header)) throw InputError(path, "the file of measurements is empty", remedy);
+    // Spreadsheets write a byte order mark, and semicolons where the comma is the decimal point.
+    if (header.rfind("\xEF\xBB\xBF", 0) == 0) header.erase(0, 3);
+    if (header.find(',') == std::string::npos && header.find_first_of(";\t") != std::string::npos)
+      throw InputError(path, "the columns are separated by semicolons or tabs, as a spreadsheet saves them", remedy);
     m_names = cells(header);
   }
 
   bool next() {
     std::string line;
-    ++m_line;
-    if (!std::getline(m_file, line)) return false;
+    do {
+      ++m_line;
+      if (!std::getline(m_file, line)) return false;
+    } while (line.empty() || line == "\r");
     m_cells = cells(line);
     if (m_cells.size() != m_names.size())
       throw InputError(
@@ -89,6 +95,13 @@ public:
   std::string where() const { return m_path + ":" + std::to_string(m_line); }
 
 private:
+  static std::ifstream opened(const std::string& path) {
+    const Descriptor file(path, O_RDONLY | O_NONBLOCK);
+    char first = 0;
+    if (file < 0 || ::read(file, &first, 1) < 0) throw unreadable(path, errno);
+    return std::ifstream(path);
+  }
+
   std::string m_path;
   std::ifstream m_file;
   int m_line = 1;

@@ -106,6 +106,20 @@ class Predict(unittest.TestCase):
         self.assertLess(float(fit["largest_error"]), 1e-4)
         row, = [r for r in self.rows() if r["numbers"] == "measured"]
         self.assertAlmostEqual(float(row["call_s"]), 6e-3 + 1.5 * 2e6 / (0.8 * 25e6), places=5)
+        # The same file as spreadsheets and other systems save it.
+        plain = (self.directory / "rows.csv").read_bytes()
+        for content in (b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), plain.rstrip(b"\n"), plain + b"\n\r\n"):
+            (self.directory / "rows.csv").write_bytes(content)
+            self.run_it("input.yaml")
+            self.assertEqual(self.rows("fit.csv"), [fit])
+        (self.directory / "rows.csv").write_bytes(plain.replace(b",", b";"))
+        self.assertIn("semicolons", self.run_it("input.yaml", expected=2))
+
+    def test_sections_without_effect_are_named(self):
+        (self.directory / "input.yaml").write_text("model: {preset: large}\npredict: {ranks: [8]}\n")
+        words = self.run_it("input.yaml")
+        self.assertIn("warning: input.yaml:1:9: section model has no effect on a prediction", words)
+        self.assertEqual(words.count("warning: "), 1)
 
     def test_bad_input(self):
         (self.directory / "input.yaml").write_text("predict:\n  ranks: [12]\n")
@@ -113,7 +127,9 @@ class Predict(unittest.TestCase):
         (self.directory / "input.yaml").write_text("predict:\n  measurements: [missing.csv]\n")
         message = self.run_it("input.yaml", expected=2)
         self.assertIn("input.yaml:2:3", message)
-        self.assertIn("missing.csv", message)
+        self.assertIn("missing.csv: the file does not exist (No such file or directory)", message)
+        (self.directory / "missing.csv").mkdir()
+        self.assertIn("missing.csv: this is a directory", self.run_it("input.yaml", expected=2))
         self.assertFalse((self.directory / "out" / "predict.csv").exists())
 
 

@@ -80,7 +80,36 @@ class Scripts(unittest.TestCase):
                 self.assertIn("usage: ", run.stdout)
 
 
+    def test_paths_are_not_a_shells(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for command in (["report.py", ".", "--output=~/page.html"],
+                            ["compare_backends.py", "a", "b", "--output=~/page.md"],
+                            ["onebit-sweep", "status", "x.yaml", "--results=$SCRATCH/sweep"]):
+                run = subprocess.run([ROOT / "scripts" / command[0], *command[1:]], capture_output=True, text=True,
+                                     timeout=30, cwd=directory)
+                self.assertEqual(run.returncode, 2)
+                self.assertIn("write the whole path", run.stderr)
+                self.assertEqual(os.listdir(directory), [])
+
+
 class Tables(unittest.TestCase):
+    def test_files_that_a_spreadsheet_saved(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = pathlib.Path(directory) / "some.csv"
+            rows = [{"a": "x, \"y\"", "b": "=1"}, {"a": "µ", "b": " z "}]
+            tables.write_csv(path, rows)
+            plain = path.read_bytes()
+            for content in (plain, b"\xef\xbb\xbf" + plain, plain.replace(b"\n", b"\r\n"), plain.replace(b"\n", b"\r")):
+                path.write_bytes(content)
+                self.assertEqual(tables.read_csv(path), rows)
+                self.assertEqual(tables.read_rows(path), (rows, ""))
+            for content, problem in ((b"a;b\n1;2\n", "semicolons"), (b"\xef\xbb\xbfa\tb\n1\t2\n", "tabs"),
+                                     ("a,b\n1,2\n".encode("utf-16"), "not CSV in UTF-8")):
+                path.write_bytes(content)
+                self.assertIn(problem, tables.read_rows(path)[1])
+                with self.assertRaises(ValueError):
+                    tables.read_csv(path)
+
     def test_range(self):
         self.assertEqual(tables.with_range([3, 1, 2]), "2 (1 – 3)")
         self.assertEqual(tables.with_range([2.5]), "2.5")

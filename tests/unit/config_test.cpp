@@ -326,6 +326,7 @@ TEST(Keys, numbers_of_lists_are_taken_in_their_range) {
   EXPECT_EQ(parsed("predict: {ranks: [4, 8]}").predict.ranks, (std::vector<std::int64_t>{4, 8}));
   EXPECT_EQ(parsed("predict: {bandwidths_gbit_per_s: [0.05, 4.1]}").predict.bandwidths_gbit_per_s,
             (std::vector<double>{0.05, 4.1}));
+  expect_refused(refusal("predict:\n  ranks: '8,64'\n"), "a.yaml:2:3", {"no list", "write [8,64]"});
   EXPECT_TRUE(parsed("predict: {measurements: []}").predict.measurements.empty());
 }
 
@@ -504,6 +505,7 @@ TEST(Parse, takes_values_from_text_and_overrides) {
   EXPECT_EQ(input.where("run.seed").rfind("a.yaml (", 0), 0u);
   EXPECT_EQ(parsed("train:\n  steps: 5\n", {"train.steps=6"}).train.steps, 6) << "an override goes over the file";
   EXPECT_EQ(parsed("train:\r\n  steps: 5\r\n  batch: 3\r\n").train.batch, 3) << "line ends of Windows";
+  expect_refused(refusal(std::string("\xFF\xFEt\0r\0", 6)), "a.yaml", {"UTF-16", "iconv"});
   EXPECT_EQ(parsed("train:\r  steps: 5\r  batch: 3\r").train.batch, 3) << "line ends of old Macs";
   EXPECT_EQ(parsed("\xEF\xBB\xBFtrain:\n  batch: 3").train.batch, 3) << "a byte order mark, and no line end";
 }
