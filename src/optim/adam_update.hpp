@@ -17,7 +17,7 @@ struct AdamUpdate {
   float one_minus_beta1, one_minus_beta2;          ///< rounded once: 1 − 0.999f is wrong in its fifth digit
   float gradient_factor;                           ///< of clipping
   float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
-  bool frozen;                                     ///< v stays as it is, and elements with v = 0 rest
+  bool zeros_rest;                                 ///< elements with v = 0 do not move
 
   /// β1 m + (1−β1) g
   KOKKOS_FUNCTION float momentum(float m, float g) const { return beta1 * m + one_minus_beta1 * g; }
@@ -25,11 +25,11 @@ struct AdamUpdate {
   KOKKOS_FUNCTION float variance(float v, float g) const { return beta2 * v + one_minus_beta2 * g * g; }
   /// √v + η
   KOKKOS_FUNCTION float denominator(float v) const { return math::sqrt(v * variance_correction) + epsilon; }
-  /// u / (√v + η). Where v is frozen at 0, it is 0: such an element has no scale, and its m is what the compressor made
+  /// u / (√v + η); 0 where v = 0, if such elements rest. They have had no gradient, so their u is what a compressor made
   /// of zeros.
   KOKKOS_FUNCTION float quotient(float u, float v) const {
     const float moved = u / denominator(v);  // before the choice, so that loops are vectorised
-    return frozen && v == 0 ? 0.0f : moved;
+    return zeros_rest && v == 0 ? 0.0f : moved;
   }
   /// m / (√v + η)
   KOKKOS_FUNCTION float preconditioned(float m, float v) const { return quotient(m * momentum_correction, v); }
@@ -80,7 +80,7 @@ public:
   /// The update of a step that leaves v as it is, after T_w: t stays as it is, too.
   AdamUpdate frozen(const StepContext& context) const {
     AdamUpdate update = make(context, std::sqrt(context.mean_square_norm));
-    update.frozen = true;
+    update.zeros_rest = true;
     return update;
   }
 

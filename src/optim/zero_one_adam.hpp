@@ -105,8 +105,9 @@ private:
 
     const Stopwatch watch;
     m_policy.variance_updated(context.step);
-    const AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g),
-                                               m_updates, m_policy.variance_updates());
+    AdamUpdate update = make_adam_update(m_setup.input, context, norm_to_clip(exec, m_setup.input, m_sum, g), m_updates,
+                                         m_policy.variance_updates());
+    update.zeros_rest = true;  // m is made of what was received
     update_all(exec, update, m_rates, g, m_momentum, m_variance, x);
     m_variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
@@ -120,7 +121,7 @@ private:
     Stopwatch watch;
     AdamUpdate update = make_adam_update(m_setup.input, context, std::sqrt(context.mean_square_norm), m_updates,
                                          m_policy.variance_updates());
-    update.frozen = true;
+    update.zeros_rest = true;
     const double lr = context.lr * bias_correction(m_setup.input, m_setup.input.optimizer.beta1, m_updates);
     const bool first = m_local_steps == 0;
     if (first) m_lr_sum = m_momentum_weight = 0;
