@@ -552,6 +552,8 @@ case("nan_on_one_rank", REPLAY, "rank 1, step 2: the gradient of tensor 'second'
      prepare=gradients("nan", 2))
 case("nan_on_one_rank_buckets", REPLAY, "rank 1, step 2: the gradient of tensor 'second' is not finite", status=1,
      ranks=2, prepare=gradients("nan", 2, parameters=5000), arguments=BUCKETS)
+case("large_on_one_rank", REPLAY, "rank 1, step 2: the gradient of tensor 'second'", status=1, ranks=2,
+     prepare=gradients("large", 2))
 case("full_disk_at_first_line", QUADRATIC, "out/steps.csv", "writing failed", "free space", status=1, ranks=2,
      prepare=lambda d: (d / "out/steps.csv.partial").symlink_to("/dev/full"))
 case("full_disk_at_start", QUADRATIC, "run.output", "cannot be written", "free space",
@@ -581,13 +583,16 @@ def launched(name, *fragments, **environment):
 launched("mpich", "PMI_SIZE: ", "started 3 processes", "mpirun", "unset PMI_SIZE", PMI_RANK="0", PMI_SIZE="3")
 launched("another_open_mpi", "OMPI_COMM_WORLD_SIZE: ", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
 launched("mvapich", "MV2_COMM_WORLD_SIZE: ", MV2_COMM_WORLD_SIZE="2", MV2_COMM_WORLD_RANK="1")
-launched("pmix", "PALS_RANKID: ", PALS_RANKID="1")
+launched("pals", "PALS_RANKID: ", PALS_RANKID="1")
 launched("srun", "SLURM_STEP_NUM_TASKS: ", "srun", "--mpi", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4",
          SLURM_PROCID="0")
 launched("torchrun", "WORLD_SIZE: ", "torch.distributed", WORLD_SIZE="2", RANK="0")
 for command in (("bench", "collective", "input.yaml"), ("predict", "input.yaml")):
     case("launched_" + command[0], QUADRATIC, "PMI_SIZE: ", command=command,
          environment={"PMI_RANK": "0", "PMI_SIZE": "3"})
+
+case("launched_validate", QUADRATIC, "quadratic:", status=0, command=("validate", "input.yaml"),
+     environment={"PMI_RANK": "0", "PMI_SIZE": "3"})
 
 # --- what must work ---------------------------------------------------------------------------------------------------
 
@@ -658,6 +663,8 @@ works("key_without_effect", QUADRATIC + "lamb: {factor_min: 0.4}\n")
 works("empty_section", QUADRATIC + "optimizer:\n", ranks=2)
 works("transport_device", QUADRATIC + "comm: {transport: device}\n", ranks=2)
 works("on_nonfinite_skip", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("nan", 2), ranks=2,
+      check=skipped_steps)
+works("on_nonfinite_skip_large", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("large", 2), ranks=2,
       check=skipped_steps)
 works("on_nonfinite_skip_buckets", REPLAY + "optimizer: {on_nonfinite: skip}\n",
       prepare=gradients("nan", 2, parameters=5000), ranks=2, arguments=BUCKETS, check=skipped_steps)

@@ -38,6 +38,7 @@ const char* const usage =
     "  integers         gradients are integers\n"
     "  huge             gradients for 10^13 parameters, of which none is stored; nothing else\n"
     "  nan              the last rank's gradient of step 2 holds a NaN in 'second'\n"
+    "  large            the same with 1e20, whose square is infinite in float\n"
     "  initial_length   initial is one too long\n"
     "  initial_integers initial holds integers\n"
     "  table_sum        the tensors' sizes add up to one too many\n"
@@ -122,8 +123,9 @@ int main(int argc, char** argv) {
   const hid_t file = checked(H5Fcreate(argv[1], H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
   std::vector<float> gradients = values(seed, 0, steps * ranks * parameters);
   const std::vector<long long> rounded(gradients.begin(), gradients.end());
-  if (variant == "nan")
-    gradients.at((2 * ranks - 1) * parameters + parameters - 1) = std::numeric_limits<float>::quiet_NaN();
+  if (variant == "nan" || variant == "large")
+    gradients.at((2 * ranks - 1) * parameters + parameters - 1) =
+        variant == "nan" ? std::numeric_limits<float>::quiet_NaN() : 1e20f;
   const std::vector<hsize_t> extents = {steps, ranks, parameters}, chunk = {1, 1, parameters};
   const hid_t chunks = checked(H5Pcreate(H5P_DATASET_CREATE));
   checked(H5Pset_chunk(chunks, 3, chunk.data()));

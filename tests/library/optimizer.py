@@ -302,6 +302,10 @@ class Optimizer(unittest.TestCase):
                 optimizer.step()
             optimizer.param_groups[1][name] = kept
         train(net, optimizer, range(10, 11))
+        optimizer = one_bit_adam(model(), AutoFreeze(1000))
+        optimizer.param_groups[1]["betas"] = (0.9, 0.9)
+        with self.assertRaisesRegex(ValueError, "β2 has changed.*\n.*remedy: "):
+            optimizer.step()
 
     @unittest.skipIf(COMM.size == 1, "nothing is left out: one rank cannot differ")
     def test_a_learning_rate_of_one_rank_alone(self):

@@ -4,6 +4,8 @@
 
 #include "comm/compressed_allreduce.hpp"
 
+#include <limits>
+
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
@@ -54,6 +56,50 @@ TYPED_TEST(Library, equals_simulation) {
         }
 }
 
+/// A transport of the caller that exchanges by MPI.
+CallersTransport by_mpi(const Communicator& world) {
+  const auto count = [](std::size_t bytes) { return static_cast<int>(bytes); };
+  return {world.rank(), world.size(),
+          [=, &world](const void* send, void* received, std::size_t bytes) {
+            MPI_Alltoall(send, count(bytes), MPI_BYTE, received, count(bytes), MPI_BYTE, world.get());
+          },
+          [=, &world](const void* send, void* received, std::size_t bytes) {
+            MPI_Allgather(send, count(bytes), MPI_BYTE, received, count(bytes), MPI_BYTE, world.get());
+          }};
+}
+
+TEST(Library, takes_a_transport_of_the_caller) {
+  const Communicator world;
+  std::vector<float> x = test::random_values(1000, world.rank()), y = x;
+  CompressedAllreduce(MPI_COMM_WORLD, x.size())(x.data());
+  CompressedAllreduce allreduce(by_mpi(world), y.size());
+  allreduce(y.data());
+  EXPECT_TRUE(test::same_bits(x, y));
+  EXPECT_EQ(allreduce.bytes_sent() > 0, world.size() > 1);
+
+  CallersTransport failing = by_mpi(world);
+  failing.all_to_all = [](const void*, void*, std::size_t) {
+    throw RunError("carrier", "it is gone", "bring it back");
+  };
+  if (world.size() > 1) EXPECT_THROW(CompressedAllreduce(failing, 8)(y.data()), RunError);
+}
+
+TEST(Library, refuses_the_average_that_is_not_finite) {
+  const Communicator world;
+  CompressedAllreduce allreduce(MPI_COMM_WORLD, 100);
+  std::vector<float> x(100, 1.0f);
+  if (world.rank() == world.size() - 1) x[70] = std::numeric_limits<float>::infinity();
+  EXPECT_THROW(allreduce(x.data()), InputError);  // on every rank
+  x.assign(100, 1.0f);
+  EXPECT_THROW(allreduce(x.data()), InputError) << "it stays in the residuals";
+  const auto lengths = allreduce.residual_lengths();
+  const std::vector<float> worker(lengths.worker), server(lengths.server);
+  allreduce.set_residuals(worker.data(), server.data());
+  x.assign(100, 1.0f);
+  allreduce(x.data());
+  EXPECT_EQ(x[70], 1);
+}
+
 TEST(Library, runs_on_the_host_by_itself) {
   float x[] = {3, -3};  // of the same size, so one scale for both loses nothing
   CompressedAllreduce allreduce(MPI_COMM_WORLD, 2);
@@ -96,7 +142,10 @@ TEST(Library, refuses_options) {
   options.bits = 1;
   options.group = 33;
   EXPECT_NE(message_of(options).find("multiple of 32"), std::string::npos);
+  options.group = static_cast<std::size_t>(-32);
+  EXPECT_NE(message_of(options).find("a group of"), std::string::npos);
   options.group = 0;
+  EXPECT_NE(message_of({}, static_cast<std::size_t>(-1)).find("a length of"), std::string::npos);
   options.message_bytes = std::size_t{1} << 31;
   EXPECT_NE(message_of(options).find("less than 2 GiB"), std::string::npos);
   options.message_bytes = 0;

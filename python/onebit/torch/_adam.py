@@ -182,6 +182,9 @@ class OneBitAdam(torch.optim.Optimizer):
         try:
             self._check_parameters()
             hyperparameters = list(itertools.chain(*map(_hyperparameters, self.param_groups)))
+            if self.frozen_at is None and not all(self._monitor.watches(g["betas"][1]) for g in self.param_groups):
+                raise ValueError(_bad("β2 has changed, and AutoFreeze watches v by the first one",
+                                      "leave β2 as it is until the freeze, or give a number as freeze_step"))
             self._collect_gradients()
             finite = is_finite(self._gradient)
         except Exception as error:

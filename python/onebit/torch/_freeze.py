@@ -71,6 +71,10 @@ class VarianceMonitor:
         """norms: ‖v‖₁ of the last Δ steps"""
         self.norms, self._delta = collections.deque(norms), round(1 / (1 - beta2))
 
+    def watches(self, beta2):
+        """Whether Δ is that of β2, where the rule needs one."""
+        return isinstance(self._rule, int) or self._delta == round(1 / (1 - beta2))
+
     def is_due(self, step, variance):
         """Whether v is frozen at this step, by this rank's v."""
         if isinstance(self._rule, int):
