@@ -100,16 +100,6 @@ void check(const Communicator& world, const config::Input& input, int ranks) {
   warn(world, config::without_effect(input));
 }
 
-/// Refuses what a run on so many ranks would refuse when it starts. Collective.
-/// \param here whether the run takes place on this machine, whose memory then has to hold it
-void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
-  workload::Share share{0, ranks};
-  if (here && !is_gpu(input.run.backend)) share.memory = available_host_memory() / ranks;
-  world.collectively([&] {
-    if (world.rank() == 0) train::check_start(input, share);
-  });
-}
-
 std::vector<std::string> backends() {
   std::vector<std::string> names;
 #define ONEBIT_NAME(Exec) names.push_back(BackendName<Exec>::value);
@@ -136,6 +126,17 @@ void check_backend(const config::Input& input) {
                      "OpenMP would start " + std::to_string(threads) + " threads, more than Kokkos holds",
                      "set it, or run.threads, to at most " + std::to_string(config::most_threads));
 #endif
+}
+
+/// Refuses what a run on so many ranks would refuse when it starts. Collective.
+/// \param here whether the run takes place on this machine, whose memory then has to hold it
+void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
+  workload::Share share{0, ranks};
+  if (here && !is_gpu(input.run.backend)) share.memory = available_host_memory() / ranks;
+  world.collectively([&] {
+    if (here) check_backend(input);
+    if (world.rank() == 0) train::check_start(input, share);
+  });
 }
 
 KokkosSession start_kokkos(const Communicator& world, const config::Input& input) {
@@ -332,7 +333,7 @@ private:
         });
     add_measuring_command(
         bench_command, "layers", "1-bit layers, checked and timed; layers.csv", [this](const config::Input& input) {
-          m_world.collectively([&] { config::check_bench(input); });
+          m_world.collectively([&] { config::check_output(input); });
           return on_backend(m_world, input, [&](const auto& exec) { return bench::layers(exec, input, m_world); });
         });
   }
