@@ -102,16 +102,6 @@ void check(const Communicator& world, const config::Input& input, int ranks) {
   warn(world, config::without_effect(input));
 }
 
-/// Refuses what a run on so many ranks would refuse when it starts. Collective.
-/// \param here whether the run takes place on this machine, whose memory then has to hold it
-void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
-  double memory = std::numeric_limits<double>::infinity();
-  if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
-  world.collectively([&] {
-    if (world.rank() == 0) train::check_start(input, ranks, memory);
-  });
-}
-
 std::vector<std::string> backends() {
   std::vector<std::string> names;
 #define ONEBIT_NAME(Exec) names.push_back(BackendName<Exec>::value);
@@ -131,6 +121,17 @@ void check_backend(const config::Input& input) {
   if (gpu_count() == 0)
     throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
                      "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
+}
+
+/// Refuses what a run on so many ranks would refuse when it starts. Collective.
+/// \param here whether the run takes place on this machine, whose memory then has to hold it
+void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
+  double memory = std::numeric_limits<double>::infinity();
+  if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
+  world.collectively([&] {
+    if (here) check_backend(input);
+    if (world.rank() == 0) train::check_start(input, ranks, memory);
+  });
 }
 
 /// \param threads gets the number of host threads of this rank
@@ -400,7 +401,7 @@ private:
                           });
     add_measuring_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv",
                           [this](const config::Input& input) {
-                            m_world.collectively([&] { config::check_bench(input); });
+                            m_world.collectively([&] { config::check_output(input); });
                             return on_backend(m_world, input, false,
                                               [&](const auto& exec) { return bench::layers(exec, input, m_world); });
                           });

@@ -180,13 +180,9 @@ void check(const Input& in, int ranks) {
   check_workload(in);
 }
 
-namespace {
-
 void check_output(const Input& in) {
   if (in.run.output.empty()) refuse(in, "run.output", "run.output is empty", "name a directory");
 }
-
-}  // namespace
 
 void check_bench(const Input& in) {
   check_output(in);

@@ -9,7 +9,11 @@
 
 namespace onebit::config {
 
-/// Refuses values of section `bench` that are allowed each by itself but not together.
+/// Refuses an empty `run.output`.
+/// \throws InputError
+void check_output(const Input& input);
+
+/// The same, and refuses values of section `bench` that are allowed each by itself but not together.
 /// \throws InputError
 void check_bench(const Input& input);
 

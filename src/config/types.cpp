@@ -66,11 +66,20 @@ std::int64_t read_integer(const Item& item, std::int64_t low, std::int64_t high,
   return read;
 }
 
+/// Whether a text holds a control character (U+0080 to U+009F among them) or a line end of Unicode (U+2028, U+2029).
+bool has_control(const std::string& text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
+    if (byte(i) < 0x20 || byte(i) == 0x7F || (byte(i) == 0xC2 && byte(i + 1) < 0xA0 && byte(i + 1) >= 0x80) ||
+        (byte(i) == 0xE2 && byte(i + 1) == 0x80 && (byte(i + 2) == 0xA8 || byte(i + 2) == 0xA9)))
+      return true;
+  }
+  return false;
+}
+
 /// Texts name files and are printed: a NUL would cut them short, a line end would not read back the same.
 std::string read_text(const Item& item) {
-  if (std::any_of(item.text.begin(), item.text.end(),
-                  [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }))
-    refuse(item, "holds a control character", "leave out line ends, tabs and \\ sequences");
+  if (has_control(item.text)) refuse(item, "holds a control character", "leave out line ends, tabs and \\ sequences");
   return item.text;
 }
 

@@ -92,6 +92,13 @@ class SoundFiles(unittest.TestCase):
             for error in (errno.ENOLCK, errno.ENOSYS, errno.EWOULDBLOCK):
                 if name.endswith(".h5"):
                     read(fail=("flock", error, name))
+        # Unless the environment asks for it.
+        support.ENVIRONMENT["HDF5_USE_FILE_LOCKING"] = "TRUE"
+        self.addCleanup(support.ENVIRONMENT.pop, "HDF5_USE_FILE_LOCKING")
+        self.refused(lambda **options: self.call("checkpoint", "info", self.checkpoint, **options), "flock",
+                     errno.ENOLCK, "step_00000010.h5")
+        said = self.call("checkpoint", "info", self.checkpoint, fail=("flock", errno.ENOLCK, "step_"), expected=2)
+        self.assertIn("set HDF5_USE_FILE_LOCKING=FALSE", said)
 
     def test_names_that_are_too_long_or_go_in_circles(self):
         (self.directory / "circle.h5").symlink_to("circle.h5")

@@ -250,6 +250,9 @@ TEST(Keys, overrides_are_texts_as_they_stand) {
             (std::vector<std::string>{"a", "b, #2.txt"}));
   EXPECT_EQ(parsed(minimal, {"run.output='quoted #1'"}).run.output, "quoted #1");
   EXPECT_EQ(parsed("run: {dump_parameters: x.h5}", {"run.dump_parameters="}).run.dump_parameters, "");
+  for (const char* wrong : {"run.output=a\xC2\x85 b", "run.output=a\xE2\x80\xA8 b", "run.output=a\xC2\x80 b"})
+    EXPECT_NE(refusal(minimal, {wrong}).find("control character"), std::string::npos) << wrong;
+  EXPECT_EQ(parsed(minimal, {"run.output=no\xC2\xA0 break"}).run.output, "no\xC2\xA0 break");
   for (const char* wrong : {"train.steps=5 # five", "optimizer.lr=&a 1", "optimizer.bias_correction=!!bool true"})
     EXPECT_NE(refusal(minimal, {wrong}), "") << wrong;
 }
