@@ -2,8 +2,8 @@
 """Measures the peak of a rank's memory with each algorithm, in each of its phases, beside what the check at a run's
 start counts.
 
-The measured bytes are the peak of the process (Linux's VmHWM) less that of the same run with few parameters. The dense
-phase is a run of one step.
+The measured bytes are the peak of the process (Linux's VmHWM) less that of Adam with few parameters. A run of one step
+is the dense phase; an algorithm without T_w has one phase, `all`.
 """
 
 import pathlib
@@ -16,24 +16,11 @@ from lib.runs import run_here
 
 FEW = 1000
 COLUMNS = ["algorithm", "phase", "ranks", "parameters", "predicted_bytes", "measured_bytes", "git", "machine", "runs"]
-PHASES = {"dense": 1, "compressed": 3}  # steps
 
 
 def algorithms(program):
     listed = subprocess.run([program, "list"], capture_output=True, text=True, check=True).stdout
     return next(line for line in listed.splitlines() if line.startswith("algorithms:")).split(":")[1].split()
-
-
-def measure(program, algorithm, ranks, parameters, phase, more=()):
-    """(predicted, measured) bytes of a rank."""
-    settings = ["workload.kind=synthetic", f"optimizer.algorithm={algorithm}", f"train.steps={PHASES[phase]}",
-                "freeze.step=1", f"train.batch={ranks}", "train.validate_every=0", "train.validation_batch=1",
-                "comm.exchange=collective", "workload.compute_time_ms=0", *more]
-    runs = [run_here(ranks, program, "inputs/synthetic_step.yaml", [*settings, f"workload.parameters={d}"]).run
-            for d in (FEW, parameters)]
-    column = f"predicted_{phase}_bytes"
-    return (int(float(runs[1][column])),
-            int(float(runs[1]["peak_memory_bytes"]) - float(runs[0]["peak_memory_bytes"])))
 
 
 def main():
@@ -42,16 +29,31 @@ def main():
     parser.add_argument("--ranks", type=int, default=2, help="(2)")
     arguments = parser.parse_args()
     origin, rows = laboratory.origin(arguments), []
+
+    def run(algorithm, parameters, steps):
+        return run_here(arguments.ranks, arguments.onebit, "inputs/synthetic_step.yaml", [
+            f"optimizer.algorithm={algorithm}", f"workload.parameters={parameters}", f"train.steps={steps}",
+            f"train.batch={arguments.ranks}", "freeze.step=1", "train.validate_every=0", "train.validation_batch=1",
+            "comm.exchange=collective", "workload.compute_time_ms=0", *arguments.set]).run
+
+    constant = float(run("adam", FEW, 1)["peak_memory_bytes"])
     for algorithm in algorithms(arguments.onebit):
-        for phase in PHASES:
-            predicted, measured = measure(arguments.onebit, algorithm, arguments.ranks, arguments.parameters, phase,
-                                          arguments.set)
+        whole = run(algorithm, arguments.parameters, 3)
+        phases = {"compressed": whole}
+        if whole["predicted_dense_bytes"] == whole["predicted_compressed_bytes"]:
+            phases = {"all": whole}
+        else:
+            phases = {"dense": run(algorithm, arguments.parameters, 1), **phases}
+        for phase, of_phase in phases.items():
+            column = "predicted_dense_bytes" if phase == "dense" else "predicted_compressed_bytes"
+            predicted = round(float(of_phase[column]))
+            measured = round(float(of_phase["peak_memory_bytes"]) - constant)
             rows.append({"algorithm": algorithm, "phase": phase, "ranks": arguments.ranks,
                          "parameters": arguments.parameters, "predicted_bytes": predicted, "measured_bytes": measured,
                          "runs": 1, **origin})
             tables.write_csv(arguments.output, rows, COLUMNS)
-            print(f"{algorithm:20s} {phase:10s} predicted {predicted / 1e6:7.1f} MB, "
-                  f"measured {measured / 1e6:7.1f} MB, {predicted / measured:.3f}", flush=True)
+            print(f"| `{algorithm}` | {phase} | {predicted / arguments.parameters:.2f} | "
+                  f"{measured / arguments.parameters:.2f} | {100 * (predicted / measured - 1):+.1f} % |", flush=True)
 
 
 if __name__ == "__main__":

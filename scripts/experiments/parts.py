@@ -78,6 +78,8 @@ PARTS = [
     performance("threads", 2, ["threads.csv"]),
     performance("checkpoints", 3, ["checkpoints.csv"]),
     performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
+    Part("memory", "speed", 1, (), ["memory.csv"],
+         ["scripts/experiments/memory.py --onebit {onebit} --output {results}/memory.csv"]),
     Part("quickstart", "speed", 0.7, ("idle", KJV), ["quickstart.csv"], [
         *(f"mpirun -n 4 {{onebit}} train inputs/quickstart_{name}.yaml --set run.output={{runs}}/quickstart/{name}"
           for name in QUICKSTART),

@@ -80,7 +80,7 @@ int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int
 /// docs/develop/performance.md has the sums. In double, because products of the input's numbers overflow integers.
 double activation_bytes(const config::Input& input, const nn::Shape& shape, const TensorTable& tensors, int batch) {
   const double L = shape.layers, H = shape.hidden, A = shape.heads, F = shape.feed_forward, V = shape.outputs();
-  const double N = static_cast<double>(batch) * input.model.sequence, P = predictions(input, batch);
+  const double N = static_cast<double>(batch) * input.model.sequence, P = 1.0 * batch * predictions(input, 1);
   const double head = shape.architecture == Architecture::bert ? 6 : 2, dropout = input.model.dropout > 0 ? 1 : 0;
   const double kept = (2 * L + 1) * (2 * N * H + 2 * N) + L * N * (4 * H + F + A) + P * V + head * P * H +
                       N * std::max(F, 3 * H) + (2 + dropout) * N * H;

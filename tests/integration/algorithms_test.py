@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support
 
-STEPS, WARM_UP, T_W, LAST = 70, 10, 40, 8
+STEPS, WARM_UP, T_W, LAST = 60, 10, 30, 8
 GPT = {"model.architecture": "gpt", "data.tokenizer": "characters", "model.layers": 2, "model.hidden": 32,
        "model.heads": 2, "model.feed_forward": 64, "model.positions": 32, "model.sequence": 32, "model.dropout": 0}
 # All defaults: half of the positions, a token type and the next-sentence head have no gradient.
@@ -42,7 +42,7 @@ class Algorithms(unittest.TestCase):
         cls.algorithms = re.search(r"(?m)^algorithms:\s*(.*)$", listed)[1].replace(",", " ").split()
 
     def losses(self, algorithm, model, **more):
-        keys = {**COMMON, **model, "optimizer.algorithm": algorithm, "optimizer.lr": RATES.get(algorithm, 2e-3), **more}
+        keys = {**COMMON, **model, "optimizer.algorithm": algorithm, "optimizer.lr": RATES.get(algorithm, 1e-3), **more}
         run, rows, _ = support.train(self, keys, self.directory / f"{algorithm}_{len(model)}",
                                      self.directory / "input.yaml", ranks=2)
         return [float(row["loss"]) for row in rows], run["variance_frozen_at_step"] != ""

@@ -423,7 +423,9 @@ class Training(unittest.TestCase):
         # Neither an algorithm that does not freeze nor one that is frozen from the start.
         self.diverged({**overflows, "optimizer.algorithm": "adam"}, 2)
         self.assertNotIn("never frozen", self.stdout)
-        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": 0, "optimizer.lr": 1e-9}, 2)
+        state = self.directory / "frozen_from.h5"
+        self.train({**TINY_GPT, "optimizer.algorithm": "adam", "run.dump_parameters": state}, 2)
+        self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": 0, "freeze.from": state}, 2)
         self.assertNotIn("never frozen", self.stdout)
         # The line of the freeze is progress; one rank sends nothing.
         self.train({**TINY_GPT, "optimizer.algorithm": "onebit_adam", "run.progress_interval_s": 0})
