@@ -19,6 +19,7 @@ import urllib.parse
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
 import report
+
 import skips
 import support
 from lib import document
