@@ -103,7 +103,8 @@ class Cell:
                                      mpiexec=arguments.mpiexec)
         self.text = " ".join(f"{key}={value}" for key, value in self.settings.items())
         # Cells with the same identity do the same; comments of the input do not count.
-        asked = [yaml.load(study.base.read_text(encoding="utf-8-sig"), yaml.BaseLoader), self.settings, self.ranks, seed]
+        base = yaml.load(study.base.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+        asked = [base, self.settings, self.ranks, seed]
         self.identity = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:12]
 
     def record(self, program):

@@ -76,6 +76,14 @@ void refuse_other_formats(const std::string& file, std::string_view content) {
   for (const auto& format : formats)
     if (begins_with(content, format.begin))
       throw InputError(file, std::string("is not plain text: it is ") + format.what, format.remedy);
+  // Text in UTF-16 has no mark where its name says how it is written. Half of its bytes are 0 in many languages.
+  const std::string_view begin = content.substr(0, 4096);
+  const auto zeros = static_cast<std::size_t>(std::count(begin.begin(), begin.end(), '\0'));
+  if (zeros >= 8 && 10 * zeros > begin.size())
+    throw InputError(file,
+                     "is not plain text: " + std::to_string(zeros) + " of its first " + std::to_string(begin.size()) +
+                         " bytes are NUL, as in UTF-16",
+                     "convert it: iconv -f UTF-16LE -t UTF-8");
 }
 
 }  // namespace

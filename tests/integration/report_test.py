@@ -18,8 +18,9 @@ import urllib.parse
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
-import skips
 import report
+
+import skips
 import support
 from lib import document
 from lib.launch import mpirun

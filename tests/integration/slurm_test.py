@@ -334,6 +334,8 @@ class Local(InScratch):
             self.assertRegex(self.sweep("status", text), rf"{name} +running ")
             # A second sweep leaves it alone.
             self.assertIn("1 running, 0 to run", self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC))
+            said = self.sweep("submit", f"{text}seeds: [1, 2]\n", "--local", "--mpiexec", MPIEXEC, expected=2)
+            self.assertIn("another 'onebit-sweep submit --local' runs cells of this sweep", said)
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=LIMIT_S)[0]
         self.assertIn(f"{name}: begins\n", said)
@@ -400,6 +402,15 @@ class Local(InScratch):
         self.assertLessEqual({"--gpu-bind=none", "--mpi=cray_shasta"}, set(arguments))
         self.assertIn("run.backend=cuda", arguments)
         self.assertFalse([argument for argument in arguments + asked if argument.startswith("--gpus-per-task")])
+        # The array's own file is removed where the cell's log has all that was printed.
+        (self.directory / "arguments").write_text(f"{self.directory / 'input.yaml'}\n")
+        (self.directory / "cells").write_text(f"{self.directory}\n")
+        for task, is_left in (("1", False), ("2", True)):  # there is no second cell
+            with open(self.directory / f"slurm-{task}.out", "w") as out:
+                subprocess.run(["bash", script, "--cells", self.directory / "cells"], stdout=out, stderr=out,
+                               env={**self.environment, **job, "SLURM_ARRAY_TASK_ID": task}, timeout=LIMIT_S)
+            self.assertEqual((self.directory / f"slurm-{task}.out").exists(), is_left)
+        self.assertIn("--gpu-bind=none", (self.directory / "log").read_text())
 
     def test_bad_sweeps_are_refused(self):
         for text, place, what in (

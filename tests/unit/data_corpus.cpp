@@ -129,10 +129,16 @@ TEST_F(DataCorpus, byte_order_marks_are_no_text) {
 
 TEST_F(DataCorpus, refuses_formats_that_are_not_plain_text) {
   using namespace std::string_literals;
-  const std::pair<std::string, const char*> formats[] = {
-      {"\xFF\xFEh\0i\0"s, "UTF-16"},      {"\xFE\xFF\0h\0i"s, "UTF-16"}, {"\xFF\xFE\0\0h\0\0\0"s, "UTF-32"},
-      {"\0\0\xFE\xFF\0\0\0h"s, "UTF-32"}, {"\x1F\x8B\x08 x"s, "gzip"},   {"\x89HDF\r\n\x1A\n x"s, "HDF5"},
-      {"PK\x03\x04 x"s, "ZIP"},           {"BZh9 x"s, "bzip2"},          {"\x28\xB5\x2F\xFD x"s, "Zstandard"}};
+  const std::pair<std::string, const char*> formats[] = {{"\xFF\xFEh\0i\0"s, "UTF-16"},
+                                                         {"\xFE\xFF\0h\0i"s, "UTF-16"},
+                                                         {"\xFF\xFE\0\0h\0\0\0"s, "UTF-32"},
+                                                         {"\0\0\xFE\xFF\0\0\0h"s, "UTF-32"},
+                                                         {"\x1F\x8B\x08 x"s, "gzip"},
+                                                         {"\x89HDF\r\n\x1A\n x"s, "HDF5"},
+                                                         {"w\0i\0t\0h\0o\0u\0t\0 \0i\0t\0"s, "UTF-16"},
+                                                         {"PK\x03\x04 x"s, "ZIP"},
+                                                         {"BZh9 x"s, "bzip2"},
+                                                         {"\x28\xB5\x2F\xFD x"s, "Zstandard"}};
   for (const auto& [content, name] : formats) {
     const std::string file = write("other", content);
     expect_input_error([&] { bytes({file}); }, file, {"not plain text", name});
