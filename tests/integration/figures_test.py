@@ -183,7 +183,7 @@ class Figures(unittest.TestCase):
     def test_a_json_file_that_cannot_be_written_is_refused_before_the_run(self):
         (self.directory / "file").write_text("")
         done = self.run_it(["train"], QUADRATIC, ranks=2, expected=2, options=["--json", "file/figures.json"])
-        self.assertIn("--json: file 'file/figures.json' cannot be written\n  remedy: ", done.stderr)
+        self.assertIn("--json: file 'file/figures.json' cannot be written: Not a directory\n  remedy: ", done.stderr)
         self.assertFalse((self.directory / "out").exists())
 
     def test_a_bound_on_no_loss_is_refused(self):
