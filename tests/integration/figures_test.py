@@ -131,7 +131,8 @@ class Figures(unittest.TestCase):
         self.run_it(["train"], {**rising, "optimizer.lr": 0.1})
         # A trial of a few steps may rise, but not without any bound.
         self.run_it(["train"], {**rising, "optimizer.lr": 3, "train.steps": 5})
-        self.run_it(["train"], {**rising, "optimizer.algorithm": "adam", "optimizer.lr": 1e20, "train.steps": 5}, expected=1)
+        self.run_it(["train"], {**rising, "optimizer.algorithm": "adam", "optimizer.lr": 1e20, "train.steps": 5},
+                    expected=1)
 
     def test_a_run_without_target_and_validation_loss(self):
         done = self.run_it(["train"], {"workload.kind": "synthetic", "workload.parameters": 100, "train.steps": 3,

@@ -529,7 +529,7 @@ class Training(unittest.TestCase):
         self.assertTrue((output / "steps.csv.partial").read_text().startswith("step,phase,loss"))
 
     def test_phases_add_up(self):
-        """To a step, whatever it does: the norms for steps.csv too. The median step, because others may be suspended."""
+        """To a step, whatever it does, norms too. The median step counts: others may be suspended."""
         parts = ("forward", "backward", "allreduce", "compress", "all_to_all", "average", "all_gather", "update",
                  "check", "agree")
         shape = {**TINY_GPT, "model.hidden": 128, "model.feed_forward": 512, "optimizer.algorithm": "onebit_adam"}
