@@ -75,10 +75,11 @@ void CsvFile::row(const std::vector<Cell>& cells) {
 }
 
 std::string CsvFile::text() const {
+  errno = 0;
   std::ifstream file(m_path + ".partial", std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
-  if (!file) throw std::runtime_error(m_path + ".partial: reading failed\n  remedy: check that nobody removed it");
+  if (!file) throw RunError(m_path + ".partial", "reading failed" + because(errno), "check that nobody removed it");
   return text.str();
 }
 

@@ -1,6 +1,8 @@
 #include "io/figures.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -83,7 +85,12 @@ std::string FiguresOfMerit::json(const std::string& command, int ranks) const {
   Json figures = Json::object();
   for (const Figure& figure : m_figures) figures[figure.name] = {{"value", figure.value}, {"unit", figure.unit}};
   Json notes = Json::object();
-  for (const auto& [name, note] : m_notes) notes[name] = note.number ? Json(*note.number) : Json(note.text);
+  for (const auto& [name, note] : m_notes) {
+    const bool is_whole = note.number && std::floor(*note.number) == *note.number && std::abs(*note.number) < 0x1p53;
+    notes[name] = is_whole      ? Json(static_cast<std::int64_t>(*note.number))
+                  : note.number ? Json(*note.number)
+                                : Json(note.text);
+  }
   const Json all = {{"version", build_version},
                     {"git", build_git},
                     {"command", command},

@@ -139,7 +139,7 @@ void keep_earlier(const fs::path& path) {
   static std::map<fs::path, fs::path> places;  // of this process, by directory
   const fs::path directory = path.parent_path();
   fs::path& place = places[directory];
-  if (place.empty()) {
+  if (place.empty() || !fs::is_directory(place, error) || fs::exists(place / path.filename(), error)) {
     struct stat state {};
     ::stat(path.c_str(), &state);
     std::string date = utc(state.st_mtime);

@@ -53,7 +53,7 @@ private:
 
 /// Moves a file that an earlier run left into `earlier/DATE` beside it. DATE is when the first file was last changed
 /// that this process moves out of the directory, so that the files of one run stay together; a message names the
-/// place. Does nothing where there is no ordinary file. \throws RunError
+/// place. Nothing there is replaced. Does nothing where there is no ordinary file. \throws RunError
 void keep_earlier(const std::filesystem::path& path);
 
 }  // namespace onebit

@@ -29,10 +29,11 @@ fs::path dump_file(const config::Input& input) { return fs::path(input.run.outpu
 
 fs::path partial(const fs::path& path) { return path.string() + ".partial"; }
 
-/// Refuses what could not be written at the end of the run.
+/// Makes the output directory. Refuses what could not be written at the end of the run.
 void check_output(const config::Input& input) {
   const fs::path directory = input.run.output;
   std::error_code error;
+  fs::create_directories(directory, error);
   for (const char* name : {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv"})
     if (fs::is_directory(directory / name, error))
       throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",

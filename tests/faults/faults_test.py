@@ -283,7 +283,7 @@ class Faults(unittest.TestCase):
     def test_output_that_vanishes(self):
         run = self.started({"checkpoint.every": 1000})
         shutil.rmtree(self.out)
-        self.assert_failed(run, 1, r"\.h5", "No such file or directory")
+        self.assert_failed(run, 1, r"steps\.csv|\.h5", "No such file or directory")
 
     def test_reasons(self):
         """Of files that cannot be written, as the system says it; what is refused leaves nothing."""
@@ -307,7 +307,7 @@ class Faults(unittest.TestCase):
         elsewhere = {"checkpoint.directory": self.directory / "elsewhere", "checkpoint.every": 1000}
         first = self.started_elsewhere(elsewhere)
         for keys in ({}, {"run.output": self.directory / "other", **elsewhere}):
-            err = self.assert_refused({**KEYS, **keys})
+            err = self.refusal({**KEYS, **keys})
             self.assertRegex(err, r"another run writes to directory '.*' \(process \d+ on \S+, since 20\d\d-\S+Z\)")
         for command in (("bench", "collective"), ("predict",)):
             run = subprocess.run(self.one({}, command=command), capture_output=True, text=True, env=ENVIRONMENT,
@@ -328,7 +328,8 @@ class Faults(unittest.TestCase):
         self.wait_for(run, lambda: re.search(" step [1-9]", self.line_of(0)))
         return run
 
-    def assert_refused(self, keys, **options):
+    def refusal(self, keys, **options):
+        """What a run of one rank says that is refused."""
         done = subprocess.run(self.one(keys), capture_output=True, text=True, timeout=LIMIT_S,
                               **{"env": ENVIRONMENT, **options})
         self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
@@ -346,7 +347,7 @@ class Faults(unittest.TestCase):
         run = subprocess.Popen(self.one({**ENDLESS, "checkpoint.every": 0}), stdout=subprocess.PIPE, text=True,
                                env=environment)
         self.wait_for(run, lambda: re.search(" step [1-9]", self.line_of(0)))
-        self.assertIn("another run writes to directory", self.assert_refused(keys, env=environment))
+        self.assertIn("another run writes to directory", self.refusal(keys, env=environment))
         run.kill()
         out, _ = run.communicate()
         self.assertEqual(out.count("has no locks (No locks available)"), 1, out[:1000])
@@ -355,7 +356,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         lock.write_text("process 1 on another_host since 2026-01-01T00:00:00Z\n")
         self.assertIn("process 1 on another_host, since 2026-01-01T00:00:00Z",
-                      self.assert_refused(keys, env=environment))
+                      self.refusal(keys, env=environment))
 
     def test_no_run_replaces_an_earlier_ones_results(self):
         names = ("run.csv", "steps.csv", "profile.csv", "input.resolved.yaml", "x.h5")

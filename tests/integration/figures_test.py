@@ -129,6 +129,10 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(float(row["first_loss"]) / losses[0], 1, delta=1e-6)
         self.assertAlmostEqual(float(row["end_loss"]) / statistics.median(losses[-10:]), 1, delta=1e-6)
         self.run_it(["train"], {**rising, "optimizer.lr": 0.1})
+        # A trial of a few steps may rise, but not without any bound.
+        self.run_it(["train"], {**rising, "optimizer.lr": 3, "train.steps": 5})
+        self.run_it(["train"], {**rising, "optimizer.algorithm": "adam", "optimizer.lr": 1e20, "train.steps": 5},
+                    expected=1)
 
     def test_a_run_without_target_and_validation_loss(self):
         done = self.run_it(["train"], {"workload.kind": "synthetic", "workload.parameters": 100, "train.steps": 3,
@@ -183,7 +187,7 @@ class Figures(unittest.TestCase):
     def test_a_json_file_that_cannot_be_written_is_refused_before_the_run(self):
         (self.directory / "file").write_text("")
         done = self.run_it(["train"], QUADRATIC, ranks=2, expected=2, options=["--json", "file/figures.json"])
-        self.assertIn("--json: file 'file/figures.json' cannot be written\n  remedy: ", done.stderr)
+        self.assertIn("--json: file 'file/figures.json' cannot be written: Not a directory\n  remedy: ", done.stderr)
         self.assertFalse((self.directory / "out").exists())
 
     def test_a_bound_on_no_loss_is_refused(self):
