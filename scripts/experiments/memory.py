@@ -33,7 +33,7 @@ def main():
     def run(algorithm, parameters, steps):
         return run_here(arguments.ranks, arguments.onebit, "inputs/synthetic_step.yaml", [
             f"optimizer.algorithm={algorithm}", f"workload.parameters={parameters}", f"train.steps={steps}",
-            f"train.batch={arguments.ranks}", "freeze.step=1", "train.validate_every=0", "train.validation_batch=1",
+            f"train.batch={arguments.ranks}", f"freeze.step={1 if steps > 1 else 2}", "train.validate_every=0", "train.validation_batch=1",
             "comm.exchange=collective", "workload.compute_time_ms=0", *arguments.set]).run
 
     constant = float(run("adam", FEW, 1)["peak_memory_bytes"])
