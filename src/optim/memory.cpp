@@ -89,7 +89,10 @@ public:
     bytes.compressed = always + m_d * m_vectors.after * state + averages() + checkpoint();
     bytes.dense = freezes ? always + m_d * m_vectors.before * state : bytes.compressed;
     if (has_dense_steps) bytes.dense += dense_average(m_shards ? m_d : bucket());
-    if (!freezes) bytes.compressed = bytes.dense;
+    if (!freezes)
+      bytes.compressed = bytes.dense;
+    else if (m_in.comm.dense_type != DenseType::fp32)
+      bytes.compressed += dense_average(bucket());  // its buffers stay
     return bytes;
   }
 

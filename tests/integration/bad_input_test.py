@@ -463,8 +463,11 @@ case("validate_checks_ranks", "train:\n  batch: 32\n", "input.yaml:2:3", "3 rank
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
-case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ",
-     "gradient of tensor 'x' has a finite element", "its square", "lower optimizer.lr", status=1)
+case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ", "gradient of tensor 'x' is not finite",
+     "lower optimizer.lr", status=1)
+case("exceeds_squares", QUADRATIC + "optimizer: {algorithm: adam, lr: 1.0e25}\n", "rank 0, step 2",
+     "has a finite element of magnitude 1.84467e+19 or more", "the variance is made of its square",
+     "lower optimizer.lr", status=1)
 case("exceeds_fp16", QUADRATIC + "optimizer: {algorithm: sgd, lr: 1.0e6}\ncomm: {dense_type: fp16}\n",
      "rank 0, step 2", "gradient of tensor 'x' has a finite element of magnitude 65520 or more", "travels in fp16",
      "set comm.dense_type to bf16 or fp32", status=1, ranks=2)
