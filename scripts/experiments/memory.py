@@ -25,7 +25,7 @@ def algorithms(program):
 
 def main():
     parser = laboratory.parser_of(__doc__, "results/memory.csv")
-    parser.add_argument("--parameters", type=int, default=20_000_000, help="of the model (20,000,000)")
+    parser.add_argument("--parameters", type=int, default=6_000_000, help="of the model (6,000,000)")
     parser.add_argument("--ranks", type=int, default=2, help="(2)")
     arguments = parser.parse_args()
     origin, rows = laboratory.origin(arguments), []
@@ -33,8 +33,8 @@ def main():
     def run(algorithm, parameters, steps):
         return run_here(arguments.ranks, arguments.onebit, "inputs/synthetic_step.yaml", [
             f"optimizer.algorithm={algorithm}", f"workload.parameters={parameters}", f"train.steps={steps}",
-            f"train.batch={arguments.ranks}", "freeze.step=1", "train.validate_every=0", "train.validation_batch=1",
-            "comm.exchange=collective", "workload.compute_time_ms=0", *arguments.set]).run
+            f"train.batch={arguments.ranks}", f"freeze.step={1 if steps > 1 else 2}", "train.validate_every=0",
+            "train.validation_batch=1", "comm.exchange=collective", "workload.compute_time_ms=0", *arguments.set]).run
 
     constant = float(run("adam", FEW, 1)["peak_memory_bytes"])
     for algorithm in algorithms(arguments.onebit):

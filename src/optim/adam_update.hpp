@@ -25,8 +25,8 @@ struct AdamUpdate {
   KOKKOS_FUNCTION float variance(float v, float g) const { return beta2 * v + one_minus_beta2 * g * g; }
   /// √v + η
   KOKKOS_FUNCTION float denominator(float v) const { return math::sqrt(v * variance_correction) + epsilon; }
-  /// u / (√v + η); 0 where v = 0, if such elements rest. They have had no gradient, so their u is what a compressor made
-  /// of zeros.
+  /// u / (√v + η); 0 where v = 0, if such elements rest. They have had no gradient, so their u is what a compressor
+  /// made of zeros.
   KOKKOS_FUNCTION float quotient(float u, float v) const {
     const float moved = u / denominator(v);  // before the choice, so that loops are vectorised
     return zeros_rest && v == 0 ? 0.0f : moved;

@@ -13,8 +13,9 @@ namespace {
 /// What a step averages, beside the gradients of dense steps.
 enum class Averages {
   nothing,
-  floats,           ///< vectors in float: parameters, variances or momenta
-  compressed,       ///< CA
+  floats,      ///< vectors in float: parameters, variances or momenta
+  compressed,  ///< CA
+  compressed_and_floats,
   columns,          ///< CA with the compressor `column`
   variances,        ///< CA, and the quantised average of v
   votes,            ///< the majority of signs
@@ -38,7 +39,7 @@ constexpr Vectors all_vectors[] = {
     {"onebit_adam_32bit",   2, 2, Averages::floats},
     {"adam_1bit_naive",     2, 2, Averages::compressed},
     {"adam_nbit_variance",  2, 2, Averages::variances},
-    {"adam_lazy_variance",  2, 2, Averages::compressed},
+    {"adam_lazy_variance",  2, 2, Averages::compressed_and_floats},
     {"sgd",                 0, 0, Averages::nothing},
     {"momentum_sgd",        1, 1, Averages::nothing},
     {"double_squeeze",      0, 0, Averages::compressed},
@@ -80,13 +81,18 @@ public:
   }
 
   PhaseBytes operator()() const {
-    const bool freezes = config::traits(m_in.optimizer.algorithm).freezes();
+    const config::AlgorithmTraits& traits = config::traits(m_in.optimizer.algorithm);
+    const bool freezes = traits.freezes(), has_dense_steps = freezes || m_vectors.averages == Averages::nothing ||
+                                                             traits.variance == config::Variance::frozen_at_F;
     const double state = m_shards ? floats / m_n : floats, always = m_d * (2 * floats + bit);  // x, g, weight decays
     PhaseBytes bytes;
     bytes.compressed = always + m_d * m_vectors.after * state + averages() + checkpoint();
     bytes.dense = freezes ? always + m_d * m_vectors.before * state : bytes.compressed;
-    if (freezes || m_vectors.averages == Averages::nothing) bytes.dense += dense_average(m_shards ? m_d : bucket());
-    if (!freezes) bytes.compressed = bytes.dense;
+    if (has_dense_steps) bytes.dense += dense_average(m_shards ? m_d : bucket());
+    if (!freezes)
+      bytes.compressed = bytes.dense;
+    else if (m_in.comm.dense_type != DenseType::fp32)
+      bytes.compressed += dense_average(bucket());  // its buffers stay
     return bytes;
   }
 
@@ -105,6 +111,8 @@ private:
         return dense_average(m_d);
       case Averages::compressed:
         return compresses ? allreduce(in.compressor) + buckets() : dense_average(m_d);
+      case Averages::compressed_and_floats:
+        return (compresses ? allreduce(in.compressor) : 0) + dense_average(m_d);
       case Averages::columns:
         return compresses ? allreduce(CompressorKind::column) : dense_average(m_d);
       case Averages::variances:  // sent and received codes; means of the chunk and of all

@@ -250,7 +250,8 @@ case("exclusion_of_nothing", TEXT + "model:\n  quantization: {kind: fqt, exclude
      "input.yaml:4:29", "pattern 'encoder.0.attention.qk' matches the name of no dense layer",
      "did you mean 'encoder.0.attention.qkv'?", prepare=write_corpus, ranks=2)
 case("memory_layers", TEXT + "model:\n  hidden: 65536\n  layers: 1000\n  heads: 2\n", "input.yaml:5:3",
-     "parameters takes", "GiB on each rank", "change model.layers", "optimizer.algorithm", prepare=write_corpus, ranks=2)
+     "parameters takes", "GiB on each rank", "change model.layers", "optimizer.algorithm",
+     prepare=write_corpus, ranks=2)
 case("memory_vocabulary", TEXT + "model:\n  vocabulary: 16777216\n  hidden: 65536\n", "input.yaml:5:3", "GiB",
      prepare=write_corpus)
 case("memory_sequence", TEXT + "model:\n  positions: 65536\n  sequence: 65536\ntrain:\n  batch: 32768\n",
@@ -547,10 +548,13 @@ case("corpus_is_a_table", TEXT.replace("corpus.txt", "out/run.csv"), "run.output
 
 # --- runs that fail ---------------------------------------------------------------------------------------------------
 
-case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ", "gradient of tensor 'x' has a finite element",
-     "its square", "lower optimizer.lr", status=1)
-case("exceeds_fp16", QUADRATIC + "optimizer: {algorithm: sgd, lr: 1.0e6}\ncomm: {dense_type: fp16}\n", "rank 0, step 2",
-     "gradient of tensor 'x' has a finite element of magnitude 65520 or more", "travels in fp16",
+case("diverges", QUADRATIC + "optimizer: {lr: 3.0e38}\n", "rank 0, step ", "gradient of tensor 'x' is not finite",
+     "lower optimizer.lr", status=1)
+case("exceeds_squares", QUADRATIC + "optimizer: {algorithm: adam, lr: 1.0e25}\n", "rank 0, step 2",
+     "has a finite element of magnitude 1.84467e+19 or more", "the variance is made of its square",
+     "lower optimizer.lr", status=1)
+case("exceeds_fp16", QUADRATIC + "optimizer: {algorithm: sgd, lr: 1.0e6}\ncomm: {dense_type: fp16}\n",
+     "rank 0, step 2", "gradient of tensor 'x' has a finite element of magnitude 65520 or more", "travels in fp16",
      "set comm.dense_type to bf16 or fp32", status=1, ranks=2)
 case("exceeds_sums", QUADRATIC + "optimizer: {algorithm: sgd, lr: 1.0e37}\n", "rank 0, step 2",
      "has a finite element of magnitude 2.6", "sums of such numbers", status=1, ranks=2)

@@ -86,6 +86,23 @@ class Bench(unittest.TestCase):
         done = support.run(self, [*launcher, *self.command, *arguments], expected, cwd=self.directory)
         return done.stderr if expected else read_csv(self.directory / "out/collective.csv")
 
+    def peak_of_a_rank(self, ranks, elements):
+        """Bytes of the process that took most, of mpirun and its ranks."""
+        keys = (f"bench.smallest={elements}", f"bench.largest={elements}", "bench.repetitions=1", "bench.warmup=0",
+                "bench.collectives=[mpi_allreduce, mpi_bf16, mpi_compressed]")
+        command = [*support.ranks_of(ranks, *self.command), *support.overrides(keys)]
+        process = subprocess.Popen(list(map(str, command)), cwd=self.directory, env=support.ENVIRONMENT,
+                                   stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        return 1024 * usage.ru_maxrss
+
+    def test_memory_of_a_rank_does_not_grow_with_the_ranks(self):
+        # A check that simulated all ranks would take 8 bytes of an element for each of them.
+        elements = 1 << 20
+        self.assertLess(self.peak_of_a_rank(6, elements) - self.peak_of_a_rank(2, elements), 2 * 8 * elements)
+
     def check(self, rows, ranks, hosts):
         self.assertEqual(len(rows), 3 * len(COLLECTIVES))
         for row in rows:

@@ -31,7 +31,7 @@ class Memory(unittest.TestCase):
     def synthetic(self, ranks, algorithm, parameters, steps, *settings):
         return self.run_it(ranks, "workload.kind=synthetic", f"optimizer.algorithm={algorithm}", f"train.batch={ranks}",
                            f"workload.parameters={parameters}", f"train.steps={steps}", "comm.bucket_bytes=0",
-                           *settings)
+                           f"freeze.step={1 if steps > 1 else 2}", *settings)
 
     def test_the_check_at_the_start_counts_what_each_algorithm_takes(self):
         listed = subprocess.run([support.PROGRAM, "list"], capture_output=True, text=True, check=True).stdout

@@ -478,6 +478,16 @@ class Training(unittest.TestCase):
         other = {**keys, "model.hidden": 64, "freeze.step": 0, "freeze.from": state}
         self.assertIn("there is no variance of", self.train(other, ranks=2, expected=2)[2])
 
+    def test_a_restart_that_regroups_elements_says_so(self):
+        keys = {"workload.kind": "quadratic", "train.batch": 12, "train.steps": 8, "freeze.step": 2,
+                "optimizer.algorithm": "onebit_adam", "checkpoint.every": 4}
+        self.train(keys, 2)
+        restart = {**keys, "checkpoint.restart": self.directory / f"run{self.count}/checkpoints/step_00000004.h5"}
+        self.train(restart, 2)
+        self.assertNotIn("share a scale", self.stdout)
+        self.train({**restart, "comm.compressed_bucket_bytes": 4096}, 2)
+        self.assertRegex(self.stdout, r"warning: .*share a scale.*compressed_bucket_bytes \(there 0, here 4096\)")
+
     def test_time_to_target(self):
         keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "freeze.step": 8, "train.steps": 40,
                 "train.validate_every": 4, "checkpoint.every": 20}
