@@ -1,6 +1,8 @@
 #include "base/launcher.hpp"
 
+#include <fcntl.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,12 +19,13 @@ struct Launcher {
   const char* name;
   const char* size;
   const char* rank;
-  const char* unless;       ///< a variable that takes the others' meaning away
+  const char* shell;        ///< set in a shell that is not one of the processes, if it has a terminal
   bool needs_both = false;  ///< the names are common words, so one alone says nothing
 };
 
 /// SLURM_NTASKS is not here: a batch script and the shell of salloc have it, too, where nothing but the shell was
-/// started. The shell of `srun --pty` runs in one of the step's tasks alone; it is no rank.
+/// started. The shell of `srun --pty` runs in one of the step's tasks alone. A step that is started there inherits
+/// SLURM_PTY_PORT, but has no terminal.
 constexpr Launcher launchers[] = {
     {"mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", nullptr},
     {"a launcher with PMI, such as mpiexec of MPICH,", "PMI_SIZE", "PMI_RANK", nullptr},
@@ -52,6 +55,12 @@ long number_in(const Environment& environment, const char* name) {
   return *end == '\0' && number < std::numeric_limits<int>::max() ? number : -1;
 }
 
+bool has_terminal() {
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY);
+  if (terminal >= 0) close(terminal);
+  return terminal >= 0;
+}
+
 /// \param processes that it started; so many at least where a rank alone tells
 LaunchFault fault_of(const Launcher& launcher, const char* variable, long processes) {
   const bool is_torchrun = launcher.needs_both;
@@ -69,13 +78,13 @@ LaunchFault fault_of(const Launcher& launcher, const char* variable, long proces
 
 }  // namespace
 
-LaunchFault launch_fault(int world_size, const Environment& environment) {
+LaunchFault launch_fault(int world_size, const Environment& environment, bool has_terminal) {
   if (world_size > 1) return {};
   for (const char* const own : own_sizes)
     if (number_in(environment, own) == 1) return {};
   for (const Launcher& launcher : launchers) {
     const long size = number_in(environment, launcher.size), rank = number_in(environment, launcher.rank);
-    if (launcher.unless != nullptr && environment(launcher.unless) != nullptr) continue;
+    if (launcher.shell != nullptr && environment(launcher.shell) != nullptr && has_terminal) continue;
     if (launcher.needs_both && (size < 0 || rank < 0 || rank >= size)) continue;
     if (std::max(size, rank + 1) > 1)
       return fault_of(launcher, size > 1 ? launcher.size : launcher.rank, std::max(size, rank + 1));
@@ -89,7 +98,8 @@ LaunchFault launch_fault() {
   MPI_Comm parent = MPI_COMM_NULL;
   MPI_Comm_get_parent(&parent);
   if (parent != MPI_COMM_NULL) return {};
-  return launch_fault(size, [](const char* name) -> const char* { return std::getenv(name); });
+  return launch_fault(
+      size, [](const char* name) -> const char* { return std::getenv(name); }, has_terminal());
 }
 
 void check_launch() {

@@ -23,8 +23,9 @@ struct LaunchFault {
 /// Finds a launcher that started several processes of which MPI sees one. A world of several ranks is never at fault:
 /// MPI has connected them. Neither is a world of one where this MPI library's own launcher says that it started one,
 /// whatever other launchers have left in the environment, nor a variable that the batch system sets outside of srun.
-/// \param world_size ranks of MPI_COMM_WORLD
-LaunchFault launch_fault(int world_size, const Environment& environment);
+/// \param world_size   ranks of MPI_COMM_WORLD
+/// \param has_terminal whether this process has a controlling terminal
+LaunchFault launch_fault(int world_size, const Environment& environment, bool has_terminal = false);
 /// The same of this process, whose MPI has been started. A process that MPI itself has spawned is not at fault.
 LaunchFault launch_fault();
 

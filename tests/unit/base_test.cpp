@@ -581,11 +581,12 @@ TEST(HugePages, are_asked_for_under_large_views) {
 }
 
 /// The variable that shows a fault of a process whose MPI has `world_size` ranks; empty without a fault.
-std::string shown_by(int world_size, const std::map<std::string, std::string>& variables) {
-  const LaunchFault fault = launch_fault(world_size, [&](const char* name) {
+std::string shown_by(int world_size, const std::map<std::string, std::string>& variables, bool has_terminal = false) {
+  const auto environment = [&](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  };
+  const LaunchFault fault = launch_fault(world_size, environment, has_terminal);
   EXPECT_EQ(static_cast<bool>(fault), !fault.remedy.empty());
   return fault.variable;
 }
@@ -624,8 +625,6 @@ TEST(Launcher, is_not_at_fault_for_what_others_leave_in_the_environment) {
       // A batch script, and the shell of salloc.
       {{"SLURM_NTASKS", "8"}, {"SLURM_NPROCS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "5"}},
       {{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_ID", "0"}},
-      // srun --ntasks=8 --pty bash
-      {{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PTY_PORT", "35001"}},
       // One rank of this library's launcher, whose daemons srun started.
       {{own, "1"}, {"SLURM_STEP_NUM_TASKS", "4"}},
       // Words that are also other programs'.
@@ -641,6 +640,11 @@ TEST(Launcher, is_not_at_fault_for_what_others_leave_in_the_environment) {
       {{"PMI_SIZE", "99999999999999999999"}},
   };
   for (std::size_t i = 0; i < sound.size(); ++i) EXPECT_EQ(shown_by(1, sound[i]), "") << i;
+
+  // The shell of `srun --ntasks=8 --pty bash`, and a step that is started there.
+  const Variables pty = {{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PTY_PORT", "35001"}};
+  EXPECT_EQ(shown_by(1, pty, true), "");
+  EXPECT_EQ(shown_by(1, pty, false), "SLURM_STEP_NUM_TASKS");
 }
 
 TEST(Error, of_an_allocation_says_what_was_wanted_and_what_to_do) {
