@@ -17,6 +17,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/affinity.hpp"
 #include "base/error.hpp"
 #include "base/timer.hpp"
 #include "train/stop_signal.hpp"
