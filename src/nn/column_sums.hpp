@@ -192,8 +192,9 @@ struct SumsOfBlocks {
       Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, sums * parts), [=](int part) {
         const int k = part / parts, begin = part % parts * lane_count;
         const int length = self.columns - begin < lane_count ? self.columns - begin : lane_count;
-        ThreadRow().for_each(
-            length, [&](int lane) { self.totals[k][begin + lane] += self.scale * self.sum(k, begin + lane, 0, 1); });
+        ONEBIT_IVDEP
+        for (int lane = 0; lane < length; ++lane)
+          self.totals[k][begin + lane] += self.scale * self.sum(k, begin + lane, 0, 1);
       });
     }
   }

@@ -12,8 +12,8 @@ import support
 from lib.tables import read_csv
 from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT
 
-COMMON = {"train.steps": 4, "train.batch": 4, "train.validate_every": 0, "schedule.warmup_steps": 2,
-          "model.dropout": 0.1}
+COMMON = {"train.steps": 4, "train.batch": 4, "train.validate_every": 0, "train.validation_batch": 8,
+          "schedule.warmup_steps": 2, "model.dropout": 0.1}
 ONEBIT_ADAM = {**COMMON, "optimizer.algorithm": "onebit_adam", "freeze.step": 2}
 # Buckets are averaged by a thread of its own, whose copies have an instance of their own.
 BUCKETS = {"comm.bucket_bytes": 65536, "comm.compressed_bucket_bytes": 65536}
