@@ -46,8 +46,9 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import ROOT, launch, provenance
 from study_claims import judge
+
+from lib import ROOT, launch, provenance
 from study_page import DEFAULT_RANKS, page
 from study_runs import Study, program_of, run_cells
 

@@ -6,10 +6,11 @@ import os
 import shlex
 import statistics
 
+from study_claims import EXPLANATION, claims_table
+
 from lib import ROOT, tables
 from lib.plots import COLORS, WIDTH, legend_beside, pyplot, save, style
 from lib.tables import markdown, mean, number, with_unit
-from study_claims import EXPLANATION, claims_table
 from study_runs import DEFAULT_HEADING, WINDOW
 
 DEFAULT_RANKS = 4

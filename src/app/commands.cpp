@@ -167,7 +167,7 @@ std::optional<FiguresOfMerit> dispatch(const Communicator& world, const config::
   use_huge_pages();
   if (input.run.backend != Backend::serial && input.run.backend != Backend::openmp) threads = 1;
   report_threads(world, threads);
-#define ONEBIT_DISPATCH(Exec) \
+#define ONEBIT_DISPATCH(Exec)                                     \
   if (to_string(input.run.backend) == BackendName<Exec>::value) { \
     world.collectively([] { check_kernels(Exec()); });            \
     figures = work(Exec());                                       \

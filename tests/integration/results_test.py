@@ -22,8 +22,9 @@ ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts"),
                 str(ROOT / "scripts/experiments")]
 import parts
-import skips
 import study_claims
+
+import skips
 import study_runs
 import support
 from lib import intervals, laboratory
