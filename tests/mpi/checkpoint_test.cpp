@@ -68,7 +68,7 @@ config::Input make_input(const std::string& output, const std::vector<std::strin
   return config::parse(text, "checkpoint_test", overrides);
 }
 
-/// Rows of a CSV file without the columns of times and of memory, and those that count restarts and checkpoints.
+/// Rows of a CSV file without the columns of times, dates and memory, and those that count restarts and checkpoints.
 std::vector<Columns> rows(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -82,7 +82,8 @@ std::vector<Columns> rows(const std::string& path) {
       const std::string& name = names[i];
       const bool is_time = name.size() > 2 && name.compare(name.size() - 2, 2, "_s") == 0;
       const bool is_memory = name.compare(0, 5, "peak_") == 0 || name == "optimizer_bytes_per_parameter";
-      if (!is_time && !is_memory && name != "tokens_per_s" && name != "restarts" && name != "checkpoints")
+      if (!is_time && !is_memory && name != "date" && name != "tokens_per_s" && name != "restarts" &&
+          name != "checkpoints")
         all.back()[name] = values.at(i);
     }
   }
