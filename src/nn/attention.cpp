@@ -34,10 +34,13 @@ Rows<typename View::value_type> head_of(const View& matrix, int first, int seque
   return {matrix.data() + row * columns + first + tile.head * head_channels, columns};
 }
 
+// These two are for the host. They are functions of a device, too, because nvcc lets no function of a device, as
+// RowTeam has, call a lambda that a function of the host alone has made.
+
 /// Row r of scores ← dropout(softmax of the visible ones); log_sums ← ln Σ exp of each row.
 template <class Exec, class Real>
-void softmax(const Attention<Exec, Real>& attention, const Dropout<Real>& dropout, VectorRef<Exec, Real> log_sums,
-             const Tile& tile, int r, Real* scores) {
+KOKKOS_FUNCTION void softmax(const Attention<Exec, Real>& attention, const Dropout<Real>& dropout,
+                             VectorRef<Exec, Real> log_sums, const Tile& tile, int r, Real* scores) {
   const RowTeam<Exec> team;
   const int T = attention.sequence, query = tile.query + r, visible = attention.causal ? query + 1 : T;
   Real* const row = scores + static_cast<std::size_t>(r) * tile.keys;
@@ -57,9 +60,10 @@ void softmax(const Attention<Exec, Real>& attention, const Dropout<Real>& dropou
 
 /// Row r of scores ← dropout(softmax); of d_scores, gradients at that ← gradients at the scores.
 template <class Exec, class Real>
-void softmax_backward(const Attention<Exec, Real>& attention, const Dropout<Real>& dropout,
-                      MatrixRef<Exec, const Real> context, MatrixRef<Exec, const Real> d_context,
-                      VectorRef<Exec, const Real> log_sums, const Tile& tile, int r, Real* scores, Real* d_scores) {
+KOKKOS_FUNCTION void softmax_backward(const Attention<Exec, Real>& attention, const Dropout<Real>& dropout,
+                                      MatrixRef<Exec, const Real> context, MatrixRef<Exec, const Real> d_context,
+                                      VectorRef<Exec, const Real> log_sums, const Tile& tile, int r, Real* scores,
+                                      Real* d_scores) {
   const RowTeam<Exec> team;
   const int T = attention.sequence, D = attention.channels / attention.heads;
   const int query = tile.query + r, visible = attention.causal ? query + 1 : T;
