@@ -12,16 +12,6 @@
 
 namespace onebit {
 
-Cell::Cell(const std::string& text) : m_text(text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return;
-  m_text = "\"";
-  for (const char c : text) {
-    if (c == '"') m_text += '"';
-    m_text += c == '\n' || c == '\r' ? ' ' : c;
-  }
-  m_text += '"';
-}
-
 Cell::Cell(double value) {
   if (std::isnan(value)) return;
   char text[32];
@@ -31,9 +21,20 @@ Cell::Cell(double value) {
 
 namespace {
 
+/// A cell as it stands in a line: quoted where a comma or a quote would end it, with spaces for the ends of lines.
+std::string written(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c == '\n' || c == '\r' ? ' ' : c;
+  }
+  return quoted + '"';
+}
+
 std::string line_of(const std::vector<Cell>& cells) {
   std::string line;
-  for (const Cell& cell : cells) line += (&cell == &cells.front() ? "" : ",") + cell.text();
+  for (const Cell& cell : cells) line += (&cell == &cells.front() ? "" : ",") + written(cell.text());
   return line + "\n";
 }
 

@@ -14,7 +14,7 @@ namespace onebit {
 class Cell {
 public:
   Cell() = default;
-  Cell(const std::string& text);
+  Cell(const std::string& text) : m_text(text) {}
   Cell(const char* text) : Cell(std::string(text)) {}
   Cell(double value);
   Cell(int value) : m_text(std::to_string(value)) {}

@@ -8,6 +8,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
 import support
 from lib.tables import read_csv
 from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT
@@ -60,4 +61,4 @@ class Training(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    skips.main()
+    skips.main(sys.argv[3:])
