@@ -53,7 +53,7 @@ def ranks_of(mpirun):
 def without_times(path):
     """Rows of a CSV file without the columns that two runs of the same bits may differ in."""
     return [{name: cell for name, cell in row.items()
-             if not name.endswith("_s") and not name.startswith("peak_") and name not in
+             if not name.endswith("_s") and not name.startswith(("peak_", "predicted_")) and name not in
              ("tokens_per_s", "date", "restarts", "checkpoints", "threads_per_rank", "precision_reason",
               "optimizer_bytes_per_parameter")}
             for row in read_csv(path)]

@@ -81,7 +81,8 @@ std::vector<Columns> rows(const std::string& path) {
     for (std::size_t i = 0; i < names.size(); ++i) {
       const std::string& name = names[i];
       const bool is_time = name.size() > 2 && name.compare(name.size() - 2, 2, "_s") == 0;
-      const bool is_memory = name.compare(0, 5, "peak_") == 0 || name == "optimizer_bytes_per_parameter";
+      const bool is_memory = name.compare(0, 5, "peak_") == 0 || name.compare(0, 10, "predicted_") == 0 ||
+                             name == "optimizer_bytes_per_parameter";
       if (!is_time && !is_memory && name != "date" && name != "tokens_per_s" && name != "restarts" &&
           name != "checkpoints")
         all.back()[name] = values.at(i);

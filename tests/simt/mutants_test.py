@@ -4,9 +4,13 @@ Called as `mutants_test.py RIGHT MUTANT…`.
 """
 
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
 
 RIGHT, MUTANTS = sys.argv[1], sys.argv[2:]
 SEEDS = range(1, 6)
@@ -35,4 +39,4 @@ class Mutants(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    skips.main([])
