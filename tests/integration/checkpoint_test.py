@@ -9,6 +9,7 @@ Usage: checkpoint_test.py PROGRAM MPIEXEC [--kills N] [unittest arguments]
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def ranks_of(mpirun):
         except OSError:
             continue  # it ended meanwhile
     return ids
+
+
+def catches(process, number):
+    """Whether a process has a handler for a signal."""
+    status = pathlib.Path(f"/proc/{process}/status").read_text()
+    caught = int(re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)[1], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def without_times(path):
@@ -164,7 +172,8 @@ class Checkpoints(unittest.TestCase):
             run = self.start({**keys, "train.validation_batch": 10**6}, output)
             watchdog = self.directory / output / "watchdog.txt"
             deadline = time.monotonic() + LIMIT_S
-            while "OneBit::workload::validation" not in (watchdog.read_text() if watchdog.exists() else ""):
+            # The steps themselves take milliseconds.
+            while f" step {stop_at} " not in (watchdog.read_text() if watchdog.exists() else ""):
                 self.assertLess(time.monotonic(), deadline)
                 self.assertIsNone(run.poll())
                 time.sleep(0.1)
@@ -187,11 +196,10 @@ class Checkpoints(unittest.TestCase):
         keys = {**GPT, "workload.kind": "classification", "data.labelled": self.directory / "train.tsv",
                 "data.labelled_validation": self.directory / "held_out.tsv"}
         run = self.start(keys, "output")
-        watchdog = self.directory / "output/watchdog.txt"
-        while "OneBit::data::encode" not in (watchdog.read_text() if watchdog.exists() else ""):
+        while not any(catches(rank, signal.SIGTERM) for rank in ranks_of(run.pid)):
             self.assertIsNone(run.poll())
-            time.sleep(0.02)
-        os.kill(random.choice(ranks_of(run.pid)), signal.SIGTERM)
+            time.sleep(0.01)
+        os.kill(next(rank for rank in ranks_of(run.pid) if catches(rank, signal.SIGTERM)), signal.SIGTERM)
         out, _ = run.communicate(timeout=LIMIT_S)
         self.assertEqual(run.returncode, 75, out)
         self.assertIn("stopped by a signal before the first step", out)

@@ -135,7 +135,8 @@ TYPED_TEST(Overlap, a_gradient_beyond_fp16_is_not_finite) {
   keys.push_back("comm.dense_type=fp16");
   const std::vector<std::string> whole = this->run(keys, 0);
   ASSERT_EQ(whole.size(), 1u);
-  EXPECT_NE(whole.front().find("step 1: the gradient of tensor 'x' is not finite"), std::string::npos) << whole.front();
+  EXPECT_NE(whole.front().find("step 1: the gradient of tensor 'x' has a finite element"), std::string::npos)
+      << whole.front();
   EXPECT_EQ(this->run(keys, 4096), whole);
   keys.push_back("optimizer.on_nonfinite=skip");
   this->expect_the_same(keys);
