@@ -1,20 +1,15 @@
 #include "app/commands.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 
 #include "app/identity.hpp"
+#include "app/input_file.hpp"
 #include "app/measure.hpp"
 #include "app/run_files.hpp"
 #include "app/threads.hpp"
@@ -32,7 +27,6 @@
 #include "bench/bench.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
-#include "io/file.hpp"
 #include "scale/predict.hpp"
 #include "train/checkpoint.hpp"
 #include "train/start.hpp"
@@ -43,64 +37,6 @@
 
 namespace onebit::app {
 namespace {
-
-/// Reads the input file, or what a pipe gives. Waits no longer than half a minute for a pipe.
-std::string read_file(const std::string& path) {
-  constexpr std::size_t longest = 1 << 20;
-  constexpr int patience_ms = 30000;
-  const char* const examples = "check the name and the permissions; examples are in inputs/";
-  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
-  if (file < 0 && errno == ENOENT)
-    throw InputError(path, std::string("the input file does not exist (") + std::strerror(errno) + ")", examples);
-  const auto unread = [&] {
-    return InputError(path, std::string("the input file cannot be read: ") + std::strerror(errno), examples);
-  };
-  if (file < 0) throw unread();
-  // One byte more than allowed shows that a file is too long, even an endless one.
-  std::string text(longest + 1, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    pollfd ready{file, POLLIN, 0};
-    if (::poll(&ready, 1, patience_ms) == 0)
-      throw InputError(path, "nothing was written into this pipe", "name a YAML file; examples are in inputs/");
-    const ssize_t got = ::read(file, &text[size], text.size() - size);
-    if (got == 0) break;
-    if (got < 0 && errno == EISDIR)
-      throw InputError(path, "the input file is a directory", "name a YAML file; examples are in inputs/");
-    if (got < 0 && errno != EINTR && errno != EAGAIN) throw unread();
-    if (got > 0) size += static_cast<std::size_t>(got);
-  }
-  text.resize(size);
-  if (text.size() > longest)
-    throw InputError(path, "the input file is longer than 1 MiB", "name a YAML file; examples are in inputs/");
-  return text;
-}
-
-/// Rank 0 reads the file, and all ranks parse the same text. Collective.
-config::Input read_input(const Communicator& world, const std::string& path,
-                         const std::vector<std::string>& overrides) {
-  std::string text;
-  world.collectively([&] {
-    if (world.rank() == 0) text = read_file(path);
-  });
-  text = world.broadcast(text, 0);
-  config::Input input;
-  world.collectively([&] { input = config::parse(text, path, overrides); });
-  check_same_input(world, input);
-  return input;
-}
-
-/// Rank 0 prints what was given without an effect, on standard error: `validate` prints an input on the other one.
-void warn(const Communicator& world, const std::vector<std::string>& messages) {
-  if (world.rank() != 0) return;
-  for (const std::string& message : messages) std::fprintf(stderr, "warning: %s\n", message.c_str());
-}
-
-/// Refuses what `config::check` refuses, and names keys without an effect. Collective.
-void check(const Communicator& world, const config::Input& input, int ranks) {
-  world.collectively([&] { config::check(input, ranks); });
-  warn(world, config::without_effect(input));
-}
 
 std::vector<std::string> backends() {
   std::vector<std::string> names;

@@ -253,7 +253,8 @@ std::vector<Section> keys(Input& in) {
       "Norm that clips in steps that compress: this step's, which is known when the backward pass has ended, or the "
       "last step's, so that momenta can travel during it (`comm.compressed_bucket_bytes`).");
   key("on_nonfinite", in.optimizer.on_nonfinite,
-      "When a gradient on any rank holds NaN or infinity: end the run, or leave out the step on all ranks.");
+      "When a gradient on any rank holds NaN, infinity or a number too large to compute with "
+      "(docs/reference/algorithms.md): end the run, or leave out the step on all ranks.");
 
   key.section("schedule", "The learning rate over the steps.");
   key("warmup_steps", in.schedule.warmup_steps, integer(0),
@@ -360,7 +361,7 @@ std::vector<Section> keys(Input& in) {
   key("transport", in.comm.transport,
       "How GPU memory is exchanged: staged through host buffers for MPI, handed to MPI directly (GPU-aware MPI), or "
       "by NCCL, with one rank to a GPU. `auto` takes `device` where the MPI library says that it can and a trial "
-      "succeeds, else `host`. `auto`, `host` and `device` are the same on host backends.");
+      "succeeds, else `host`. `device` is tried whatever the library says. On host backends these three are the same.");
   key("collective", in.comm.collective,
       "How ranks average: `flat` among all ranks; `hierarchical` densely inside each host first, and then between "
       "hosts, which must all have the same number of ranks. `auto` measures both, and `compression.compressor: none`, "

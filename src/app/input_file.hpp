@@ -1,0 +1,25 @@
+#pragma once
+/// \file input_file.hpp
+/// The input of a command: read on one rank, parsed and checked on all.
+
+#include <string>
+#include <vector>
+
+#include "base/mpi.hpp"
+#include "config/input.hpp"
+
+namespace onebit::app {
+
+/// Rank 0 reads the file, and all ranks parse the same text. Collective.
+/// \param path of a file or a pipe \param overrides "section.key=value"
+/// \throws AgreedError
+config::Input read_input(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides);
+
+/// Rank 0 prints what was given without an effect, on standard error: `validate` prints an input on the other one.
+void warn(const Communicator& world, const std::vector<std::string>& messages);
+
+/// Refuses what `config::check` refuses, and names keys without an effect. Collective.
+/// \throws AgreedError
+void check(const Communicator& world, const config::Input& input, int ranks);
+
+}  // namespace onebit::app
