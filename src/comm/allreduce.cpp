@@ -257,15 +257,15 @@ bool CompressedAllreduce<Exec>::last_is_finite(const Exec& exec) const {
   const Words messages = m_last;
   const std::size_t scales = own().scale_words(), words = own().message_words();
   const std::size_t count = m_across.ranks() * scales;
-  int others = 0;
+  std::size_t infinite = 0;
   Kokkos::parallel_reduce(
       "OneBit::comm::last_is_finite", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, count),
-      KOKKOS_LAMBDA(std::size_t i, int& found) {
+      KOKKOS_LAMBDA(std::size_t i, std::size_t& found) {
         const float scale = as_float(messages(i / scales * words + i % scales));
-        found |= !(scale - scale == 0);
+        if (!(scale - scale == 0)) ++found;
       },
-      Kokkos::BOr<int>(others));
-  return others == 0;
+      infinite);
+  return infinite == 0;
 }
 
 template <class Exec>

@@ -49,7 +49,7 @@ public:
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
                   PhaseTimes& times, const StepProgress&) override {
     const Region region("OneBit::workload::quadratic");
-    const Stopwatch watch;
+    Stopwatch watch;
     const Curvature h = m_curvature;
     const std::uint64_t key = m_key, counter = static_cast<std::uint64_t>(step);
     const int samples = m_samples, first_sample = m_first_sample;
@@ -66,8 +66,10 @@ public:
           g(j) = h(j) * (x(j) - 1.0f) + noise * sum / static_cast<float>(samples);
         });
     fence(exec, "OneBit::workload::quadratic");
-    times.add(Phase::backward, watch.seconds());
-    return value(exec, x);
+    times.add(Phase::backward, watch.restart());
+    const double loss = value(exec, x);
+    times.add(Phase::forward, watch.seconds());
+    return loss;
   }
 
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
