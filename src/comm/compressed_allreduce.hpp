@@ -28,7 +28,8 @@ struct CompressedAllreduceOptions {
 /// must be complete when it returns, for every kernel and copy that begins later. What a function throws leaves the
 /// object's call.
 struct CallersTransport {
-  int rank = 0, ranks = 1;
+  int rank = 0;   ///< of this process, from 0 on
+  int ranks = 1;  ///< their number
   /// Block r of `send` goes to rank r, and block r of `received` comes from rank r. \param bytes of a block
   std::function<void(const void* send, void* received, std::size_t bytes)> all_to_all;
   /// Block r of `received` is rank r's `send`. \param bytes of `send`
@@ -51,8 +52,10 @@ public:
   /// \throws std::runtime_error that says what is wrong with an option, or differs between ranks, and what to do; or
   ///         that a launcher started several processes, of which MPI_COMM_WORLD has one (not for MPI_COMM_SELF)
   CompressedAllreduce(MPI_Comm communicator, std::size_t length, const CompressedAllreduceOptions& options = {});
-  /// The same without MPI, which needs not be started: `transport` carries the messages, and the results have the same
-  /// bits. \param options with `message_bytes` 0
+  /// The same without MPI, which needs not be started; the results have the same bits.
+  /// \param transport carries the messages
+  /// \param length of the vectors, the same on every rank
+  /// \param options the same on every rank, with `message_bytes` 0
   CompressedAllreduce(CallersTransport transport, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();
 
@@ -83,7 +86,8 @@ private:
   struct Engine;
   template <class Exec>
   struct EngineOn;
-  /// \param make called with an instance of the options' backend; returns the engine
+  /// \param options whose backend is started
+  /// \param make called with an instance of that backend; returns the engine
   template <class Make>
   void make_engine(const CompressedAllreduceOptions& options, const Make& make);
   std::unique_ptr<Engine> m_engine;

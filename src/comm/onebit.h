@@ -77,9 +77,12 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
 /// The same with Fortran's handle (MPI_Comm_c2f), which other languages have too: mpi4py calls it `comm.py2f()`.
 int onebit_allreduce_create_f(MPI_Fint communicator, size_t length, const onebit_options* options,
                               onebit_allreduce** made);
-/// The same without MPI, which needs not be started: `transport` carries the messages, and the results have the same
-/// bits. \param transport copied; its functions are called within onebit_allreduce_create_with and
-/// onebit_allreduce_run, in the calling thread \param options with message_bytes 0
+/// The same without MPI, which needs not be started; the results have the same bits.
+/// \param transport carries the messages; it is copied. Its functions are called within onebit_allreduce_create_with
+///        and onebit_allreduce_run, in the calling thread
+/// \param length    of the vectors, at least 1 and the same on every rank
+/// \param options   NULL for the defaults; with message_bytes 0
+/// \param made      the new object, which onebit_allreduce_destroy ends
 int onebit_allreduce_create_with(const onebit_transport* transport, size_t length, const onebit_options* options,
                                  onebit_allreduce** made);
 
