@@ -81,7 +81,9 @@ TEST(Library, takes_a_transport_of_the_caller) {
   failing.all_to_all = [](const void*, void*, std::size_t) {
     throw RunError("carrier", "it is gone", "bring it back");
   };
-  if (world.size() > 1) EXPECT_THROW(CompressedAllreduce(failing, 8)(y.data()), RunError);
+  if (world.size() > 1) {
+    EXPECT_THROW(CompressedAllreduce(failing, 8)(y.data()), RunError);
+  }
 }
 
 TEST(Library, refuses_the_average_that_is_not_finite) {

@@ -497,8 +497,9 @@ TYPED_TEST(TransformerTest, asks_for_parameters_before_it_reads_them) {
       // Only its last half needs the second layer. In GPT, the norm before it ends the first layer.
       for (const Tensor& tensor : tensors_of(shape))
         if (tensor.name.find("r.1.") != std::string::npos &&
-            tensor.name.find("r.1.attention.norm") == std::string::npos)
+            tensor.name.find("r.1.attention.norm") == std::string::npos) {
           EXPECT_GE(tensor.offset, asked[2]) << tensor.name;
+        }
     }
 }
 
