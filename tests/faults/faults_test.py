@@ -304,7 +304,7 @@ class Faults(unittest.TestCase):
     # --- two runs -----------------------------------------------------------------------------------------------------
 
     def test_second_run_in_a_directory(self):
-        elsewhere = {"checkpoint.directory": self.directory / "elsewhere", "checkpoint.every": 1000}
+        elsewhere = {"checkpoint.directory": self.directory / "elsewhere", "checkpoint.every": 10**9}
         first = self.started_elsewhere(elsewhere)
         for keys in ({}, {"run.output": self.directory / "other", **elsewhere}):
             err = self.refusal({**KEYS, **keys})
