@@ -80,10 +80,10 @@ class onebit(rfm.RunOnlyRegressionTest):
     def bytes_sent(self):
         return self.figure("bytes_sent")
 
-    @performance_function("1")
+    @performance_function("times")
     def reduction(self):
         return self.figure("reduction")
 
-    @performance_function("1")
+    @performance_function("times")
     def reduction_vs_16bit(self):
         return self.figure("reduction_vs_16bit")

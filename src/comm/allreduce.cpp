@@ -260,7 +260,7 @@ bool CompressedAllreduce<Exec>::last_is_finite(const Exec& exec) const {
   std::size_t infinite = 0;
   Kokkos::parallel_reduce(
       "OneBit::comm::last_is_finite", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, count),
-      KOKKOS_LAMBDA(std::size_t i, std::size_t& found) {
+      KOKKOS_LAMBDA(std::size_t i, std::size_t & found) {
         const float scale = as_float(messages(i / scales * words + i % scales));
         if (!(scale - scale == 0)) ++found;
       },
