@@ -257,9 +257,6 @@ class Local(InScratch):
         first = self.cell("input_openmp_1x1_seed1")
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self.environment) as process:
             wait_for_steps(first)
-            # A second one would run the same cells into the same directories.
-            self.assertIn("another `onebit-sweep submit` works here (process",
-                          self.sweep("submit", text, "--local", "--mpiexec", MPIEXEC, expected=2))
             process.send_signal(signal.SIGINT)
             said = process.communicate(timeout=LIMIT_S)[0]
         self.assertEqual(process.returncode, 1, said)
