@@ -27,6 +27,9 @@ class Carrier:
 
     def __init__(self, group, rank, ranks, on_gpu):
         self._group, self._ranks, self._on_gpu, self._error = group, ranks, on_gpu, None
+        # The last exchange's tensors. A thread of gloo lets go of them a little after the exchange. If it were the last
+        # to do so, it would need the interpreter, which may have ended meanwhile; that ends the process.
+        self._held = ()
         # Kept, because the library calls them later.
         self._functions = [Exchange(self._caught(exchange)) for exchange in (self._all_to_all, self._all_gather)]
         self.transport = Transport(ctypes.sizeof(Transport), rank, ranks, None, *self._functions)
@@ -45,12 +48,13 @@ class Carrier:
 
     def _all_to_all(self, send, received, count):
         count *= self._ranks
-        dist.all_to_all_single(_bytes(received, count, self._on_gpu), _bytes(send, count, self._on_gpu),
-                               group=self._group)
+        self._held = _bytes(received, count, self._on_gpu), _bytes(send, count, self._on_gpu)
+        dist.all_to_all_single(*self._held, group=self._group)
 
     def _all_gather(self, send, received, count):
         everything = _bytes(received, count * self._ranks, self._on_gpu)
-        dist.all_gather(list(everything.split(count)), _bytes(send, count, self._on_gpu), group=self._group)
+        self._held = list(everything.split(count)), _bytes(send, count, self._on_gpu)
+        dist.all_gather(*self._held, group=self._group)
 
     def check(self, status):
         """Raises what a call of the library reported; an error of an exchange as its cause."""
@@ -79,7 +83,7 @@ class GroupRanks:
 
     def _carried(self, x, exchange):
         """Exchanges x, or a copy in memory that the group takes."""
-        there = x.to(self._device).contiguous()
+        self._held = there = x.to(self._device).contiguous()  # as Carrier's
         exchange(there)
         if there.data_ptr() != x.data_ptr():
             x.copy_(there)
@@ -95,7 +99,7 @@ class GroupRanks:
         self._carried(x, lambda there: dist.broadcast(there, self._source(0), group=self._group))
 
     def least(self, numbers):
-        least = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        self._held = least = torch.tensor(numbers, dtype=torch.float64, device=self._device)
         dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self._group)
         return least.tolist()
 
