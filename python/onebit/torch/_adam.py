@@ -71,7 +71,7 @@ class OneBitAdam(torch.optim.Optimizer):
     - Weight decay is decoupled, as in AdamW.
     - A parameter without a gradient has the gradient 0, because other ranks may have one.
     - A parameter that requires no gradient when the optimizer is made stays as it is, and is not averaged.
-    - After the freeze an element whose v is 0 moves by its weight decay alone: no gradient has ever reached it.
+    - After the freeze an element whose v is 0 does not move: no gradient has ever reached it.
     - All ranks agree in each step whether all gradients are finite (`on_nonfinite`), and raise an error together where
       a rank has another learning rate than the others, or parameters that are not those of the beginning.
     """
@@ -251,11 +251,11 @@ class OneBitAdam(torch.optim.Optimizer):
             v, step = self._exp_avg_sq[part], self._gradient[part]  # the gradient has done its work
             torch.div(v, correction2, out=step).sqrt_().add_(eps)
             torch.div(self._exp_avg[part], step, out=step).mul_(lr / correction1)
-            if self.frozen_at is not None:
-                step.masked_fill_(v == 0, 0)
             if weight_decay:
                 for p, place in self._places(index):
                     place.add_(p, alpha=lr * weight_decay)
+            if self.frozen_at is not None:
+                step.masked_fill_(v == 0, 0)
             for p, place in self._places(index):
                 p.sub_(place)
 
