@@ -92,6 +92,13 @@ class Draws:
         return (self.state >> 33) % n
 
 
+def write_corpus(path):
+    """Text of eight words, so that there is something to learn; the same in each call."""
+    words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
+    draw = Draws()
+    path.write_text("".join(words[draw(len(words))] for _ in range(20000)))
+
+
 class Skip(Exception):
     """Why a case cannot be tried here."""
 

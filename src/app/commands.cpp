@@ -101,7 +101,7 @@ std::optional<FiguresOfMerit> dispatch(const Communicator& world, const config::
   const std::unique_ptr<KokkosSession> kokkos = start_kokkos(world, input, threads);
   flush_subnormals_of_backends();
   use_huge_pages();
-  if (input.run.backend != Backend::serial && input.run.backend != Backend::openmp) threads = 1;
+  if (is_gpu(input.run.backend)) threads = 1;
   report_threads(world, threads);
 #define ONEBIT_DISPATCH(Exec)                                     \
   if (to_string(input.run.backend) == BackendName<Exec>::value) { \

@@ -157,9 +157,8 @@ void take_kokkos_variables() {
 }
 
 int host_threads(const config::Input& input) {
-  const bool on_host = input.run.backend == Backend::serial || input.run.backend == Backend::openmp;
   for (const char* const name : device_variables)
-    if (!on_host && taken().count(name) > 0)
+    if (is_gpu(input.run.backend) && taken().count(name) > 0)
       throw InputError(name, "the variable chooses a GPU, and here each rank of a host takes another one",
                        "unset it; CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES limits the GPUs");
   if (input.run.backend == Backend::serial) return 1;

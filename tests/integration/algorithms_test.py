@@ -34,9 +34,7 @@ class Algorithms(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = support.scratch(cls)
-        words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
-        draw = support.Draws()
-        (cls.directory / "corpus.txt").write_text("".join(words[draw(len(words))] for _ in range(20000)))
+        support.write_corpus(cls.directory / "corpus.txt")
         (cls.directory / "input.yaml").write_text(f"data: {{corpus: [{cls.directory / 'corpus.txt'}]}}\n")
         listed = support.subprocess.run([support.PROGRAM, "list"], capture_output=True, text=True, check=True).stdout
         cls.algorithms = re.search(r"(?m)^algorithms:\s*(.*)$", listed)[1].replace(",", " ").split()

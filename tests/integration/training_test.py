@@ -35,10 +35,7 @@ class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = support.scratch(cls)
-        # Words of a small grammar, so that there is something to learn.
-        words = ["the ", "king ", "sang ", "of ", "a ", "river ", "and ", "stones. "]
-        draw = support.Draws()
-        (cls.directory / "corpus.txt").write_text("".join(words[draw(len(words))] for _ in range(20000)))
+        support.write_corpus(cls.directory / "corpus.txt")
         (cls.directory / "input.yaml").write_text("train: {steps: 1}\n")
         cls.count = 0
 
