@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "compress/layout.hpp"
 #include "compress/reference.hpp"
 

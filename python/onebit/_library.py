@@ -1,4 +1,4 @@
-"""The shared library: where it is found, and the functions of src/comm/onebit.h."""
+"""The shared library: where it is found, and the functions of src/comm/library/onebit.h."""
 
 import ctypes
 import functools

@@ -9,7 +9,7 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ["src/comm/compressed_allreduce.hpp", "src/comm/onebit.h"]  # what is installed
+HEADERS = ["src/comm/library/compressed_allreduce.hpp", "src/comm/library/onebit.h"]  # what is installed
 # Breathe's names of what a header declares for its users.
 SECTIONS = ("briefdescription detaileddescription innernamespace innerclass public-type public-func public-static-func "
             "public-attrib define enum typedef func")

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <vector>
 
-#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/system/build_info.hpp"
 #include "config/keys.hpp"
 
 namespace onebit::app {

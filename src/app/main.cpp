@@ -8,7 +8,7 @@
 #include "app/threads.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
-#include "base/subnormals.hpp"
+#include "base/system/subnormals.hpp"
 
 int main(int argc, char** argv) {
   using namespace onebit;

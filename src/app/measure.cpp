@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/host.hpp"
+#include "base/system/host.hpp"
 #include "base/timer.hpp"
 #include "io/text_file.hpp"
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "base/host.hpp"
 #include "base/kokkos.hpp"
+#include "base/system/host.hpp"
 #ifdef KOKKOS_ENABLE_OPENMP
 #include <omp.h>
 #endif

@@ -15,10 +15,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/affinity.hpp"
 #include "base/error.hpp"
-#include "base/host.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/affinity.hpp"
+#include "base/system/host.hpp"
+#include "base/system/stop_signal.hpp"
 #include "base/timer.hpp"
 #include "io/file.hpp"
 

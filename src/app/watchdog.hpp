@@ -8,20 +8,20 @@
 #include <thread>
 #include <vector>
 
-#include "base/activity.hpp"
 #include "base/mpi.hpp"
+#include "base/system/activity.hpp"
 #include "config/input.hpp"
 
 namespace onebit::app {
 
-/// In its scope, a thread of each rank writes the activity of its main thread (base/activity.hpp) about once a second,
-/// more rarely with more than 256 ranks, into its own line of `watchdog.txt`. It is a file because a run that hangs
-/// exchanges no messages any more.
+/// In its scope, a thread of each rank writes the activity of its main thread (base/system/activity.hpp) about once a
+/// second, more rarely with more than 256 ranks, into its own line of `watchdog.txt`. It is a file because a run that
+/// hangs exchanges no messages any more.
 ///
 /// A rank is alive while it writes its line. When no living rank has changed its activity for `run.watchdog_seconds`,
 /// the lowest of them reads all lines, prints which ranks keep the others waiting, and ends all ranks with status 1.
-/// When a signal asks a training to end (base/stop_signal.hpp) while its main thread waits for a process that is gone,
-/// the watchdog names that process: mpirun signals the survivors before it kills them.
+/// When a signal asks a training to end (base/system/stop_signal.hpp) while its main thread waits for a process that is
+/// gone, the watchdog names that process: mpirun signals the survivors before it kills them.
 class Watchdog {
 public:
   /// Watches the calling thread, unless `run.watchdog_seconds` is 0. Directory `run.output` exists. Collective.

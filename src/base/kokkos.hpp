@@ -9,9 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/activity.hpp"
+#include "base/device/gpu.hpp"
 #include "base/error.hpp"
-#include "base/gpu.hpp"
+#include "base/system/activity.hpp"
 
 /// Unrolls the following loop on a device, where the elements of an array stay in registers only if each index is a
 /// constant.

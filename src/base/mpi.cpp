@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/system/activity.hpp"
 
 namespace onebit {
 namespace {

@@ -10,16 +10,16 @@
 #include <memory>
 #include <numeric>
 
+#include "base/device/memory.hpp"
+#include "base/device/parallel.hpp"
 #include "base/error.hpp"
 #include "base/float_bits.hpp"
 #include "base/hash.hpp"
-#include "base/memory.hpp"
-#include "base/parallel.hpp"
 #include "bench/collective_report.hpp"
 #include "bench/measurement.hpp"
-#include "comm/allreduce.hpp"
-#include "comm/hierarchical.hpp"
+#include "comm/compressed_average.hpp"
 #include "comm/reference.hpp"
+#include "comm/transport/hierarchical.hpp"
 #include "compress/layout.hpp"
 #include "optim/compression.hpp"
 
@@ -228,10 +228,10 @@ public:
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
               [=, communicator = &m_communicator] { return bf16_oracle(*communicator, length, hosts); }, transport};
     }
-    const auto run = [=](const std::shared_ptr<comm::CompressedAllreduce<Exec>>& allreduce) {
+    const auto run = [=](const std::shared_ptr<comm::CompressedAverage<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
     };
-    using Compressed = comm::CompressedAllreduce<Exec>;
+    using Compressed = comm::CompressedAverage<Exec>;
     if (const comm::Hosts<Exec>* const hosts = transport->hosts()) {
       const std::vector<std::size_t> begins = compress::equal_chunks(length, hosts->local.ranks());
       std::vector<compress::Layout> shards;

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/build_info.hpp"
+#include "base/system/build_info.hpp"
 #include "bench/measurement.hpp"
-#include "comm/hierarchical.hpp"
+#include "comm/transport/hierarchical.hpp"
 
 namespace onebit::bench {
 namespace {

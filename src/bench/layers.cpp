@@ -9,8 +9,8 @@
 #include <map>
 #include <memory>
 
-#include "base/build_info.hpp"
-#include "base/machine.hpp"
+#include "base/system/build_info.hpp"
+#include "base/system/machine.hpp"
 #include "bench/bench.hpp"
 #include "bench/measurement.hpp"
 #include "bench/pass_times.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernel.hpp"
+#include "bench/kernels/kernel.hpp"
 
 namespace onebit::bench {
 

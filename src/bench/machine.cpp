@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "bench/bench.hpp"
-#include "bench/kernel.hpp"
-#include "comm/nccl.hpp"
+#include "bench/kernels/kernel.hpp"
+#include "comm/transport/nccl.hpp"
 #include "linalg/matrix_product.hpp"
 #include "workload/transformer.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "base/sixteen_bits.hpp"
 #include "compress/layout.hpp"
 

@@ -7,7 +7,7 @@
 #include "base/choices.hpp"
 #include "base/random.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/transport/transport.hpp"
 
 namespace onebit::comm {
 

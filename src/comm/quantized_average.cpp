@@ -1,6 +1,6 @@
 #include "comm/quantized_average.hpp"
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 
 namespace onebit::comm {
 namespace {

@@ -4,7 +4,7 @@
 /// `adam_nbit_variance` averages its variance with it.
 
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/transport/transport.hpp"
 #include "compress/quantize.hpp"
 
 namespace onebit::comm {

@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "base/device/reference.hpp"
 #include "base/random.hpp"
-#include "base/reference.hpp"
 #include "comm/dense_average.hpp"
 #include "compress/reference.hpp"
 

@@ -1,7 +1,7 @@
 #include "comm/sign_vote.hpp"
 
-#include "base/parallel.hpp"
-#include "base/warps.hpp"
+#include "base/device/parallel.hpp"
+#include "base/device/warps.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::comm {

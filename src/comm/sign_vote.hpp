@@ -8,7 +8,7 @@
 
 #include "base/random.hpp"
 #include "base/timer.hpp"
-#include "comm/transport.hpp"
+#include "comm/transport/transport.hpp"
 
 namespace onebit::comm {
 

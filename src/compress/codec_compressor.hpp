@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "compress/compressor.hpp"
-#include "compress/decode.hpp"
+#include "compress/word_traversal.hpp"
 
 namespace onebit::compress {
 

@@ -15,9 +15,9 @@
 #include <type_traits>
 
 #include "base/choices.hpp"
+#include "base/device/parallel.hpp"
 #include "base/float_bits.hpp"
 #include "base/kokkos.hpp"
-#include "base/parallel.hpp"
 
 namespace onebit::compress {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 
 namespace onebit::compress {
 namespace {

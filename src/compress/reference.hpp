@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/reference.hpp"
+#include "base/device/reference.hpp"
 #include "compress/compressor.hpp"
 #include "compress/layout.hpp"
 

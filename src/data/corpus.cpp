@@ -1,5 +1,5 @@
 #include "data/corpus.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/system/activity.hpp"
 #include "io/file.hpp"
 
 namespace onebit::data {

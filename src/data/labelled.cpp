@@ -1,14 +1,14 @@
 #include "data/labelled.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <string_view>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/system/activity.hpp"
 #include "data/corpus.hpp"
 
 namespace onebit::data {

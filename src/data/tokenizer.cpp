@@ -1,5 +1,5 @@
 #include "data/tokenizer.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 
 #include <fcntl.h>
 #include <sentencepiece_processor.h>
@@ -22,8 +22,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/system/activity.hpp"
 #include "io/file.hpp"
 
 namespace onebit::data {

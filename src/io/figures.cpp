@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "base/build_info.hpp"
+#include "base/system/build_info.hpp"
 
 namespace onebit {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <string>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/system/activity.hpp"
 
 namespace onebit {
 

@@ -18,8 +18,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
+#include "base/system/activity.hpp"
 #include "io/file.hpp"
 
 namespace onebit {

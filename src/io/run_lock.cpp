@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "base/host.hpp"
+#include "base/system/host.hpp"
 
 namespace onebit {
 namespace {

@@ -1,5 +1,5 @@
 #include "io/seal.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 
 #include <sys/stat.h>
 
@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "base/activity.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/system/activity.hpp"
 #include "io/file.hpp"
 
 namespace onebit {

@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-#include "base/activity.hpp"
+#include "base/system/activity.hpp"
 #include "io/file.hpp"
 
 namespace onebit {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "linalg/onednn.hpp"
+#include "linalg/vendor/onednn.hpp"
 
 // Weak symbols, because another BLAS lacks OpenBLAS's functions, and a Serial build may lack OpenMP's.
 extern "C" {

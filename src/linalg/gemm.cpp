@@ -6,11 +6,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/gpu_product.hpp"
-#include "linalg/onednn.hpp"
 #include "linalg/tiles.hpp"
+#include "linalg/vendor/onednn.hpp"
 #ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
 #include <KokkosBlas_Host_tpl.hpp>
 #endif

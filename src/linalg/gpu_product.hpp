@@ -7,9 +7,9 @@
 #include "base/kokkos.hpp"
 
 #if defined(KOKKOS_ENABLE_CUDA)
-#include "linalg/cublas.hpp"
+#include "linalg/vendor/cublas.hpp"
 #elif defined(ONEBIT_ROCBLAS)
-#include "linalg/rocblas.hpp"
+#include "linalg/vendor/rocblas.hpp"
 #elif defined(ONEBIT_GPU)
 #include "linalg/tiled_product.hpp"
 

@@ -6,12 +6,12 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/device/parallel.hpp"
 #include "base/error.hpp"
-#include "base/parallel.hpp"
 #include "base/sixteen_bits.hpp"
 #include "linalg/gpu_product.hpp"
-#include "linalg/onednn.hpp"
 #include "linalg/tiles.hpp"
+#include "linalg/vendor/onednn.hpp"
 
 namespace onebit::linalg {
 

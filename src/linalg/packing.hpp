@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/device/parallel.hpp"
+#include "base/device/warps.hpp"
 #include "base/error.hpp"
-#include "base/parallel.hpp"
-#include "base/warps.hpp"
-#include "linalg/bits.hpp"
+#include "linalg/bits/bits.hpp"
 #include "linalg/differences.hpp"
 
 namespace onebit::linalg {

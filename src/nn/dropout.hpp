@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "base/random.hpp"
 
 namespace onebit::nn {

@@ -22,8 +22,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/device/warps.hpp"
 #include "base/error.hpp"
-#include "base/warps.hpp"
 #include "nn/activation.hpp"
 #include "nn/attention.hpp"
 

@@ -11,8 +11,8 @@
 /// functions: `load(j)` reads all that column j needs, and `f(j, loaded)` computes and stores. A device lane loads 8
 /// columns before it stores the first one.
 
+#include "base/device/parallel.hpp"
 #include "base/kokkos.hpp"
-#include "base/parallel.hpp"
 #include "nn/dropout.hpp"
 
 namespace onebit::nn {

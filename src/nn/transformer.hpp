@@ -20,16 +20,16 @@
 #include <vector>
 
 #include "base/choices.hpp"
+#include "base/device/parallel.hpp"
 #include "base/kokkos.hpp"
-#include "base/parallel.hpp"
 #include "base/range.hpp"
 #include "base/tensor_table.hpp"
 #include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
 #include "nn/dropout.hpp"
 #include "nn/layers.hpp"
-#include "nn/quantization.hpp"
-#include "nn/quantized_layers.hpp"
+#include "nn/quantized/quantization.hpp"
+#include "nn/quantized/quantized_layers.hpp"
 
 namespace onebit::nn {
 

@@ -5,17 +5,17 @@
 
 #include <iterator>
 
-#include "optim/adam.hpp"
-#include "optim/compressed_adam.hpp"
-#include "optim/diloco.hpp"
-#include "optim/distributed_lion.hpp"
-#include "optim/efficient_adam.hpp"
-#include "optim/onebit_lamb.hpp"
-#include "optim/onebit_lion.hpp"
-#include "optim/sgd.hpp"
-#include "optim/sharded_adam.hpp"
-#include "optim/signum.hpp"
-#include "optim/zero_one_adam.hpp"
+#include "optim/onebit_adam.hpp"
+#include "optim/others/compressed_adam.hpp"
+#include "optim/others/diloco.hpp"
+#include "optim/others/distributed_lion.hpp"
+#include "optim/others/efficient_adam.hpp"
+#include "optim/others/onebit_lamb.hpp"
+#include "optim/others/onebit_lion.hpp"
+#include "optim/others/sgd.hpp"
+#include "optim/others/signum.hpp"
+#include "optim/others/zero_one_adam.hpp"
+#include "optim/sharded/sharded_adam.hpp"
 
 namespace onebit::optim {
 namespace {

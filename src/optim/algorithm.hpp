@@ -9,8 +9,8 @@
 
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
-#include "comm/compressed_buckets.hpp"
 #include "comm/dense_average.hpp"
+#include "comm/overlap/compressed_buckets.hpp"
 #include "config/input.hpp"
 #include "optim/archive.hpp"
 

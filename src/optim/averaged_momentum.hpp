@@ -35,7 +35,7 @@ public:
   /// \param g (d) g_i \param lr γ_t, for `compression.scale_residual_by_lr`
   void average(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g, double lr, PhaseTimes& times) {
     if (m_compressed && m_setup.buckets == nullptr && !m_allreduce)
-      m_allreduce.emplace(make_compressed_allreduce(m_setup));
+      m_allreduce.emplace(make_compressed_average(m_setup));
     if (!is_in_messages()) add_gradient(exec, update, g, times);
     if (!m_compressed) return m_setup.average(exec, m_floats, times);
     const float residual_factor = m_residual_factor(lr);
@@ -147,7 +147,7 @@ private:
   Setup<Exec> m_setup;
   bool m_compressed;
   Vector<Exec, float> m_floats;
-  std::optional<comm::CompressedAllreduce<Exec>> m_allreduce;  ///< made by the first step that compresses, residuals 0
+  std::optional<comm::CompressedAverage<Exec>> m_allreduce;  ///< made by the first step that compresses, residuals 0
   ResidualFactor m_residual_factor;
 };
 

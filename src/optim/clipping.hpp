@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "config/input.hpp"
 
 namespace onebit::optim {

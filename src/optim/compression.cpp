@@ -60,14 +60,13 @@ std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Ex
 }
 
 template <class Exec>
-comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup) {
-  return make_compressed_allreduce(setup, 0, setup.tensors.size());
+comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup) {
+  return make_compressed_average(setup, 0, setup.tensors.size());
 }
 
 template <class Exec>
-comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup, std::size_t begin,
-                                                          std::size_t end) {
-  if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAllreduce<Exec>(setup.average);
+comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup, std::size_t begin, std::size_t end) {
+  if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAverage<Exec>(setup.average);
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
   if (hosts == nullptr)
@@ -95,7 +94,7 @@ std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(
 }
 
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce, std::size_t first) {
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& allreduce, std::size_t first) {
   if (!allreduce.compresses()) return;
   const auto places = allreduce.places();
   const Vector<Exec, float> worker = allreduce.worker_residual(archive.exec());
@@ -107,10 +106,10 @@ void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& 
 
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
-                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce) {
+                       std::optional<comm::CompressedAverage<Exec>>& allreduce) {
   bool compresses = allreduce.has_value();
   archive.number("state/compresses", compresses);
-  if (compresses && !allreduce) allreduce.emplace(make_compressed_allreduce(setup));
+  if (compresses && !allreduce) allreduce.emplace(make_compressed_average(setup));
   if (compresses) archive_residuals(archive, *allreduce);
 }
 
@@ -130,7 +129,7 @@ void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& bu
 }
 
 template <class Exec>
-void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state) {
+void report_residuals(const Exec& exec, const comm::CompressedAverage<Exec>& allreduce, StepState& state) {
   if (!allreduce.compresses()) return;
   state.compressed = true;
   state.worker_residual_l2 = allreduce.worker_residual_l2(exec);
@@ -144,19 +143,18 @@ void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& s
   state.server_residual_l2 = buckets.server_residual_l2();
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                                    \
-  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                               \
-  template std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>&);                   \
-  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&);                           \
-  template comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>&, std::size_t, std::size_t); \
-  template std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(                                  \
-      const config::Input&, const TensorTable&,                                                                     \
-      std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>>);                                \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAllreduce<Exec>&, std::size_t);                   \
-  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&,                                               \
-                                  std::optional<comm::CompressedAllreduce<Exec>>&);                                 \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                                  \
-  template void report_residuals(const Exec&, const comm::CompressedAllreduce<Exec>&, StepState&);                  \
+#define ONEBIT_INSTANTIATE(Exec)                                                                                      \
+  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                                 \
+  template std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>&);                     \
+  template comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>&);                                 \
+  template comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>&, std::size_t, std::size_t);       \
+  template std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(                                    \
+      const config::Input&, const TensorTable&,                                                                       \
+      std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>>);                                  \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAverage<Exec>&, std::size_t);                       \
+  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&, std::optional<comm::CompressedAverage<Exec>>&); \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                                    \
+  template void report_residuals(const Exec&, const comm::CompressedAverage<Exec>&, StepState&);                      \
   template void report_residuals(const comm::CompressedBuckets<Exec>&, StepState&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

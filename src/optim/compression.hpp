@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "comm/allreduce.hpp"
+#include "comm/compressed_average.hpp"
 #include "optim/algorithm.hpp"
 
 namespace onebit::optim {
@@ -23,10 +23,10 @@ std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Ex
 
 /// CA of vectors with these tensors; residuals are 0.
 template <class Exec>
-comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup);
+comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup);
 /// CA of elements [begin, end) of such vectors.
 template <class Exec>
-comm::CompressedAllreduce<Exec> make_compressed_allreduce(const Setup<Exec>& setup, std::size_t begin, std::size_t end);
+comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup, std::size_t begin, std::size_t end);
 
 /// CA of momenta with these tensors in buckets of `comm.compressed_bucket_bytes`; it has no memory yet.
 /// \param transport flat, on a communicator that nothing else uses
@@ -40,18 +40,18 @@ std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(
 /// each rank has its chunk.
 /// \param first the first element of the vectors, where they are a range of all d
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAllreduce<Exec>& allreduce, std::size_t first = 0);
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& allreduce, std::size_t first = 0);
 /// The same for an allreduce that does not exist before compression begins. Restoring makes it where one was saved.
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
-                       std::optional<comm::CompressedAllreduce<Exec>>& allreduce);
+                       std::optional<comm::CompressedAverage<Exec>>& allreduce);
 /// The same for buckets. A run with buckets restores what one without them has saved, and the other way round.
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& buckets);
 
 /// Puts ‖δ_i‖₂ and ‖δ̄_k‖₂ into `state` and marks the step as compressed, unless the allreduce is dense.
 template <class Exec>
-void report_residuals(const Exec& exec, const comm::CompressedAllreduce<Exec>& allreduce, StepState& state);
+void report_residuals(const Exec& exec, const comm::CompressedAverage<Exec>& allreduce, StepState& state);
 template <class Exec>
 void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& state);
 

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "comm/bucket_average.hpp"
+#include "comm/overlap/bucket_average.hpp"
 
 namespace onebit::optim {
 namespace {

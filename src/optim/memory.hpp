@@ -2,7 +2,7 @@
 /// \file memory.hpp
 /// What a run takes of a rank's memory beside its workload, known before anything is allocated.
 
-#include "base/memory.hpp"
+#include "base/device/memory.hpp"
 #include "base/tensor_table.hpp"
 #include "config/input.hpp"
 

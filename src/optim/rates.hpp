@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "base/tensor_table.hpp"
-#include "compress/decode.hpp"
+#include "compress/word_traversal.hpp"
 #include "config/input.hpp"
 
 namespace onebit::optim {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/device/parallel.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
-#include "base/parallel.hpp"
 #include "base/tensor_table.hpp"
 #include "comm/dense_average.hpp"
 #include "config/input.hpp"

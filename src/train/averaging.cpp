@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/timer.hpp"
-#include "comm/hierarchical.hpp"
+#include "comm/transport/hierarchical.hpp"
 #include "optim/compression.hpp"
 #include "train/agreement.hpp"
 
@@ -53,8 +53,8 @@ double measure(const Exec& exec, const config::Input& input, const Communicator&
   constexpr int repetitions = 3;
   comm::DenseAverage<Exec> dense(transport, optim::dense_options(input));
   auto allreduce = config::traits(input.optimizer.algorithm).compresses
-                       ? optim::make_compressed_allreduce(optim::Setup<Exec>{input, tensors, transport, dense})
-                       : comm::CompressedAllreduce<Exec>(dense);
+                       ? optim::make_compressed_average(optim::Setup<Exec>{input, tensors, transport, dense})
+                       : comm::CompressedAverage<Exec>(dense);
   const Vector<Exec, float> x("OneBit::train::trial", tensors.size());
   PhaseTimes unused;
   std::vector<double> slowest;

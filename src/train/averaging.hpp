@@ -7,9 +7,9 @@
 
 #include "base/mpi.hpp"
 #include "base/tensor_table.hpp"
-#include "comm/compressed_buckets.hpp"
-#include "comm/overlapped_average.hpp"
-#include "comm/transport.hpp"
+#include "comm/overlap/compressed_buckets.hpp"
+#include "comm/overlap/overlapped_average.hpp"
+#include "comm/transport/transport.hpp"
 #include "config/input.hpp"
 
 namespace onebit::train {

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/quantile.hpp"
-#include "train/results.hpp"
+#include "train/results/results.hpp"
 
 namespace onebit::train {
 

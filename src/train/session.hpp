@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
+#include "base/device/gpus.hpp"
+#include "base/device/memory.hpp"
 #include "base/error.hpp"
-#include "base/gpus.hpp"
-#include "base/host.hpp"
-#include "base/memory.hpp"
-#include "base/stop_signal.hpp"
+#include "base/system/host.hpp"
+#include "base/system/stop_signal.hpp"
 #include "base/timer.hpp"
-#include "comm/hierarchical.hpp"
+#include "comm/transport/hierarchical.hpp"
 #include "linalg/blas.hpp"
 #include "optim/compression.hpp"
 #include "optim/memory.hpp"
 #include "train/averaging.hpp"
-#include "train/checkpoint.hpp"
-#include "train/initial_parameters.hpp"
-#include "train/initial_variance.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/initial_parameters.hpp"
+#include "train/checkpoint/initial_variance.hpp"
 #include "workload/precision.hpp"
 #include "workload/workload.hpp"
 

@@ -8,13 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "base/activity.hpp"
-#include "base/stop_signal.hpp"
-#include "comm/allreduce.hpp"
+#include "base/system/activity.hpp"
+#include "base/system/stop_signal.hpp"
+#include "comm/compressed_average.hpp"
 #include "train/agreement.hpp"
 #include "train/bucket_update.hpp"
-#include "train/messages.hpp"
 #include "train/replicas.hpp"
+#include "train/results/messages.hpp"
 #include "train/session.hpp"
 
 namespace onebit::train {

@@ -9,12 +9,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 #include "io/file.hpp"
 #include "io/run_lock.hpp"
-#include "train/messages.hpp"
-#include "train/run_columns.hpp"
-#include "train/run_figures.hpp"
+#include "train/results/messages.hpp"
+#include "train/results/run_columns.hpp"
+#include "train/results/run_figures.hpp"
 #include "train/step_loop.hpp"
 
 namespace onebit::train {

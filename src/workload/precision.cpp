@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/stop_signal.hpp"
+#include "base/system/stop_signal.hpp"
 #include "base/timer.hpp"
 #include "data/sampler.hpp"
 #include "nn/transformer.hpp"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "base/random.hpp"
 #include "workload/workload.hpp"
 

@@ -3,7 +3,7 @@
 /// No model: the gradient is the same in every step. So a step costs `workload.compute_time_ms`, and its real exchange
 /// and update. For experiments on networks with models that are too large to compute on the machine.
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "base/random.hpp"
 #include "workload/workload.hpp"
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/device/memory.hpp"
 #include "base/kokkos.hpp"
-#include "base/memory.hpp"
 #include "base/tensor_table.hpp"
 #include "base/timer.hpp"
 #include "config/input.hpp"
-#include "nn/quantization.hpp"
+#include "nn/quantized/quantization.hpp"
 
 namespace onebit::workload {
 

@@ -3,7 +3,7 @@
 /// The algorithm of docs/develop/extending.md: stochastic gradient descent with Nesterov's momentum (after Sutskever et
 /// al., ICML 2013), which is averaged compressed.
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "optim/compression.hpp"
 
 namespace onebit::optim {
@@ -16,7 +16,7 @@ public:
   explicit NesterovSgd(const Setup<Exec>& setup)
       : m_setup(setup),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
-        m_compressed_allreduce(make_compressed_allreduce(setup)) {}
+        m_compressed_average(make_compressed_average(setup)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -26,7 +26,7 @@ public:
     for_each(
         exec, "OneBit::optim::local_momentum", m.extent(0),
         KOKKOS_LAMBDA(std::size_t i) { average(i) = beta1 * m(i) + (1.0f - beta1) * g(i); });
-    m_compressed_allreduce(exec, average, times);
+    m_compressed_average(exec, average, times);
 
     const Stopwatch watch;
     for_each(
@@ -38,19 +38,19 @@ public:
     times.add(Phase::update, watch.seconds());
 
     StepState state;
-    report_residuals(exec, m_compressed_allreduce, state);
+    report_residuals(exec, m_compressed_average, state);
     return state;
   }
 
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum);
-    archive_residuals(archive, m_compressed_allreduce);
+    archive_residuals(archive, m_compressed_average);
   }
 
 private:
   Setup<Exec> m_setup;
   Vector<Exec, float> m_momentum;
-  comm::CompressedAllreduce<Exec> m_compressed_allreduce;
+  comm::CompressedAverage<Exec> m_compressed_average;
 };
 
 }  // namespace onebit::optim

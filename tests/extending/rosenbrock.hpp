@@ -2,7 +2,7 @@
 /// \file rosenbrock.hpp
 /// The workload of docs/develop/extending.md: Rosenbrock's valley (1960), the classical function that is not convex.
 
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {

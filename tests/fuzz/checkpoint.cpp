@@ -2,7 +2,7 @@
 /// Fuzzes the checkpoint reader: either with any bytes as a file, which the seal keeps from HDF5, or with a sealed HDF5
 /// file whose datasets are missing, of other types, shapes (as large as HDF5 can say) and contents than a run writes.
 
-#include "train/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 #include <fuzzer/FuzzedDataProvider.h>
 #include <hdf5.h>
@@ -13,8 +13,8 @@
 #include "fuzz.hpp"
 #include "io/seal.hpp"
 #include "optim/archive.hpp"
-#include "train/initial_parameters.hpp"
-#include "train/variance_change.hpp"
+#include "train/checkpoint/initial_parameters.hpp"
+#include "train/checkpoint/variance_change.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "comm/compressed_allreduce.hpp"
+#include "comm/library/compressed_allreduce.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include "base/error.hpp"
 #include "io/seal.hpp"
 #include "scratch.hpp"
-#include "train/checkpoint.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/trainer.hpp"
 
 namespace onebit {

@@ -19,16 +19,16 @@
 #include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
-#include "comm/hierarchical.hpp"
+#include "comm/transport/hierarchical.hpp"
 #include "csv_line.hpp"
 #include "io/hdf5.hpp"
 #include "io/seal.hpp"
 #include "io/write_sealed.hpp"
 #include "scratch.hpp"
-#include "train/checkpoint.hpp"
-#include "train/initial_parameters.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/initial_parameters.hpp"
+#include "train/checkpoint/variance_change.hpp"
 #include "train/trainer.hpp"
-#include "train/variance_change.hpp"
 
 namespace onebit {
 namespace {

@@ -18,16 +18,16 @@
 #include "../cuts.hpp"
 #include "../skips.hpp"
 #include "../support.hpp"
+#include "base/device/gpus.hpp"
 #include "base/error.hpp"
-#include "base/gpus.hpp"
 #include "base/mpi.hpp"
-#include "comm/allreduce.hpp"
-#include "comm/device_mpi.hpp"
-#include "comm/hierarchical.hpp"
-#include "comm/nccl.hpp"
-#include "comm/probe.hpp"
+#include "comm/compressed_average.hpp"
 #include "comm/reference.hpp"
-#include "comm/transport.hpp"
+#include "comm/transport/device_mpi.hpp"
+#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/nccl.hpp"
+#include "comm/transport/probe.hpp"
+#include "comm/transport/transport.hpp"
 
 namespace {
 
@@ -193,7 +193,7 @@ std::vector<float> handed_out(const Communicator& world, const OfRank& of_rank) 
 /// Lets `allreduce` and a simulation average the same vectors. Rank 0 alone simulates long ones, which takes up to
 /// seconds. \param worker, server (rank) ↦ the simulation's residuals that belong to it
 template <class Exec, class Simulation, class Worker, class Server>
-void expect_simulation(const Communicator& world, std::size_t length, int rounds, CompressedAllreduce<Exec>& allreduce,
+void expect_simulation(const Communicator& world, std::size_t length, int rounds, CompressedAverage<Exec>& allreduce,
                        Simulation& simulation, const Worker& worker, const Server& server,
                        const Factors& factors = unscaled) {
   const Exec exec{};
@@ -236,7 +236,7 @@ void expect_simulation(const Communicator& world, const Cut& cut, const Options&
     SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " error feedback " << error_feedback
                                       << " messages " << exchange.message_bytes);
     const auto transport = transport_by<Exec>(world, exchange);
-    CompressedAllreduce<Exec> allreduce(*transport, cut.layout(), options, error_feedback);
+    CompressedAverage<Exec> allreduce(*transport, cut.layout(), options, error_feedback);
     CompressedAllreduceRef simulation(cut.reference(), options, error_feedback);
     const auto worker = [&](int rank) -> std::vector<float>& { return simulation.worker_residuals[rank]; };
     const auto server = [&](int rank) -> std::vector<float>& { return simulation.server_residuals[rank]; };
@@ -292,10 +292,10 @@ TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
       // Nothing is carried over: the same vectors give the same average again, as from residuals of 0.
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> without(*transport, cut.layout(), options, false);
-      CompressedAllreduce<TypeParam> fresh(*transport, cut.layout(), options);
+      CompressedAverage<TypeParam> without(*transport, cut.layout(), options, false);
+      CompressedAverage<TypeParam> fresh(*transport, cut.layout(), options);
       PhaseTimes times;
-      const auto average_by = [&](CompressedAllreduce<TypeParam>& allreduce) {
+      const auto average_by = [&](CompressedAverage<TypeParam>& allreduce) {
         const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, cut.length));
         allreduce(this->exec, x, times);
         return test::to_host(x);
@@ -315,8 +315,8 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
         SCOPED_TRACE(::testing::Message()
                      << cut << " " << test::name_of(options) << " messages " << exchange.message_bytes);
         const auto transport = transport_by<TypeParam>(this->world, exchange);
-        CompressedAllreduce<TypeParam> writes(*transport, cut.layout(), options);
-        CompressedAllreduce<TypeParam> keeps(*transport, cut.layout(), options);
+        CompressedAverage<TypeParam> writes(*transport, cut.layout(), options);
+        CompressedAverage<TypeParam> keeps(*transport, cut.layout(), options);
         ASSERT_TRUE(keeps.keeps_messages());
         std::vector<float> m(cut.length, 0.0f);
         PhaseTimes times;
@@ -356,7 +356,7 @@ TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {
     for (const Cut& cut : test::cuts(1000, this->world.size())) {
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), options);
+      CompressedAverage<TypeParam> allreduce(*transport, cut.layout(), options);
       PhaseTimes times;
       std::size_t wrong = 0;
       for (int round = 0; round < 3; ++round) {
@@ -394,7 +394,7 @@ TYPED_TEST(Collectives, one_all_to_all_and_one_all_gather_a_call) {
     for (const Cut& cut : test::cuts(length, ranks)) {
       SCOPED_TRACE(::testing::Message() << cut);
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-      CompressedAllreduce<TypeParam> allreduce(*transport, cut.layout(), {CompressorKind::sign});
+      CompressedAverage<TypeParam> allreduce(*transport, cut.layout(), {CompressorKind::sign});
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
       PhaseTimes times;
       for (int call = 1; call <= 3; ++call) {
@@ -435,8 +435,8 @@ TYPED_TEST(Collectives, volume_is_31_times_below_dense) {
     EXPECT_EQ(dense, 2 * (ranks - 1) * length * 4 / ranks);
     EXPECT_EQ(mpi_calls.reduced, length * 4);
 
-    CompressedAllreduce<TypeParam> allreduce(*transport, compress::Layout(length, ranks, Grouping::vector),
-                                             {CompressorKind::sign});
+    CompressedAverage<TypeParam> allreduce(*transport, compress::Layout(length, ranks, Grouping::vector),
+                                           {CompressorKind::sign});
     allreduce(this->exec, x, times);
     const std::uint64_t compressed = transport->traffic().total() - dense;
     EXPECT_GE(static_cast<double>(dense) / static_cast<double>(compressed), 31.0);
@@ -459,7 +459,7 @@ TYPED_TEST(Collectives, volume_of_each_compressor) {
     const std::uint64_t message = column ? 32 * 2 * 4 + 3200 / 8 : 4 + 3200 * bits / 8;
 
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-    CompressedAllreduce<TypeParam> allreduce(*transport, layout, options);
+    CompressedAverage<TypeParam> allreduce(*transport, layout, options);
     const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
     PhaseTimes times;
     mpi_calls = {};
@@ -631,7 +631,7 @@ TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
             shards.push_back(cut.layout());
             references.push_back(cut.reference());
           }
-          CompressedAllreduce<TypeParam> allreduce(*transport->hosts(), shards, options);
+          CompressedAverage<TypeParam> allreduce(*transport->hosts(), shards, options);
           HierarchicalAllreduceRef simulation(references, hosts, options);
           const auto& of_shards = simulation.shards;
           const auto worker = [&](int r) { return of_shards[r % local].worker_residuals[r / local]; };
@@ -676,7 +676,7 @@ TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
 TYPED_TEST(Collectives, dense_average_stands_in_for_the_compressed_one) {
   const auto transport = transport_by<TypeParam>(this->world, by_pairs);
   DenseAverage<TypeParam> mean(*transport);
-  CompressedAllreduce<TypeParam> dense(mean);
+  CompressedAverage<TypeParam> dense(mean);
   EXPECT_FALSE(dense.compresses());
   const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
   const auto y = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));

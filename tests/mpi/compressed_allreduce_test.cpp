@@ -2,7 +2,7 @@
 /// What is installed for other codes: each option reaches the compressed allreduce, whose simulation the results equal
 /// bit for bit. The other tests of comm_test show the rest.
 
-#include "comm/compressed_allreduce.hpp"
+#include "comm/library/compressed_allreduce.hpp"
 
 #include <limits>
 

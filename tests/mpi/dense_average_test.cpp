@@ -10,9 +10,9 @@
 
 #include "../support.hpp"
 #include "base/mpi.hpp"
-#include "comm/hierarchical.hpp"
-#include "comm/overlapped_average.hpp"
+#include "comm/overlap/overlapped_average.hpp"
 #include "comm/reference.hpp"
+#include "comm/transport/hierarchical.hpp"
 
 namespace onebit::comm {
 namespace {

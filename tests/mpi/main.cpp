@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "../skips.hpp"
-#include "base/gpus.hpp"
+#include "base/device/gpus.hpp"
 #include "base/mpi.hpp"
-#include "base/subnormals.hpp"
+#include "base/system/subnormals.hpp"
 
 namespace {
 

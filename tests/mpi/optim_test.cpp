@@ -23,7 +23,7 @@
 #include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
 #include "optim/compression.hpp"
-#include "train/initial_variance.hpp"
+#include "train/checkpoint/initial_variance.hpp"
 
 namespace {
 

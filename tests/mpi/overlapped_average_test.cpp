@@ -22,11 +22,11 @@
 #endif
 
 #include "../support.hpp"
-#include "base/activity.hpp"
 #include "base/mpi.hpp"
-#include "comm/allreduce.hpp"
-#include "comm/bucket_pipeline.hpp"
-#include "comm/overlapped_average.hpp"
+#include "base/system/activity.hpp"
+#include "comm/compressed_average.hpp"
+#include "comm/overlap/bucket_pipeline.hpp"
+#include "comm/overlap/overlapped_average.hpp"
 
 namespace onebit::comm {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "../rates_reference.hpp"
 #include "../support.hpp"
+#include "base/device/reference.hpp"
 #include "base/random.hpp"
-#include "base/reference.hpp"
-#include "optim/onebit_lamb.hpp"
-#include "optim/zero_one_adam.hpp"
+#include "optim/others/onebit_lamb.hpp"
+#include "optim/others/zero_one_adam.hpp"
 
 namespace {
 

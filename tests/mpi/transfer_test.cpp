@@ -8,8 +8,8 @@
 
 #include "../support.hpp"
 #include "base/mpi.hpp"
-#include "comm/allreduce.hpp"
-#include "comm/overlapped_average.hpp"
+#include "comm/compressed_average.hpp"
+#include "comm/overlap/overlapped_average.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -42,7 +42,7 @@ TYPED_TEST(Transfers, staged_exchanges_give_the_same_bits) {
       std::uint64_t bytes[2];
       for (const bool staged : {false, true}) {
         const auto transport = transport_by<TypeParam>(this->world, {message_bytes, staged});
-        CompressedAllreduce<TypeParam> allreduce(*transport, this->layout(length), {});
+        CompressedAverage<TypeParam> allreduce(*transport, this->layout(length), {});
         for (int round = 0; round < 3; ++round) {
           const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), round, length));
           allreduce(this->exec, x, this->times);
@@ -97,7 +97,7 @@ TYPED_TEST(Transfers, repeated_averages_allocate_nothing) {
       SCOPED_TRACE(::testing::Message() << message_bytes << " bytes a message, staged " << staged);
       const Communicator buckets;
       const auto transport = transport_by<TypeParam>(this->world, {message_bytes, staged});
-      CompressedAllreduce<TypeParam> allreduce(*transport, this->layout(length), {});
+      CompressedAverage<TypeParam> allreduce(*transport, this->layout(length), {});
       OverlappedAverage<TypeParam> overlapped(
           make_bucket_average<TypeParam>(transport_by<Kokkos::Serial>(buckets, {message_bytes, staged})), length,
           block_length * sizeof(float));

@@ -2,10 +2,10 @@
 /// What the simulated device finds, each against the same without the fault.
 
 #include "../support.hpp"
-#include "base/parallel.hpp"
-#include "base/self_check.hpp"
-#include "base/warps.hpp"
-#include "comm/event.hpp"
+#include "base/device/parallel.hpp"
+#include "base/device/self_check.hpp"
+#include "base/device/warps.hpp"
+#include "comm/overlap/event.hpp"
 #include "simt/faults.hpp"
 
 namespace onebit {

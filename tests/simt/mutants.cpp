@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "base/parallel.hpp"
-#include "base/warps.hpp"
+#include "base/device/parallel.hpp"
+#include "base/device/warps.hpp"
 #ifdef ONEBIT_CHECK_barrier
 #include "linalg/tiled_product.hpp"
 #endif

@@ -1,6 +1,7 @@
 #pragma once
 /// \file runtime.hpp
-/// The runtime of the simulated device, by the names that base/gpu.hpp expects of one: streams, events and memory.
+/// The runtime of the simulated device, by the names that base/device/gpu.hpp expects of one: streams, events and
+/// memory.
 ///
 /// A stream keeps its work, kernels and copies, until somebody waits for it: as late as a device may run it. Meanwhile
 /// other streams' work may run before it, in a random order that only events and fences limit.

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/device/self_check.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
-#include "base/self_check.hpp"
-#include "base/subnormals.hpp"
+#include "base/system/subnormals.hpp"
 #include "config/input.hpp"
 #include "train/trainer.hpp"
 

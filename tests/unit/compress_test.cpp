@@ -8,7 +8,7 @@
 
 #include "../cuts.hpp"
 #include "../support.hpp"
-#include "base/parallel.hpp"
+#include "base/device/parallel.hpp"
 #include "compress/compressor.hpp"
 #include "compress/reference.hpp"
 

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/system/build_info.hpp"
 #include "io/csv.hpp"
 #include "io/run_lock.hpp"
 #include "io/text_file.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "../support.hpp"
-#include "linalg/binary_product.hpp"
+#include "linalg/bits/binary_product.hpp"
 #include "linalg/packing.hpp"
 
 namespace onebit::linalg {

@@ -11,8 +11,8 @@
 #include <limits>
 
 #include "../support.hpp"
+#include "base/device/reference.hpp"
 #include "base/error.hpp"
-#include "base/reference.hpp"
 #include "base/sixteen_bits.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"

@@ -10,7 +10,7 @@
 #include "../skips.hpp"
 #include "../source_directory.hpp"
 #include "base/kokkos.hpp"
-#include "base/subnormals.hpp"
+#include "base/system/subnormals.hpp"
 
 std::string onebit::test::source_directory() {
   const char* const given = std::getenv("ONEBIT_SOURCE_DIR");

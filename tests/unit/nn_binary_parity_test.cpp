@@ -7,8 +7,8 @@
 
 #include "../source_directory.hpp"
 #include "io/hdf5.hpp"
-#include "nn/binary_layers.hpp"
 #include "nn/column_sums.hpp"
+#include "nn/quantized/binary_layers.hpp"
 #include "nn/transformer.hpp"
 #include "nn_support.hpp"
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/error.hpp"
-#include "nn/binary_layers.hpp"
 #include "nn/column_sums.hpp"
-#include "nn/dequantize.hpp"
+#include "nn/quantized/binary_layers.hpp"
+#include "nn/quantizer/dequantize.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

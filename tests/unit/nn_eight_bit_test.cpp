@@ -4,8 +4,8 @@
 #include <limits>
 #include <string>
 
-#include "nn/dequantize.hpp"
-#include "nn/eight_bit_layers.hpp"
+#include "nn/quantized/eight_bit_layers.hpp"
+#include "nn/quantizer/dequantize.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

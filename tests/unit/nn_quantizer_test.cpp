@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "../nn_quantizer_reference.hpp"
-#include "nn/dequantize.hpp"
-#include "nn/gradient_quantizer.hpp"
+#include "nn/quantizer/dequantize.hpp"
+#include "nn/quantizer/gradient_quantizer.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

@@ -13,7 +13,7 @@
 #include "base/error.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
-#include "optim/averaging_steps.hpp"
+#include "optim/others/averaging_steps.hpp"
 #include "optim/rates.hpp"
 #include "optim/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"

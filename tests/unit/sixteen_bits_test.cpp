@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "../support.hpp"
-#include "base/parallel.hpp"
-#include "base/reference.hpp"
+#include "base/device/parallel.hpp"
+#include "base/device/reference.hpp"
 
 namespace onebit {
 namespace {

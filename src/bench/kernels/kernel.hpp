@@ -1,0 +1,168 @@
+#pragma once
+/// \file kernel.hpp
+/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their plain twins. The
+/// functions at the end make the kernels one after the other, so that few buffers exist at a time.
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/device/parallel.hpp"
+#include "base/error.hpp"
+#include "base/mpi.hpp"
+#include "base/random.hpp"
+#include "base/sixteen_bits.hpp"
+#include "base/timer.hpp"
+#include "config/input.hpp"
+#include "io/figures.hpp"
+#include "linalg/matrix_product.hpp"
+
+namespace onebit::bench {
+
+/// Result of a comparison with a twin: the number of compared elements and of wrong ones.
+struct Check {
+  double checked = 0, wrong = 0;
+};
+
+/// A kernel: one row of kernels.csv.
+struct Kernel {
+  std::string name;   ///< in kernels.csv
+  std::string shape;  ///< "d=26214400", "2048x256x768", …
+  double bytes;       ///< least traffic: each input is read once, each output is written once
+  double flop;        ///< least work: of its matrix products, or else of its formula (docs/develop/performance.md)
+  std::function<void()> run;
+  std::function<Check()> check;           ///< of the result of the first run
+  std::function<void()> prepare{};        ///< called before each run and not timed, if a run overwrites its input
+  Precision precision = Precision::fp32;  ///< of the factors of its products
+};
+/// Checks and times a kernel.
+using Measure = std::function<void(const Kernel&)>;
+
+/// Host threads of a rank.
+template <class Exec>
+int threads(const Exec& exec) {
+  return is_host<Exec> ? concurrency(exec) : 1;
+}
+
+/// Runs a kernel once. \returns its time
+template <class Exec>
+double seconds(const Exec& exec, const Kernel& kernel) {
+  const Region region("OneBit::bench::kernel");
+  const Stopwatch watch;
+  kernel.run();
+  fence(exec, "OneBit::bench::kernel");
+  return watch.seconds();
+}
+
+/// Runs a kernel once and compares its result with its twin's. Collective. \throws WrongResult for a wrong one
+template <class Exec>
+Check checked(const Exec& exec, const Kernel& kernel, const Communicator& communicator) {
+  if (kernel.prepare) kernel.prepare();
+  seconds(exec, kernel);
+  Check check;
+  communicator.collectively([&] {
+    const Region region("OneBit::bench::check");
+    check = kernel.check();
+  });
+  communicator.sum(&check.checked, 1);
+  communicator.sum(&check.wrong, 1);
+  if (check.wrong > 0)
+    throw WrongResult(kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
+                      " of " + std::to_string(static_cast<long>(check.checked)) +
+                      " elements differ from the plain twin, so it is not timed\n  remedy: report it with the backend "
+                      "and this input");
+  return check;
+}
+
+/// Element i of array `number`, uniform in [-1, 1), the same on host and device.
+KOKKOS_INLINE_FUNCTION float value_at(int number, std::size_t i) {
+  return 2 * uniform(philox(static_cast<std::uint64_t>(number), i, 0).word[0]) - 1;
+}
+
+/// array(i) ← value_at(number, i).
+template <class Exec>
+void fill(const Exec& exec, int number, const Vector<Exec, float>& array) {
+  for_each(
+      exec, "OneBit::bench::fill", array.extent(0), KOKKOS_LAMBDA(std::size_t i) { array(i) = value_at(number, i); });
+  fence(exec, "OneBit::bench::fill");
+}
+
+/// Array `number`, filled.
+template <class Exec>
+Vector<Exec, float> make_array(const Exec& exec, int number, std::size_t length) {
+  const auto array = make_uninitialized<Exec, float>("OneBit::bench::array" + std::to_string(number), length);
+  fill(exec, number, array);
+  return array;
+}
+
+/// The array in host memory, copied if necessary.
+template <class View>
+auto on_host(const View& array) {
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), array);
+}
+
+/// An element of a kernel in float may differ from its twin in double by this fraction of the twin's greatest
+/// magnitude.
+inline constexpr double tolerance = 2e-5;
+
+/// A factor as a product in this precision reads it. The rounding of tensor cores to tf32 is not specified: their
+/// results are compared with those of unrounded factors, within `product_tolerance`.
+inline float factor(Precision precision, float value) {
+  if (precision != Precision::bf16) return value;
+  return Bfloat16::widened(Bfloat16::nearest(value));
+}
+inline double product_tolerance(Precision precision) { return precision == Precision::tf32 ? 1e-3 : tolerance; }
+/// Attention on a device rounds the factors of all its products to tf32, in bf16 too.
+inline double attention_tolerance(Precision precision) { return precision == Precision::fp32 ? tolerance : 5e-3; }
+
+/// Compares values(i) with twin(i) for i in [0, length), within `fraction` of the greatest |twin(i)|. NaN is wrong.
+template <class Values, class Twin>
+Check compare(std::size_t length, const Values& values, const Twin& twin, double fraction = tolerance) {
+  double greatest = 0;
+  for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(twin(i))));
+  Check check{static_cast<double>(length), 0};
+  for (std::size_t i = 0; i < length; ++i)
+    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= fraction * greatest);
+  return check;
+}
+inline Check operator+(const Check& one, const Check& other) {
+  return {one.checked + other.checked, one.wrong + other.wrong};
+}
+
+/// Sets the rate of a kernel: FLOP/s for one of at least `flop_per_byte` FLOP a byte, else B/s. This depends on the
+/// kernel and its shape alone, so a figure has the same name on every machine. \param seconds of a run
+inline void set_rate(FiguresOfMerit& figures, const Kernel& kernel, double seconds) {
+  constexpr double flop_per_byte = 10;
+  if (kernel.flop >= flop_per_byte * kernel.bytes)
+    figures.set(kernel.name + "_FLOP_per_s", kernel.flop / seconds, "FLOP/s");
+  else
+    figures.set(kernel.name + "_B_per_s", kernel.bytes / seconds, "B/s");
+}
+
+/// Adds the verdict of a benchmark, whose results have been compared: a wrong one would have ended it.
+inline void confirm_twins(FiguresOfMerit& figures, const Check& check) {
+  figures.set("checked", check.checked, "elements");
+  figures.set("wrong", check.wrong, "elements");
+  if (check.checked > 0)
+    figures.confirm(std::to_string(static_cast<long>(check.checked)) + " elements equal those of their plain twins");
+}
+
+/// The machine: `copy` and `triad` on arrays far larger than the caches, `fma` in registers, `gemm` of large square
+/// matrices, and `gemm` in the precision of the model's products if it is not fp32.
+template <class Exec>
+void machine_kernels(const Exec& exec, const config::Input& input, const Measure& measure);
+
+/// The optimiser's passes over d parameters.
+template <class Exec>
+void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t d, const Measure& measure);
+
+/// The transformer's kernels in the shapes of section `model` and this rank's samples of a step, without dropout.
+template <class Exec>
+void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure);
+
+/// Products of signs beside those of floats, in shapes whose matrices have at most `bench.largest` elements.
+template <class Exec>
+void binary_kernels(const Exec& exec, const config::Input& input, const Measure& measure);
+
+}  // namespace onebit::bench

@@ -1,0 +1,317 @@
+#include "comm/compressed_average.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/device/parallel.hpp"
+#include "base/float_bits.hpp"
+
+namespace onebit::comm {
+namespace {
+
+/// to ← from, in memory of its own.
+template <class Exec, class View>
+void copy(const Exec& exec, View& to, const View& from) {
+  if (to.extent(0) != from.extent(0)) to = View("OneBit::comm::kept_residual", from.extent(0));
+  Kokkos::deep_copy(exec, to, from);
+}
+
+template <class Exec>
+void copy(const Exec& exec, compress::Feedback<Exec>& to, const compress::Feedback<Exec>& from) {
+  copy(exec, to.c, from.c);
+  copy(exec, to.scales, from.scales);
+}
+
+}  // namespace
+
+template <class Exec>
+CompressedAverage<Exec>::CompressedAverage(Messenger<Exec>& transport, const compress::Layout& layout,
+                                           const compress::Options& options, bool error_feedback)
+    : CompressedAverage(transport, nullptr, {layout}, options, error_feedback) {}
+
+template <class Exec>
+CompressedAverage<Exec>::CompressedAverage(const Hosts<Exec>& hosts, const std::vector<compress::Layout>& shards,
+                                           const compress::Options& options, bool error_feedback)
+    : CompressedAverage(hosts.across, &hosts.local, shards, options, error_feedback) {}
+
+template <class Exec>
+CompressedAverage<Exec>::CompressedAverage(DenseAverage<Exec>& average)
+    : m_dense(&average), m_across(average.transport()), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
+
+template <class Exec>
+CompressedAverage<Exec>::CompressedAverage(Messenger<Exec>& across, Transport<Exec>* local,
+                                           const std::vector<compress::Layout>& shards,
+                                           const compress::Options& options, bool error_feedback)
+    : m_across(across), m_local(local), m_error_feedback(error_feedback), m_shard(local ? local->rank() : 0) {
+  std::size_t longest = 0;
+  m_shard_begins.push_back(0);
+  for (const compress::Layout& shard : shards) {
+    m_compressors.push_back(compress::make_compressor<Exec>(shard, options));
+    m_shard_begins.push_back(m_shard_begins.back() + shard.length);
+    longest = std::max(longest, shard.chunks * m_compressors.back()->message_words());
+  }
+  const int chunks = own().layout().chunks;
+  const std::size_t message = own().message_words();
+  m_worker = own().no_feedback(0, chunks);
+  m_server = own().no_feedback(across.rank(), 1);
+  m_send = Words("OneBit::comm::send", chunks * message);
+  m_received = Words("OneBit::comm::received", chunks * message);
+  m_recompressed = Words("OneBit::comm::recompressed", message);
+  if (local == nullptr) {
+    m_gathered = Words("OneBit::comm::gathered", chunks * message);
+    m_last = Words("OneBit::comm::last", chunks * message);
+  } else {
+    m_shard_messages = Words("OneBit::comm::shard_messages", longest);
+    m_gathered = Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, chunks * message));
+    m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
+  }
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
+                                         float residual_factor) {
+  if (!compresses()) return (*m_dense)(exec, x, times);
+  const Region region("OneBit::comm::compressed_allreduce");
+  Stopwatch watch;
+  const Vector<Exec, float> shard =
+      Kokkos::subview(x, std::make_pair(m_shard_begins[m_shard], m_shard_begins[m_shard + 1]));
+  if (m_local != nullptr) {
+    m_local->reduce_scatter(exec, x, m_shard_begins);
+    divide(exec, m_local->ranks(), shard);
+    times.add(Phase::allreduce, watch.restart());
+  }
+  begin(exec, shard, {}, times, residual_factor);
+  serve(exec, times);
+  finish(exec, m_local == nullptr ? &shard : nullptr, times);
+  if (m_local == nullptr) return;
+
+  watch.restart();
+  m_local->all_gather(exec, m_shard_messages, m_all_messages);
+  times.add(Phase::all_gather, watch.restart());
+  const std::size_t longest = m_shard_messages.extent(0);
+  for (std::size_t number = 0; number < m_compressors.size(); ++number)
+    m_compressors[number]->decompress(
+        exec, 0, m_across.ranks(),
+        Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
+        Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
+  fence(exec, "OneBit::comm::decompressed");
+  times.add(Phase::update, watch.seconds());
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::average_in_messages(const Exec& exec, const Vector<Exec, float>& x,
+                                                  const compress::MovingAverage<Exec>& average, PhaseTimes& times,
+                                                  float residual_factor) {
+  const Region region("OneBit::comm::compressed_allreduce");
+  begin(exec, x, average, times, residual_factor);
+  serve(exec, times);
+  finish(exec, times);
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::begin(const Exec& exec, const Vector<Exec, float>& x,
+                                    const compress::MovingAverage<Exec>& average, PhaseTimes& times,
+                                    float residual_factor) {
+  if (!m_error_feedback)
+    for (const auto& feedback : {m_worker, m_server}) compress::clear(exec, feedback);
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  m_under_way.emplace(UnderWay{
+      {0, ranks, x, m_worker, m_send, average, {}, residual_factor},
+      {rank, 1, {}, m_server, m_recompressed, {}, {ranks, m_received}, residual_factor},
+      nullptr,
+      nullptr,
+  });
+  if (m_across.overlaps() && ranks > 1)
+    send_codes(exec, times);
+  else
+    exchange_by_phases(exec, times);
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::exchange_by_phases(const Exec& exec, PhaseTimes& times) {
+  const bool alone = m_across.ranks() == 1;
+  Stopwatch watch;
+  const auto end_of = [&](Phase phase) {
+    fence(exec, "OneBit::comm::end_of_phase");
+    times.add(phase, watch.restart());
+  };
+  own().compress(exec, m_under_way->worker);
+  end_of(Phase::compress);
+  if (alone)
+    Kokkos::deep_copy(exec, m_received, m_send);
+  else
+    m_across.all_to_all(exec, m_send, m_received);
+  end_of(Phase::all_to_all);
+  own().compress(exec, m_under_way->server);
+  end_of(Phase::average);
+  if (alone)
+    Kokkos::deep_copy(exec, m_gathered, m_recompressed);
+  else
+    m_across.all_gather(exec, m_recompressed, m_gathered);
+  end_of(Phase::all_gather);
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::send_codes(const Exec& exec, PhaseTimes& times) {
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  const std::vector<Range> sent = sent_ranges();
+  Stopwatch watch;
+  // All receives are posted first.
+  m_under_way->all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
+  m_under_way->all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
+  Transfer<Exec>& all_to_all = *m_under_way->all_to_all;
+  for (int distance = 1; distance <= ranks; ++distance) {
+    const int to = other(distance);
+    for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
+      own().encode(exec, m_under_way->worker, to, part);
+      if (own().codes_before_scales() && to != rank) all_to_all.send(exec, to, message(m_send, to));
+    }
+  }
+  own().finish(exec, m_under_way->worker);
+  for (int distance = 1; distance < ranks; ++distance)
+    send_rest(exec, all_to_all, other(distance), message(m_send, other(distance)));
+  all_to_all.post();
+  Kokkos::deep_copy(exec, message(m_received, rank), message(m_send, rank));
+  fence(exec, "OneBit::comm::compressed");
+  times.add(Phase::compress, watch.seconds());
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::serve(const Exec& exec, PhaseTimes& times) {
+  if (m_under_way->all_to_all == nullptr) return;
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  Transfer<Exec>& all_gather = *m_under_way->all_gather;
+  Stopwatch watch;
+  for (int distance = 1; distance < ranks; ++distance) m_under_way->all_to_all->receive(exec, other(-distance));
+  fence(exec, "OneBit::comm::received");
+  times.add(Phase::all_to_all, watch.restart());
+
+  for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
+    own().encode(exec, m_under_way->server, rank, part);
+    for (int distance = 1; own().codes_before_scales() && distance < ranks; ++distance)
+      all_gather.send(exec, other(distance), m_recompressed);
+  }
+  own().finish(exec, m_under_way->server);
+  for (int distance = 1; distance < ranks; ++distance) send_rest(exec, all_gather, other(distance), m_recompressed);
+  all_gather.post();
+  Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
+  fence(exec, "OneBit::comm::recompressed");
+  times.add(Phase::average, watch.seconds());
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::finish(const Exec& exec, const Vector<Exec, float>* shard, PhaseTimes& times) {
+  Stopwatch watch;
+  const std::vector<std::size_t>& begins = own().layout().chunk_begins;
+  const auto decompress = [&](int first, int chunks) {
+    times.add(Phase::all_gather, watch.restart());
+    if (shard == nullptr) return;
+    own().decompress(exec, first, chunks,
+                     Kokkos::subview(m_gathered, std::make_pair(first * own().message_words(), m_gathered.extent(0))),
+                     Kokkos::subview(*shard, std::make_pair(begins[first], begins[first + chunks])));
+    fence(exec, "OneBit::comm::decompressed");
+    times.add(Phase::update, watch.restart());
+  };
+  const int ranks = m_across.ranks();
+  if (m_under_way->all_gather == nullptr) {
+    decompress(0, ranks);
+  } else {
+    decompress(m_across.rank(), 1);
+    for (int distance = 1; distance < ranks; ++distance) {
+      m_under_way->all_gather->receive(exec, other(-distance));
+      decompress(other(-distance), 1);  // chunks as they arrive
+    }
+    m_under_way->all_to_all->finish();
+    m_under_way->all_gather->finish();
+    times.add(Phase::all_gather, watch.seconds());
+  }
+  m_under_way.reset();
+  if (m_local == nullptr) std::swap(m_gathered, m_last);
+}
+
+template <class Exec>
+std::vector<Range> CompressedAverage<Exec>::sent_ranges() const {
+  const std::size_t head = own().scale_words(), planes = own().planes();
+  std::vector<Range> sent;
+  for (const Range& part : compress::ranges<Exec>(own().layout().words))
+    sent.push_back({head + part.begin * planes, head + part.end * planes});
+  sent.push_back({0, head});
+  return sent;
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::send_rest(const Exec& exec, Transfer<Exec>& transfer, int to,
+                                        const Words& message) const {
+  const std::size_t ranges = own().codes_before_scales() ? 1 : sent_ranges().size();
+  for (std::size_t range = 0; range < ranges; ++range) transfer.send(exec, to, message);
+}
+
+template <class Exec>
+typename CompressedAverage<Exec>::Words CompressedAverage<Exec>::message(const Words& messages, int number) const {
+  const std::size_t length = own().message_words();
+  return Kokkos::subview(messages, std::make_pair(number * length, (number + 1) * length));
+}
+
+template <class Exec>
+bool CompressedAverage<Exec>::last_is_finite(const Exec& exec) const {
+  const Words messages = m_last;
+  const std::size_t scales = own().scale_words(), words = own().message_words();
+  const std::size_t count = m_across.ranks() * scales;
+  std::size_t infinite = 0;
+  Kokkos::parallel_reduce(
+      "OneBit::comm::last_is_finite", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, count),
+      KOKKOS_LAMBDA(std::size_t i, std::size_t & found) {
+        const float scale = as_float(messages(i / scales * words + i % scales));
+        if (!(scale - scale == 0)) ++found;
+      },
+      infinite);
+  return infinite == 0;
+}
+
+template <class Exec>
+Vector<Exec, float> CompressedAverage<Exec>::worker_residual(const Exec& exec) const {
+  return compress::residual(exec, own(), 0, m_across.ranks(), m_worker);
+}
+
+template <class Exec>
+Vector<Exec, float> CompressedAverage<Exec>::server_residual(const Exec& exec) const {
+  Vector<Exec, float> residual("OneBit::comm::server_residual", own().layout().chunk_length());
+  own().residual(exec, m_across.rank(), 1, m_server, residual);
+  fence(exec, "OneBit::comm::server_residual");
+  return residual;
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::set_residuals(const Exec& exec, const Vector<Exec, const float>& worker,
+                                            const Vector<Exec, const float>& server) {
+  compress::set_residual(exec, worker, m_worker);
+  compress::set_residual(exec, server, m_server);
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::keep(const Exec& exec) {
+  copy(exec, m_kept_worker, m_worker);
+  copy(exec, m_kept_server, m_server);
+}
+
+// A call swaps m_gathered and m_last, so the messages of the call before are still there.
+template <class Exec>
+void CompressedAverage<Exec>::take_back(const Exec& exec) {
+  copy(exec, m_worker, m_kept_worker);
+  copy(exec, m_server, m_kept_server);
+  std::swap(m_gathered, m_last);
+}
+
+template <class Exec>
+typename CompressedAverage<Exec>::Places CompressedAverage<Exec>::places() const {
+  const std::size_t begin = m_shard_begins[m_shard], end = m_shard_begins[m_shard + 1];
+  const std::size_t rank = static_cast<std::size_t>(m_across.rank()),
+                    ranks = static_cast<std::size_t>(m_across.ranks());
+  const std::vector<std::size_t>& chunks = own().layout().chunk_begins;
+  return {rank, ranks, begin, end, begin + chunks[rank], begin + chunks[rank + 1]};
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class CompressedAverage<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::comm

@@ -1,0 +1,269 @@
+#include "comm/library/compressed_allreduce.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "base/device/gpus.hpp"
+#include "base/error.hpp"
+#include "base/system/launcher.hpp"
+#include "comm/compressed_average.hpp"
+#include "comm/transport/callers_messenger.hpp"
+
+namespace onebit {
+namespace {
+
+const char* const where = "CompressedAllreduce";
+
+/// The backend that the options name.
+std::string backend_of(const CompressedAllreduceOptions& options) {
+  return options.backend.empty() ? BackendName<HostExec>::value : options.backend;
+}
+
+/// 1, 2, … for the backends of this build; 0 for a name that is none of them.
+int index_of(const std::string& backend) {
+  int index = 0, found = 0;
+#define ONEBIT_FIND(Exec) \
+  ++index;                \
+  if (backend == BackendName<Exec>::value) found = index;
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_FIND)
+  return found;
+}
+
+/// `length` elements at `values` on the host, for copies.
+template <class T>
+auto host_view(T* values, std::size_t length) {
+  return Kokkos::View<T*, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(values, length);
+}
+
+/// What all ranks must have given alike, by name, as numbers.
+constexpr const char* shared_names[] = {"length",        "bits",
+                                        "group",         "error_feedback",
+                                        "message_bytes", "the number of the backend (0 for one that this build lacks)"};
+constexpr std::size_t shared_count = std::size(shared_names);
+using Shared = std::array<std::int64_t, shared_count>;
+
+Shared shared(std::size_t length, const CompressedAllreduceOptions& options) {
+  return {static_cast<std::int64_t>(length),
+          options.bits,
+          static_cast<std::int64_t>(options.group),
+          options.error_feedback ? 1 : 0,
+          static_cast<std::int64_t>(options.message_bytes),
+          index_of(backend_of(options))};
+}
+
+/// Before any other check: all ranks throw, or none. \param all of all ranks
+void check_same(const std::vector<Shared>& all) {
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (std::size_t i = 0; i < shared_count; ++i)
+      if (all[rank][i] != all[0][i])
+        throw InputError(where,
+                         std::string(shared_names[i]) + " is " + std::to_string(all[0][i]) + " on rank 0 and " +
+                             std::to_string(all[rank][i]) + " on rank " + std::to_string(rank),
+                         "give all ranks the same");
+}
+
+/// What each rank has given. Collective.
+std::vector<Shared> gather(const Communicator& communicator, const Shared& own) {
+  std::vector<Shared> all(communicator.size());
+  MPI_Allgather(own.data(), shared_count, MPI_INT64_T, all.data(), shared_count, MPI_INT64_T, communicator.get());
+  return all;
+}
+/// By messages of a backend's memory.
+template <class Exec>
+std::vector<Shared> gather(const Exec& exec, comm::Messenger<Exec>& messenger, const Shared& own) {
+  constexpr std::size_t words = sizeof(Shared) / sizeof(std::uint32_t);
+  std::vector<std::uint32_t> sent(words), received(words * messenger.ranks());
+  std::memcpy(sent.data(), own.data(), sizeof own);
+  const auto send = copy_to_device<Exec>("OneBit::comm::shared", sent);
+  const auto gathered = copy_to_device<Exec>("OneBit::comm::shared_by_all", received);
+  Kokkos::fence();
+  messenger.all_gather(exec, send, gathered);
+  Kokkos::deep_copy(host_view(received.data(), received.size()), gathered);
+  std::vector<Shared> all(messenger.ranks());
+  std::memcpy(all.data(), received.data(), received.size() * sizeof received[0]);
+  return all;
+}
+
+void check(std::size_t length, const CompressedAllreduceOptions& options) {
+  // So many that their bytes, and what is added to round them up, are counted without overflow.
+  constexpr std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / 16;
+  if (length == 0) throw InputError(where, "the length is 0", "give the number of elements");
+  if (length > most)
+    throw InputError(where, "a length of " + std::to_string(length) + " is not possible",
+                     "give the number of elements; is it the unsigned form of a negative number?");
+  if (options.bits < 1 || options.bits > 16)
+    throw InputError(where, std::to_string(options.bits) + " bits an element are not possible", "give 1 to 16");
+  if (options.group % compress::bits_per_word != 0 || options.group > most)
+    throw InputError(where, "a group of " + std::to_string(options.group) + " elements is not possible",
+                     "give a multiple of 32, or 0 for one scale for the vector");
+  if (options.message_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    throw InputError(where, "messages of " + std::to_string(options.message_bytes) + " bytes are not possible",
+                     "give less than 2 GiB, or 0 for MPI's collectives");
+}
+
+void check(const CallersTransport& transport, const CompressedAllreduceOptions& options) {
+  if (transport.rank < 0 || transport.rank >= transport.ranks)
+    throw InputError(
+        where, "the transport has rank " + std::to_string(transport.rank) + " of " + std::to_string(transport.ranks),
+        "number the ranks from 0 on");
+  if (!transport.all_to_all || !transport.all_gather)
+    throw InputError(where, "the transport lacks a function", "give all_to_all and all_gather");
+  if (options.message_bytes != 0)
+    throw InputError(where, "messages between pairs of ranks are MPI's, and the caller's transport has none",
+                     "leave message_bytes at 0");
+}
+
+void check_backend(const CompressedAllreduceOptions& options) {
+  if (index_of(backend_of(options)) != 0) return;
+  std::string known;
+#define ONEBIT_NAME(Exec) known += std::string(known.empty() ? "" : ", ") + BackendName<Exec>::value;
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_NAME)
+  throw InputError(where, "this build has no backend '" + excerpt(options.backend) + "'", "use one of " + known);
+}
+
+/// A sub-communicator is the caller's choice among the ranks of the world; the world itself must be what was launched.
+void check_launch_of(MPI_Comm communicator) {
+  int same = MPI_UNEQUAL;
+  MPI_Comm_compare(communicator, MPI_COMM_SELF, &same);
+  if (same != MPI_IDENT) check_launch();
+}
+
+template <class Exec>
+Vector<Exec, const float> copy_of(const float* values, std::size_t length) {
+  const auto copy = make_uninitialized<Exec, float>("OneBit::comm::residual", length);
+  Kokkos::deep_copy(copy, host_view(values, length));
+  return copy;
+}
+
+void start_kokkos() {
+  if (Kokkos::is_initialized()) return;
+  static const KokkosSession session(0, current_gpu());  // where the caller's device memory is
+}
+
+}  // namespace
+
+struct CompressedAllreduce::Engine {
+  virtual ~Engine() = default;
+  virtual void operator()(float* x, float residual_factor) = 0;
+  virtual std::uint64_t bytes_sent() const = 0;
+  virtual ResidualLengths residual_lengths() const = 0;
+  virtual void get_residuals(float* worker, float* server) const = 0;
+  virtual void set_residuals(const float* worker, const float* server) = 0;
+};
+
+template <class Exec>
+struct CompressedAllreduce::EngineOn final : Engine {
+  /// \param its_own over which `its_own_messenger` sends; nullptr for a caller's transport
+  EngineOn(std::unique_ptr<Communicator> its_own, std::unique_ptr<comm::Messenger<Exec>> its_own_messenger,
+           std::size_t length, const CompressedAllreduceOptions& options)
+      : length(length),
+        communicator(std::move(its_own)),
+        messenger(std::move(its_own_messenger)),
+        allreduce(*messenger, layout(options), compressor(options), options.error_feedback) {}
+
+  void operator()(float* x, float residual_factor) override {
+    PhaseTimes times;
+    allreduce(exec, Vector<Exec, float>(x, length), times, residual_factor);
+    if (!allreduce.last_is_finite(exec))
+      throw InputError(where,
+                       "the average is not finite: the vector of a rank, in this call or in an earlier one, held NaN, "
+                       "infinity, or numbers so large that float cannot hold their sums",
+                       "check vectors before the call; setting the residuals takes out what has got into them");
+  }
+  std::uint64_t bytes_sent() const override { return messenger->traffic().total(); }
+
+  ResidualLengths residual_lengths() const override {
+    return {length, allreduce.compressor()->layout().chunk_length()};
+  }
+  void get_residuals(float* worker, float* server) const override {
+    Kokkos::deep_copy(host_view(worker, residual_lengths().worker), allreduce.worker_residual(exec));
+    Kokkos::deep_copy(host_view(server, residual_lengths().server), allreduce.server_residual(exec));
+  }
+  void set_residuals(const float* worker, const float* server) override {
+    allreduce.set_residuals(exec, copy_of<Exec>(worker, residual_lengths().worker),
+                            copy_of<Exec>(server, residual_lengths().server));
+  }
+
+  compress::Layout layout(const CompressedAllreduceOptions& options) const {
+    const auto grouping = options.group == 0 ? compress::Grouping::vector : compress::Grouping::fixed;
+    return {length, messenger->ranks(), grouping, options.group};
+  }
+  static compress::Options compressor(const CompressedAllreduceOptions& options) {
+    compress::Options compressor;
+    compressor.kind = options.bits == 1 ? CompressorKind::sign : CompressorKind::nbit;
+    compressor.bits = options.bits;
+    return compressor;
+  }
+
+  Exec exec;
+  std::size_t length;
+  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<comm::Messenger<Exec>> messenger;
+  comm::CompressedAverage<Exec> allreduce;
+};
+
+template <class Make>
+void CompressedAllreduce::make_engine(const CompressedAllreduceOptions& options, const Make& make) {
+  start_kokkos();
+  const std::string backend = backend_of(options);
+#define ONEBIT_MAKE_ENGINE(Exec) \
+  if (backend == BackendName<Exec>::value) m_engine = make(Exec());
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_MAKE_ENGINE)
+}
+
+CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t length,
+                                         const CompressedAllreduceOptions& options) {
+  check_launch_of(communicator);
+  auto its_own = std::make_unique<Communicator>(communicator);
+  check_same(gather(*its_own, shared(length, options)));
+  check(length, options);
+  check_backend(options);
+  make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
+    using Exec = std::decay_t<decltype(exec)>;
+    auto transport = comm::make_transport<Exec>(TransportKind::automatic, *its_own, std::numeric_limits<int>::max(),
+                                                {options.message_bytes});
+    return std::make_unique<EngineOn<Exec>>(std::move(its_own), std::move(transport), length, options);
+  });
+}
+
+CompressedAllreduce::CompressedAllreduce(CallersTransport transport, std::size_t length,
+                                         const CompressedAllreduceOptions& options) {
+  check(transport, options);
+  check_backend(options);  // first, because the backend's memory is what the ranks agree in
+  make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
+    using Exec = std::decay_t<decltype(exec)>;
+    if (transport.ranks > 1) {
+      comm::CallersMessenger<Exec> first(transport);  // its bytes are not those of averages
+      check_same(gather(exec, first, shared(length, options)));
+    }
+    check(length, options);
+    auto messenger = std::make_unique<comm::CallersMessenger<Exec>>(std::move(transport));
+    return std::make_unique<EngineOn<Exec>>(nullptr, std::move(messenger), length, options);
+  });
+}
+
+CompressedAllreduce::~CompressedAllreduce() = default;
+
+void CompressedAllreduce::operator()(float* x, float residual_factor) {
+  if (!std::isfinite(residual_factor))
+    throw InputError(where, "the residual factor is not finite", "give the quotient of two learning rates, usually 1");
+  (*m_engine)(x, residual_factor);
+}
+
+std::uint64_t CompressedAllreduce::bytes_sent() const { return m_engine->bytes_sent(); }
+
+CompressedAllreduce::ResidualLengths CompressedAllreduce::residual_lengths() const {
+  return m_engine->residual_lengths();
+}
+
+void CompressedAllreduce::get_residuals(float* worker, float* server) const { m_engine->get_residuals(worker, server); }
+
+void CompressedAllreduce::set_residuals(const float* worker, const float* server) {
+  m_engine->set_residuals(worker, server);
+}
+
+}  // namespace onebit

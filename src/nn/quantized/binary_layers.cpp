@@ -1,0 +1,360 @@
+#include "nn/quantized/binary_layers.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "base/device/stream.hpp"
+#include "base/error.hpp"
+#include "linalg/packing.hpp"
+#include "nn/column_sums.hpp"
+
+namespace onebit::nn {
+namespace {
+
+/// A (rows, columns) matrix at the begin of a buffer.
+template <class Exec, class Real>
+MatrixRef<Exec, Real> matrix_in(const Vector<Exec, Real>& buffer, int rows, int columns) {
+  return MatrixRef<Exec, Real>(buffer.data(), rows, columns);
+}
+
+/// matrix(r, c) ← the sign of bit (r, c).
+template <class Exec, class Real>
+void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, MatrixRef<Exec, Real> matrix) {
+  const int columns = bits.columns;
+  for_each_row(
+      exec, "OneBit::nn::write_signs", bits.rows, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) { matrix(r, c) = bits(r, c) ? Real(1) : Real(-1); });
+      });
+}
+
+/// to ← from where inside(r, c), else 0; to += that if `add`.
+template <class Exec, class Real, class Inside>
+void write_where(const Exec& exec, MatrixRef<Exec, Real> from, const Inside& inside, bool add,
+                 MatrixRef<Exec, Real> to) {
+  const int columns = from.extent_int(1);
+  for_each_row(
+      exec, "OneBit::nn::straight_through", from.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) {
+          const Real value = inside(r, c) ? from(r, c) : Real(0);
+          to(r, c) = add ? to(r, c) + value : value;
+        });
+      });
+}
+
+/// Stores y and the sums that it is made of.
+template <class Exec, class Real>
+struct StoreOutput {
+  VectorRef<Exec, const Real> gamma;
+  Matrix<Exec, std::int16_t> sums;
+  bool streamed;
+  MatrixRef<Exec, Real> output;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int j, int sum) const {
+    sums(i, j) = static_cast<std::int16_t>(sum);
+    output(i, j) = static_cast<Real>(sum) * gamma(j);
+  }
+
+  /// The same of `count` columns from j on, on the host.
+  void row(int i, int j, int count, const int* products) const {
+    Real values[linalg::tile_columns];
+    std::int16_t kept[linalg::tile_columns];
+    const Real* const factors = &gamma(j);
+    ONEBIT_IVDEP
+    for (int c = 0; c < count; ++c) {
+      kept[c] = static_cast<std::int16_t>(products[c]);
+      values[c] = static_cast<Real>(products[c]) * factors[c];
+    }
+    if (streamed) {
+      stream::copy(&sums(i, j), kept, sizeof *kept * count);
+      stream::copy(&output(i, j), values, sizeof *values * count);
+    } else {
+      std::memcpy(&sums(i, j), kept, sizeof *kept * count);
+      std::memcpy(&output(i, j), values, sizeof *values * count);
+    }
+  }
+  void finish_rows() const { stream::finish(); }
+};
+
+/// Whether the straight-through estimator passes a gradient to t.
+template <class Real>
+KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
+  return t < Real(1) && t > Real(-1);
+}
+
+/// What is kept of an element of x: its sign, and whether the straight-through estimator passes its gradient.
+template <class Real>
+struct InputCodes {
+  const Real* input;
+  std::size_t stride;
+
+  KOKKOS_FORCEINLINE_FUNCTION unsigned operator()(int r, int c) const {
+    const Real x = input[r * stride + c];
+    return (linalg::is_positive(x) ? 1u : 0u) | (is_inside(x) ? 2u : 0u);
+  }
+#ifdef __AVX512F__
+  template <class T = Real, class = std::enable_if_t<std::is_same_v<T, float>>>
+  void bits(int r, int c, std::uint64_t* planes) const {
+    linalg::compare_64(input + r * stride + c, planes, planes + 1);
+  }
+#endif
+};
+
+/// Where |x| < 1, by the bits that the forward pass kept.
+template <class Exec>
+struct InsideByBits {
+  linalg::BitMatrix<Exec> bits;
+
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int r, int c) const { return bits(r, c); }
+  /// passes(c) ← that of column first + c for `count` ≤ 32 columns. \param first a multiple of 32
+  void find(int r, int first, int, std::int32_t* passes) const {
+    const std::uint32_t word = bits.words(r, first / linalg::word_bits);
+    ONEBIT_IVDEP
+    for (int c = 0; c < linalg::word_bits; ++c) passes[c] = static_cast<std::int32_t>(word >> c & 1u);
+  }
+};
+
+/// Where |W| < 1.
+template <class Exec, class Real>
+struct InsideByValue {
+  MatrixRef<Exec, const Real> weight;
+
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int r, int c) const { return is_inside(weight(r, c)); }
+  void find(int r, int first, int count, std::int32_t* passes) const {
+    const Real* const row = &weight(r, first);
+    ONEBIT_IVDEP
+    for (int c = 0; c < count; ++c) passes[c] = is_inside(row[c]) ? 1 : 0;
+  }
+};
+
+/// Stores a product ĝ · t of a quantised gradient ĝ and signs t. Its groups become rows; the straight-through
+/// estimator makes elements 0.
+template <class Exec, class Real, class Inside>
+struct StoreGradient {
+  Vector<Exec, int> group;
+  Vector<Exec, Real> scale, offset;
+  Vector<Exec, int> sums;  ///< of each row of signs
+  Inside inside;
+  bool add, streamed;
+  MatrixRef<Exec, Real> to;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int k, int sum) const {
+    const Real value = scale(i) * static_cast<Real>(sum) + offset(i) * static_cast<Real>(sums(k));
+    const Real passed = inside(group(i), k) ? value : Real(0);
+    to(group(i), k) = add ? to(group(i), k) + passed : passed;
+  }
+
+  /// The same of `count` columns from k on, on the host, where compilers do not vectorise a test of single bits.
+  void row(int i, int k, int count, const int* products) const {
+    const Real factor = scale(i), term = offset(i);
+    const int r = group(i);
+    for (int first = 0; first < count; first += linalg::word_bits) {
+      const int length = count - first < linalg::word_bits ? count - first : linalg::word_bits;
+      std::int32_t passes[linalg::word_bits];
+      inside.find(r, k + first, length, passes);
+      const int *const product = products + first, *const sign_sum = &sums(k + first);
+      Real* const result = &to(r, k + first);
+      const auto value = [&](int c) {
+        const Real all = factor * static_cast<Real>(product[c]) + term * static_cast<Real>(sign_sum[c]);
+        return passes[c] != 0 ? all : Real(0);
+      };
+      if (add) {
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) result[c] += value(c);
+      } else if (streamed) {
+        Real values[linalg::word_bits];
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) values[c] = value(c);
+        stream::copy(result, values, sizeof(Real) * length);
+      } else {
+        ONEBIT_IVDEP
+        for (int c = 0; c < length; ++c) result[c] = value(c);
+      }
+    }
+  }
+  void finish_rows() const { stream::finish(); }
+};
+
+/// Whether a result goes past the caches of a host.
+template <class Exec, class Real>
+bool is_streamed(const MatrixRef<Exec, Real>& matrix) {
+  return is_host<Exec> && matrix.size() * sizeof(Real) >= least_streamed;
+}
+
+/// The rows before, between and after the kept ones.
+template <class Exec>
+struct RowGaps {
+  Vector<Exec, int> kept;  ///< ascending
+  int rows;
+
+  int count() const { return kept.extent_int(0) + 1; }
+  KOKKOS_FORCEINLINE_FUNCTION int begin(int gap) const { return gap == 0 ? 0 : kept(gap - 1) + 1; }
+  KOKKOS_FORCEINLINE_FUNCTION int end(int gap) const { return gap == kept.extent_int(0) ? rows : kept(gap); }
+};
+
+/// matrix ← 0 in all rows but the kept ones. \param kept ascending
+template <class Exec, class Real>
+void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, MatrixRef<Exec, Real> matrix) {
+  const char* const label = "OneBit::nn::clear_pruned";
+  const RowGaps<Exec> gaps{kept, matrix.extent_int(0)};
+  const int columns = matrix.extent_int(1);
+  if constexpr (is_host<Exec>) {
+    if (is_streamed(matrix)) {
+      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, gaps.count()), [=](int gap) {
+        const int first = gaps.begin(gap), count = gaps.end(gap) - first;
+        if (count == 0) return;
+        stream::clear(&matrix(first, 0), sizeof(Real) * count * columns);
+        stream::finish();
+      });
+      return;
+    }
+  }
+  for_each_row(
+      exec, label, gaps.count(), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int gap) {
+        for (int r = gaps.begin(gap); r < gaps.end(gap); ++r) team.for_each(columns, [&](int c) { matrix(r, c) = 0; });
+      });
+}
+
+/// to(r, k) ← Σ_j ĝ_rj t_kj for each row k of the signs t and each kept group r of a quantised gradient ĝ, and 0 for
+/// the other groups; but 0 where `inside` passes nothing. += if `add`.
+/// \param sums scratch, at least as long as t has rows
+template <class Exec, class Real, class Inside>
+void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
+                       const QuantizedGradient<Exec, Real>& gradient, const linalg::BitMatrix<Exec>& signs,
+                       const Vector<Exec, int>& sums, const Inside& inside, bool add, MatrixRef<Exec, Real> to) {
+  if (!add && gradient.kept < gradient.groups) clear_other_rows(exec, gradient.group, to);
+  linalg::sign_sums(exec, signs, sums);
+  product(exec, gradient.planes, signs,
+          StoreGradient<Exec, Real, Inside>{gradient.group, gradient.scale, gradient.offset, sums, inside, add,
+                                            is_streamed(to), to});
+}
+
+/// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
+template <class Exec, class Real>
+struct GammaTerms : ColumnTerms<Exec, Real> {
+  static constexpr int sums = 1;
+  MatrixRef<Exec, const Real> d_output;
+  Matrix<Exec, std::int16_t> products;
+
+  GammaTerms(const MatrixRef<Exec, const Real>& gradient, const Matrix<Exec, std::int16_t>& kept)
+      : d_output(gradient), products(kept) {}
+  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const {
+    return d_output(i, j) * static_cast<Real>(products(i, j));
+  }
+  template <class Row, class Add>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real term, const Row&, Real, const Add& add) const {
+    add(0, term);
+  }
+};
+
+}  // namespace
+
+template <class Exec, class Real>
+BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int rows,
+                                       const std::vector<DenseExtents>& layers)
+    : Base(quantization, rows, layers),
+      m_has_bits(quantization.kind == QuantizationKind::scq || quantization.kind == QuantizationKind::fqt),
+      m_layers(layers.size()) {
+  int K = 0;
+  std::size_t largest_weight = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const auto [inputs, outputs] = layers[l];
+    if (outputs == 0) continue;
+    if (inputs > most_binary_inputs)
+      throw InputError(
+          "model.quantization",
+          "a 1-bit layer of " + std::to_string(inputs) + " inputs; it may have " + std::to_string(most_binary_inputs),
+          "exclude the layer, or make hidden or feed_forward smaller");
+    const auto bits = [](const char* name, int r, int c) {
+      return linalg::BitMatrix<Exec>(std::string("OneBit::nn::BinaryLayers::") + name, r, c);
+    };
+    m_layers[l] = {
+        bits("input", rows, inputs),
+        bits("input_columns", inputs, rows),
+        bits("inside", rows, inputs),
+        bits("weight", outputs, inputs),
+        bits("weight_columns", inputs, outputs),
+        onebit::Matrix<Exec, std::int16_t>(
+            Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows, outputs)};
+    K = std::max(K, inputs);
+    largest_weight = std::max(largest_weight, static_cast<std::size_t>(inputs) * outputs);
+  }
+  if (m_has_bits) m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
+  if (m_has_bits && quantization.gradients_after == 0) return;
+  const auto buffer = [](const char* name, std::size_t length) {
+    return make_uninitialized<Exec, Real>(std::string("OneBit::nn::BinaryLayers::") + name, length);
+  };
+  const std::size_t largest = std::max(std::size_t(rows) * K, largest_weight);
+  m_signs = buffer("signs", largest);
+  m_result = buffer("result", largest);
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::forward(const Exec& exec, Product& /*product*/, int layer, ConstMatrix input,
+                                       const Parameters& parameters, Matrix output) {
+  const Region region("OneBit::nn::binary_forward");
+  const Kept& kept = m_layers[layer];
+  linalg::pack(exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
+               InputCodes<Real>{input.data(), input.extent(1)}, {kept.input, kept.inside}, {kept.input_columns});
+  linalg::pack_signs<Exec, Real>(exec, parameters.weight, &kept.weight, &kept.weight_columns);
+  m_product(exec, {kept.input}, kept.weight,
+            StoreOutput<Exec, Real>{parameters.gamma, kept.sums, is_streamed(output), output});
+}
+
+template <class Exec, class Real>
+template <class Inside>
+void BinaryLayers<Exec, Real>::multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op,
+                                                ConstMatrix gradient, const linalg::BitMatrix<Exec>& bits,
+                                                const Inside& inside, bool add, Matrix to) {
+  const Matrix signs = matrix_in<Exec>(m_signs, bits.rows, bits.columns);
+  const Matrix result = matrix_in<Exec>(m_result, to.extent_int(0), to.extent_int(1));
+  write_signs<Exec, Real>(exec, bits, signs);
+  product(exec, op, linalg::Transpose::no, Real(1), gradient, ConstMatrix(signs), Real(0), result);
+  write_where<Exec, Real>(exec, result, inside, add, to);
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerKey& key, Product& product,
+                                              ConstMatrix d_output, const Parameters& parameters, bool add,
+                                              Matrix d_input) {
+  const Region region("OneBit::nn::binary_backward_input");
+  const Kept& kept = m_layers[key.layer];
+  const InsideByBits<Exec> inside{kept.inside};
+  if (multiplies_bits(key)) {
+    multiply_by_signs(exec, m_product,
+                      this->m_gradient.quantized(exec, GroupAxis::rows, key, d_output, parameters.gamma),
+                      kept.weight_columns, m_sign_sums, inside, add, d_input);
+  } else {
+    multiply_in_real(exec, product, linalg::Transpose::no,
+                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.weight, inside, add,
+                     d_input);
+  }
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product,
+                                                   ConstMatrix d_output, const Parameters& parameters, bool add,
+                                                   Vector scratch, Matrix d_weight, Vector d_gamma) {
+  const Region region("OneBit::nn::binary_backward_parameters");
+  const Kept& kept = m_layers[key.layer];
+  const InsideByValue<Exec, Real> inside{parameters.weight};
+  sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
+              GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
+  if (multiplies_bits(key)) {
+    multiply_by_signs(exec, m_product,
+                      this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma),
+                      kept.input_columns, m_sign_sums, inside, add, d_weight);
+  } else {
+    multiply_in_real(exec, product, linalg::Transpose::yes,
+                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.input, inside, add,
+                     d_weight);
+  }
+}
+
+#define ONEBIT_INSTANTIATE(Exec)            \
+  template class BinaryLayers<Exec, float>; \
+  template class BinaryLayers<Exec, double>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::nn

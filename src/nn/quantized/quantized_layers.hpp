@@ -1,0 +1,76 @@
+#pragma once
+/// \file quantized_layers.hpp
+/// What a model needs of its quantised dense layers, of one bit (binary_layers.hpp) or of 8 (eight_bit_layers.hpp).
+
+#include <memory>
+#include <vector>
+
+#include "linalg/matrix_product.hpp"
+#include "nn/quantized/layer_gradient.hpp"
+
+namespace onebit::nn {
+
+/// Inputs K and outputs D of a dense layer.
+struct DenseExtents {
+  int inputs = 0, outputs = 0;
+};
+
+/// Parameters of a layer.
+template <class Exec, class Real>
+struct QuantizedParameters {
+  MatrixRef<Exec, const Real> weight;  ///< W (D, K)
+  VectorRef<Exec, const Real> gamma;   ///< Γ (D); empty in layers of 8 bits
+};
+
+/// The quantised dense layers of a model, for batches of N rows.
+template <class Exec, class Real>
+class QuantizedLayers {
+public:
+  using Matrix = MatrixRef<Exec, Real>;
+  using ConstMatrix = MatrixRef<Exec, const Real>;
+  using Vector = VectorRef<Exec, Real>;
+  using Parameters = QuantizedParameters<Exec, Real>;
+  using Product = linalg::MatrixProduct<Exec, Real>;
+
+  virtual ~QuantizedLayers() = default;
+
+  /// output (N, D) ← y of a layer; keeps what the backward pass needs. \param product for products in Real
+  virtual void forward(const Exec& exec, Product& product, int layer, ConstMatrix input, const Parameters& parameters,
+                       Matrix output) = 0;
+
+  /// d_input (N, K) ← ∇x, += if `add`, of the layer's last `forward`. \param key of this layer; the rounding draws from
+  /// it
+  virtual void backward_input(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
+                              const Parameters& parameters, bool add, Matrix d_input) = 0;
+
+  /// d_weight (D, K) ← ∇W, += if `add`; d_gamma += ∇Γ where the layer has it.
+  /// \param scratch row_block_count(N) * D elements
+  virtual void backward_parameters(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
+                                   const Parameters& parameters, bool add, Vector scratch, Matrix d_weight,
+                                   Vector d_gamma) = 0;
+
+  /// As those of LayerGradient.
+  void start_state(QuantizerMeasures measures) { m_gradient.start_state(measures); }
+  QuantizationState state() const { return m_gradient.state(); }
+
+protected:
+  QuantizedLayers(const Quantization& quantization, int rows, const std::vector<DenseExtents>& layers)
+      : m_gradient(quantization, rows, most_outputs(layers)) {}
+
+  LayerGradient<Exec, Real> m_gradient;
+
+private:
+  static int most_outputs(const std::vector<DenseExtents>& layers) {
+    int most = 0;
+    for (const DenseExtents& layer : layers) most = layer.outputs > most ? layer.outputs : most;
+    return most;
+  }
+};
+
+/// \param rows   N
+/// \param layers the extents of each layer; without outputs for a layer in full precision
+template <class Exec, class Real>
+std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization, int rows,
+                                                                   const std::vector<DenseExtents>& layers);
+
+}  // namespace onebit::nn

@@ -1,0 +1,97 @@
+#pragma once
+/// \file quantizer_error.hpp
+/// The error that quantisation and pruning make in a gradient G.
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "nn/quantizer/group_ranges.hpp"
+
+namespace onebit::nn {
+
+/// Sums of squares over all elements of a gradient.
+struct QuantizerError {
+  /// The mean of ‖Q − G‖² over the random numbers, exactly. With `topk` it contains the square of the bias; else it is
+  /// the variance Σ_i [(1/p_i − 1) ‖g_i‖² + R_i² / (B² p_i) Σ_j f_ij (1 − f_ij)], f = frac(B (g − Z)/R).
+  double exact = 0;
+  /// Eq. 4 of the paper, D/(4 B²) Σ R_i² over the kept groups of D elements. Without pruning it bounds `exact`.
+  double paper = 0;
+  double norm_squared = 0;  ///< ‖G‖²
+
+  double relative() const { return norm_squared > 0 ? exact / norm_squared : 0; }
+};
+
+/// ‖g_i‖² and Σ_j f_ij (1 − f_ij) of each group i, in double.
+template <class Exec, class Real>
+struct ErrorTerms {
+  using Value = double;
+  static constexpr int count = 2;
+  ScaledGradient<Exec, Real> gradient;
+  GroupRanges<const Real> ranges;
+  double levels;
+  double* sums;  ///< (2, groups)
+  int groups;
+
+  KOKKOS_FORCEINLINE_FUNCTION double square(int i, int j) const {
+    const double g = gradient(i, j);
+    return g * g;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION double rounding(int i, int j, int group) const {
+    const double low = ranges.low[group], range = static_cast<double>(ranges.high[group]) - low;
+    const double u = range > 0 ? levels * ((static_cast<double>(gradient(i, j)) - low) / range) : 0;
+    const double f = u - math::floor(u);
+    return f * (1 - f);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void init(double (&v)[count]) const { v[0] = v[1] = 0; }
+  KOKKOS_FORCEINLINE_FUNCTION void add(double (&v)[count], int i, int j) const {
+    v[0] += square(i, j);
+    v[1] += rounding(i, j, j);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void join(double (&v)[count], const double (&other)[count]) const {
+    v[0] += other[0];
+    v[1] += other[1];
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void finish(const double (&v)[count], int group) const {
+    sums[group] = v[0];
+    sums[groups + group] = v[1];
+  }
+};
+
+template <class Exec, class Real>
+void find_row_errors(const Exec& exec, const ErrorTerms<Exec, Real>& terms) {
+  const int columns = terms.gradient.columns();
+  for_each_row(
+      exec, "OneBit::nn::row_errors", terms.gradient.rows(), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        const double squares = team.sum(columns, [&](int j) { return terms.square(r, j); });
+        const double rounding = team.sum(columns, [&](int j) { return terms.rounding(r, j, r); });
+        team.once([&] {
+          const double sums[2] = {squares, rounding};
+          terms.finish(sums, r);
+        });
+      });
+}
+
+/// What the error needs of a group.
+struct GroupError {
+  double p, range;
+  double square;    ///< ‖g_i‖²
+  double rounding;  ///< Σ_j f_ij (1 − f_ij)
+  bool kept;
+};
+
+/// Adds the groups in their order.
+inline QuantizerError total_error(const std::vector<GroupError>& groups, int elements, double levels) {
+  QuantizerError error;
+  for (const GroupError& group : groups) {
+    const double step_squared = group.range * group.range / (levels * levels);
+    error.norm_squared += group.square;
+    // A group with p = 0 is lost, and its error is the group itself.
+    error.exact +=
+        group.p > 0 ? (1 / group.p - 1) * group.square + step_squared / group.p * group.rounding : group.square;
+    if (group.kept) error.paper += elements / 4.0 * step_squared;
+  }
+  return error;
+}
+
+}  // namespace onebit::nn

@@ -1,0 +1,123 @@
+#pragma once
+/// \file onebit_adam.hpp
+/// Adam, and 1-bit Adam: Adam until T_w, then the variance is frozen and the momentum is averaged compressed (Tang et
+/// al., ICML 2021, Algorithm 1). One class computes both, so that they are the same bits until T_w.
+
+#include "optim/averaged_momentum.hpp"
+#include "optim/variance_monitor.hpp"
+
+namespace onebit::optim {
+
+/// How the momentum is averaged after T_w; `none` is Adam, which has no T_w.
+enum class SecondPhase { none, compressed_momentum, dense_momentum };
+
+/// `adam` (none), `onebit_adam` (compressed_momentum), `onebit_adam_32bit` (dense_momentum).
+template <class Exec>
+class Adam : public Algorithm<Exec> {
+public:
+  Adam(const Setup<Exec>& setup, SecondPhase second_phase)
+      : m_setup(setup),
+        m_second_phase(second_phase),
+        m_monitor(setup.input),
+        m_updates(setup.input),
+        m_sum(setup.tensors.size()),
+        m_momentum(setup, second_phase == SecondPhase::compressed_momentum),
+        m_variance("OneBit::optim::variance", setup.tensors.size()),
+        m_rates(setup.input, setup.tensors) {}
+
+  bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
+  bool begin_buckets(const StepContext& context) override {
+    return m_frozen && m_momentum.begin_buckets(m_updates.frozen(context), context.lr);
+  }
+  void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
+                     PhaseTimes& times) override {
+    m_momentum.update_parameters_of(k, exec, m_updates.frozen(context), m_rates, m_variance, x, times);
+  }
+  StepState end_buckets(const Exec& exec) override { return frozen_state(exec); }
+  void take_back() override { m_momentum.take_back(); }
+
+  StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                 const StepContext& context, PhaseTimes& times) override {
+    if (!m_frozen && starts_frozen()) {
+      m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+      m_frozen = true;
+    }
+    return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
+  }
+
+  void state(Archive<Exec>& archive) override {
+    m_momentum.state(archive);
+    archive.vector("variance", m_variance);
+    m_monitor.state(archive);
+    archive.number("state/variance_l1", m_variance_l1);
+    archive.number("state/frozen", m_frozen);
+    archive.number("state/frozen_at", m_frozen_at);
+    m_updates.state(archive);
+  }
+
+private:
+  /// ĝ = average of the g_i; m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x).
+  StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                       const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::dense_step");
+    if (!context.averaged) m_setup.average(exec, g, times);
+
+    const Stopwatch watch;
+    const AdamUpdate update = m_updates.next(context, norm_to_clip(exec, m_setup.input, m_sum, g));
+    update_all(exec, update, m_rates, g, m_momentum.floats(), m_variance, x);
+    m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+    times.add(Phase::update, watch.seconds());
+
+    StepState state;
+    if (m_monitor.record(context.step, m_variance_l1) && m_second_phase != SecondPhase::none) {
+      m_frozen = true;
+      m_frozen_at = context.step;
+      state.frozen_by = m_monitor.reason();
+    }
+    state.variance_l1 = m_variance_l1;
+    state.variance_ratio = m_monitor.ratio();
+    state.frozen_at = m_frozen_at;
+    return state;
+  }
+
+  /// Algorithm 1 after T_w; the average is dense for `onebit_adam_32bit`.
+  StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                        const StepContext& context, PhaseTimes& times) {
+    const Region region("OneBit::optim::frozen_step");
+    const AdamUpdate update = m_updates.frozen(context);
+
+    // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
+    m_momentum.average(exec, update, g, context.lr, times);
+    m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
+    return frozen_state(exec);
+  }
+
+  StepState frozen_state(const Exec& exec) const {
+    StepState state;
+    state.variance_l1 = m_variance_l1;
+    state.variance_ratio = 1;
+    state.frozen_at = m_frozen_at;
+    m_momentum.report(exec, state);
+    return state;
+  }
+
+  /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.
+  bool starts_frozen() const {
+    const config::NumberOrWord& steps = m_setup.input.freeze.step;
+    return m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0;
+  }
+
+  Setup<Exec> m_setup;
+  SecondPhase m_second_phase;
+  VarianceMonitor m_monitor;
+  AdamUpdates m_updates;
+  OrderedSum<Exec> m_sum;
+  AveragedMomentum<Exec> m_momentum;
+  Vector<Exec, float> m_variance;
+  Rates<Exec> m_rates;
+  double m_variance_l1 = 0;
+  long m_frozen_at = 0;  ///< T_w
+  bool m_frozen = false;
+};
+
+}  // namespace onebit::optim

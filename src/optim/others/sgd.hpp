@@ -1,0 +1,127 @@
+#pragma once
+/// \file sgd.hpp
+/// Stochastic gradient descent, its relatives that communicate less, with which Tang et al., ICML 2021, compare 1-bit
+/// Adam (supplement, Section 10), and 1-bit SGD (Seide et al., Interspeech 2014).
+
+#include <cmath>
+#include <optional>
+
+#include "optim/clipping.hpp"
+#include "optim/compression.hpp"
+#include "optim/others/averaging_steps.hpp"
+#include "optim/rates.hpp"
+#include "optim/residual_factor.hpp"
+
+namespace onebit::optim {
+
+/// What the ranks average.
+enum class Averaged {
+  gradient,             ///< densely
+  compressed_gradient,  ///< by CA
+  column_gradient,      ///< by CA with the compressor `column`
+  compressed_momentum,  ///< by CA
+  parameters            ///< densely, with the momentum, every τ steps (`optimizer.local_steps`)
+};
+
+/// | algorithm | averaged | momentum |
+/// |---|---|---|
+/// | `sgd`, `momentum_sgd` | gradient | without, with |
+/// | `double_squeeze` (Tang et al., ICML 2019) | compressed_gradient | without |
+/// | `onebit_sgd` | column_gradient | with |
+/// | `ef_momentum_sgd` (after Zheng et al., NeurIPS 2019) | compressed_momentum | with |
+/// | `local_sgd` (Stich, ICLR 2019), `local_momentum_sgd` | parameters | without, with |
+///
+/// ĝ is the gradient after its average, if there is one. With momentum m ← β1 m + (1−β1) ĝ, else m = ĝ; then
+/// x ← x − f γ (m + λ x).
+template <class Exec>
+class Sgd : public Algorithm<Exec> {
+public:
+  /// \param momentum true for `compressed_momentum`
+  Sgd(const Setup<Exec>& setup, Averaged averaged, bool momentum)
+      : m_setup(setup),
+        m_averaged(averaged),
+        m_has_momentum(momentum),
+        m_averaging(setup.input),
+        m_sum(setup.tensors.size()),
+        m_momentum("OneBit::optim::momentum", momentum ? setup.tensors.size() : 0),
+        m_rates(setup.input, setup.tensors),
+        m_residual_factor(setup.input) {
+    if (averaged == Averaged::gradient || averaged == Averaged::parameters) return;
+    config::Input input = setup.input;
+    CompressorKind& compressor = input.compression.compressor;
+    if (averaged == Averaged::column_gradient && compressor != CompressorKind::none)
+      compressor = CompressorKind::column;
+    m_compressed_average.emplace(
+        make_compressed_average(Setup<Exec>{input, setup.tensors, setup.transport, setup.average}));
+  }
+
+  bool averages_gradient(long) const override { return m_averaged == Averaged::gradient; }
+
+  StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
+                 const StepContext& context, PhaseTimes& times) override {
+    const Region region("OneBit::optim::sgd");
+    const bool dense = m_averaged == Averaged::gradient;
+    if (dense && !context.averaged) m_setup.average(exec, g, times);
+
+    Stopwatch watch;
+    const double norm = dense ? norm_to_clip(exec, m_setup.input, m_sum, g) : std::sqrt(context.mean_square_norm);
+    scale(exec, clip_factor(m_setup.input, norm), g);
+    const auto exchange = [&](const Vector<Exec, float>& vector) {
+      times.add(Phase::compress, watch.seconds());
+      (*m_compressed_average)(exec, vector, times, m_residual_factor(context.lr));
+      watch.restart();
+    };
+    if (m_compressed_average && m_averaged != Averaged::compressed_momentum) exchange(g);
+    if (m_has_momentum) accumulate(exec, g);
+    if (m_averaged == Averaged::compressed_momentum) exchange(m_momentum);
+    descend(exec, m_rates, context.lr, m_has_momentum ? m_momentum : g, x);
+    times.add(Phase::update, watch.seconds());
+
+    StepState state;
+    if (m_compressed_average) report_residuals(exec, *m_compressed_average, state);
+    if (m_averaged == Averaged::parameters) {
+      state.synchronised = m_synchronised = m_averaging.due(context.step);
+      if (state.synchronised) {
+        comm::average(exec, m_setup.transport, x, times);
+        if (m_has_momentum) m_setup.average(exec, m_momentum, times);
+      }
+    }
+    return state;
+  }
+
+  void state(Archive<Exec>& archive) override {
+    m_averaging.state(archive);
+    archive.number("state/synchronised", m_synchronised);
+    if (m_has_momentum) archive.vector("momentum", m_momentum, !m_synchronised);
+    if (!m_compressed_average) return;
+    archive_residuals(archive, *m_compressed_average);
+    m_residual_factor.state(archive);
+  }
+
+  // Public only because a device lambda may not stand in a private member function:
+
+  /// m ← β1 m + (1−β1) g
+  void accumulate(const Exec& exec, const Vector<Exec, float>& g) {
+    const double beta1 = m_setup.input.optimizer.beta1;
+    const float beta = static_cast<float>(beta1), one_minus_beta = static_cast<float>(1.0 - beta1);
+    const auto m = m_momentum;
+    for_each(
+        exec, "OneBit::optim::momentum", m.extent(0),
+        KOKKOS_LAMBDA(std::size_t i) { m(i) = beta * m(i) + one_minus_beta * g(i); });
+    fence(exec, "OneBit::optim::momentum");
+  }
+
+private:
+  Setup<Exec> m_setup;
+  Averaged m_averaged;
+  bool m_has_momentum;
+  AveragingSteps m_averaging;
+  bool m_synchronised = true;  ///< the ranks' x are the same bits
+  OrderedSum<Exec> m_sum;
+  Vector<Exec, float> m_momentum;  ///< (d), or (0) without momentum
+  Rates<Exec> m_rates;
+  std::optional<comm::CompressedAverage<Exec>> m_compressed_average;
+  ResidualFactor m_residual_factor;
+};
+
+}  // namespace onebit::optim
