@@ -74,11 +74,6 @@ constexpr auto names(Collective) { return std::array{"flat", "hierarchical", "au
 enum class ExchangeKind { collective, pairwise };
 constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise"}; }
 
-/// Beside what buckets of compressed momenta are averaged: nothing, the backward pass, or the backward pass and the
-/// forward pass of the next step.
-enum class Overlap { none, backward, step };
-constexpr auto names(Overlap) { return std::array{"none", "backward", "step"}; }
-
 /// How a dense average travels.
 enum class DenseType { fp32, bf16, fp16 };
 constexpr auto names(DenseType) { return std::array{"fp32", "bf16", "fp16"}; }

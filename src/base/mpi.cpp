@@ -88,21 +88,6 @@ void Communicator::sum(double* values, int count) const {
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
-SumUnderWay::SumUnderWay(const Communicator& communicator, const double* values, int count)
-    : m_values(std::make_unique<std::vector<double>>(values, values + count)) {
-  MPI_Iallreduce(MPI_IN_PLACE, m_values->data(), count, MPI_DOUBLE, MPI_SUM, communicator.get(), &m_request);
-}
-
-SumUnderWay::~SumUnderWay() {
-  if (m_request != MPI_REQUEST_NULL) m_values.release();  // MPI may still write to them
-}
-
-bool SumUnderWay::done() {
-  int done = 0;
-  MPI_Test(&m_request, &done, MPI_STATUS_IGNORE);
-  return done != 0;
-}
-
 std::uint64_t Communicator::sum(std::uint64_t value) const {
   const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, m_comm);

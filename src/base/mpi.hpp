@@ -64,25 +64,6 @@ private:
   int m_size = 1;
 };
 
-/// A sum over ranks, as Communicator::sum, that goes on beside other calls.
-class SumUnderWay {
-public:
-  /// Begins it. Collective. \param values (count) of this rank
-  SumUnderWay(const Communicator& communicator, const double* values, int count);
-  /// Does not wait: a sum that is not done belongs to a rank that fails, and another rank may never begin it.
-  ~SumUnderWay();
-  SumUnderWay(const SumUnderWay&) = delete;
-  SumUnderWay& operator=(const SumUnderWay&) = delete;
-  /// Whether the sums are there. Lets MPI go on with them.
-  bool done();
-  /// The sums, once they are there.
-  const std::vector<double>& values() const { return *m_values; }
-
-private:
-  std::unique_ptr<std::vector<double>> m_values;
-  MPI_Request m_request = MPI_REQUEST_NULL;
-};
-
 /// Whether the threads of every rank may take turns in calling MPI (MPI_THREAD_SERIALIZED or more): the same answer on
 /// all ranks of an MpiSession, because a rank that took another path than the others would wait for them for ever.
 bool any_thread_may_call();

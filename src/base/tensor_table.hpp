@@ -52,18 +52,8 @@ private:
   std::size_t m_size = 0;
 };
 
-/// Reports the progress of a backward pass: called with decreasing b when the elements [b, d) of the flat gradient have
-/// their final values once all submitted kernels have finished; the callee waits for them. May be empty.
-using GradientProgress = std::function<void(std::size_t b)>;
-
-/// Asks for the parameters of a forward pass: called with increasing e before kernels that read the elements [0, e) of
-/// the flat parameters are submitted, and returns when these have their final values. May be empty.
-using ParameterRequest = std::function<void(std::size_t e)>;
-
-/// What a gradient's computation tells its caller, and asks it for.
-struct StepProgress {
-  GradientProgress final_from;
-  ParameterRequest needed_until;
-};
+/// Says that elements [b, d) of the flat gradient are complete: called with decreasing b, the same on every rank, once
+/// the kernels that compute them have been submitted. May be empty.
+using GradientReady = std::function<void(std::size_t b)>;
 
 }  // namespace onebit

@@ -5,6 +5,7 @@
 
 #include "base/device/parallel.hpp"
 #include "base/float_bits.hpp"
+#include "comm/dense_average.hpp"
 
 namespace onebit::comm {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 /// to ← from, in memory of its own.
 template <class Exec, class View>
 void copy(const Exec& exec, View& to, const View& from) {
-  if (to.extent(0) != from.extent(0)) to = View("OneBit::comm::kept_residual", from.extent(0));
+  if (to.extent(0) != from.extent(0)) to = View("OneBit::comm::saved_residual", from.extent(0));
   Kokkos::deep_copy(exec, to, from);
 }
 
@@ -33,10 +34,6 @@ template <class Exec>
 CompressedAverage<Exec>::CompressedAverage(const Hosts<Exec>& hosts, const std::vector<compress::Layout>& shards,
                                            const compress::Options& options, bool error_feedback)
     : CompressedAverage(hosts.across, &hosts.local, shards, options, error_feedback) {}
-
-template <class Exec>
-CompressedAverage<Exec>::CompressedAverage(DenseAverage<Exec>& average)
-    : m_dense(&average), m_across(average.transport()), m_local(nullptr), m_error_feedback(false), m_shard(0) {}
 
 template <class Exec>
 CompressedAverage<Exec>::CompressedAverage(Messenger<Exec>& across, Transport<Exec>* local,
@@ -63,68 +60,89 @@ CompressedAverage<Exec>::CompressedAverage(Messenger<Exec>& across, Transport<Ex
   } else {
     m_shard_messages = Words("OneBit::comm::shard_messages", longest);
     m_gathered = Kokkos::subview(m_shard_messages, std::make_pair(std::size_t{0}, chunks * message));
-    m_all_messages = Words("OneBit::comm::all_messages", shards.size() * longest);
+    m_last = Words("OneBit::comm::last", shards.size() * longest);
   }
 }
 
 template <class Exec>
 void CompressedAverage<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
                                          float residual_factor) {
-  if (!compresses()) return (*m_dense)(exec, x, times);
-  const Region region("OneBit::comm::compressed_allreduce");
-  Stopwatch watch;
-  const Vector<Exec, float> shard =
-      Kokkos::subview(x, std::make_pair(m_shard_begins[m_shard], m_shard_begins[m_shard + 1]));
-  if (m_local != nullptr) {
-    m_local->reduce_scatter(exec, x, m_shard_begins);
-    divide(exec, m_local->ranks(), shard);
-    times.add(Phase::allreduce, watch.restart());
-  }
-  begin(exec, shard, {}, times, residual_factor);
+  const Region region("OneBit::comm::compressed_average");
+  begin(exec, {x, {}, residual_factor, {}}, times);
   serve(exec, times);
-  finish(exec, m_local == nullptr ? &shard : nullptr, times);
-  if (m_local == nullptr) return;
-
-  watch.restart();
-  m_local->all_gather(exec, m_shard_messages, m_all_messages);
-  times.add(Phase::all_gather, watch.restart());
-  const std::size_t longest = m_shard_messages.extent(0);
-  for (std::size_t number = 0; number < m_compressors.size(); ++number)
-    m_compressors[number]->decompress(
-        exec, 0, m_across.ranks(),
-        Kokkos::subview(m_all_messages, std::make_pair(number * longest, (number + 1) * longest)),
-        Kokkos::subview(x, std::make_pair(m_shard_begins[number], m_shard_begins[number + 1])));
-  fence(exec, "OneBit::comm::decompressed");
-  times.add(Phase::update, watch.seconds());
+  finish(exec, &x, times);
 }
 
 template <class Exec>
-void CompressedAverage<Exec>::average_in_messages(const Exec& exec, const Vector<Exec, float>& x,
-                                                  const compress::MovingAverage<Exec>& average, PhaseTimes& times,
-                                                  float residual_factor) {
-  const Region region("OneBit::comm::compressed_allreduce");
-  begin(exec, x, average, times, residual_factor);
-  serve(exec, times);
-  finish(exec, times);
-}
-
-template <class Exec>
-void CompressedAverage<Exec>::begin(const Exec& exec, const Vector<Exec, float>& x,
-                                    const compress::MovingAverage<Exec>& average, PhaseTimes& times,
-                                    float residual_factor) {
+void CompressedAverage<Exec>::begin(const Exec& exec, const Contribution<Exec>& contribution, PhaseTimes& times) {
+  const int ranks = m_across.ranks(), rank = m_across.rank();
+  const float f = contribution.residual_factor;
   if (!m_error_feedback)
     for (const auto& feedback : {m_worker, m_server}) compress::clear(exec, feedback);
-  const int ranks = m_across.ranks(), rank = m_across.rank();
-  m_under_way.emplace(UnderWay{
-      {0, ranks, x, m_worker, m_send, average, {}, residual_factor},
-      {rank, 1, {}, m_server, m_recompressed, {}, {ranks, m_received}, residual_factor},
-      nullptr,
-      nullptr,
-  });
+
+  compress::Compression<Exec> worker{0, ranks, contribution.x, m_worker, m_send};
+  worker.residual_factor = f;
+  if (m_local != nullptr)
+    worker.x = average_on_host(exec, contribution, times);
+  else if (contribution.momentum)
+    worker.momentum = {*contribution.momentum, m_last};
+
+  compress::Compression<Exec> server{rank, 1, {}, m_server, m_recompressed};
+  Vector<Exec, float> chunk;
+  if (contribution.server) {
+    const ResidualExtents extents = residual_extents();
+    chunk = Kokkos::subview(contribution.x, std::make_pair(extents.server_begin, extents.server_end));
+    server.x = chunk;
+  } else {
+    server.mean = {ranks, m_received};
+    server.residual_factor = f;
+  }
+
+  m_in_flight.emplace(InFlight{worker, server, chunk, contribution.server, nullptr, nullptr});
   if (m_across.overlaps() && ranks > 1)
     send_codes(exec, times);
   else
     exchange_by_phases(exec, times);
+}
+
+/// x ← the momentum of x, whose old value is what a decoder gives.
+template <class Exec>
+struct TakeMomentum {
+  compress::MomentumShares shares;
+  Vector<Exec, float> x;
+
+  KOKKOS_FUNCTION void operator()(std::size_t begin, std::size_t count, const float* old) const {
+    for (std::size_t j = 0; j < count; ++j) {
+      float& value = x(begin + j * compress::WordTable<Exec>::stride);
+      value = shares(old[j], value);
+    }
+  }
+};
+
+template <class Exec>
+Vector<Exec, float> CompressedAverage<Exec>::average_on_host(const Exec& exec, const Contribution<Exec>& contribution,
+                                                             PhaseTimes& times) {
+  const Vector<Exec, float>& x = contribution.x;
+  const Range shard = elements_of(m_shard);
+  const Vector<Exec, float> average = Kokkos::subview(x, std::make_pair(shard.begin, shard.end));
+  Stopwatch watch;
+  if (contribution.momentum) {
+    for (const Piece& piece : last()) {
+      const Vector<Exec, float> part = Kokkos::subview(x, std::make_pair(piece.elements.begin, piece.elements.end));
+      std::visit(
+          [&](const auto& decoder) {
+            compress::for_each_decoded(exec, "OneBit::comm::local_momentum", decoder,
+                                       TakeMomentum<Exec>{*contribution.momentum, part});
+          },
+          piece.decoder);
+    }
+    fence(exec, "OneBit::comm::local_momentum");
+    times.add(Phase::compress, watch.restart());
+  }
+  m_local->reduce_scatter(exec, x, m_shard_begins);
+  divide(exec, m_local->ranks(), average);
+  times.add(Phase::allreduce, watch.seconds());
+  return average;
 }
 
 template <class Exec>
@@ -135,14 +153,16 @@ void CompressedAverage<Exec>::exchange_by_phases(const Exec& exec, PhaseTimes& t
     fence(exec, "OneBit::comm::end_of_phase");
     times.add(phase, watch.restart());
   };
-  own().compress(exec, m_under_way->worker);
+  own().compress(exec, m_in_flight->worker);
   end_of(Phase::compress);
   if (alone)
     Kokkos::deep_copy(exec, m_received, m_send);
   else
     m_across.all_to_all(exec, m_send, m_received);
   end_of(Phase::all_to_all);
-  own().compress(exec, m_under_way->server);
+  call_server(exec, times);
+  watch.restart();
+  own().compress(exec, m_in_flight->server);
   end_of(Phase::average);
   if (alone)
     Kokkos::deep_copy(exec, m_gathered, m_recompressed);
@@ -157,17 +177,17 @@ void CompressedAverage<Exec>::send_codes(const Exec& exec, PhaseTimes& times) {
   const std::vector<Range> sent = sent_ranges();
   Stopwatch watch;
   // All receives are posted first.
-  m_under_way->all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
-  m_under_way->all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
-  Transfer<Exec>& all_to_all = *m_under_way->all_to_all;
+  m_in_flight->all_to_all = m_across.begin_transfer(m_received, sent, &Traffic::all_to_all);
+  m_in_flight->all_gather = m_across.begin_transfer(m_gathered, sent, &Traffic::all_gather);
+  Transfer<Exec>& all_to_all = *m_in_flight->all_to_all;
   for (int distance = 1; distance <= ranks; ++distance) {
     const int to = other(distance);
     for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
-      own().encode(exec, m_under_way->worker, to, part);
+      own().encode(exec, m_in_flight->worker, to, part);
       if (own().codes_before_scales() && to != rank) all_to_all.send(exec, to, message(m_send, to));
     }
   }
-  own().finish(exec, m_under_way->worker);
+  own().finish(exec, m_in_flight->worker);
   for (int distance = 1; distance < ranks; ++distance)
     send_rest(exec, all_to_all, other(distance), message(m_send, other(distance)));
   all_to_all.post();
@@ -178,20 +198,22 @@ void CompressedAverage<Exec>::send_codes(const Exec& exec, PhaseTimes& times) {
 
 template <class Exec>
 void CompressedAverage<Exec>::serve(const Exec& exec, PhaseTimes& times) {
-  if (m_under_way->all_to_all == nullptr) return;
+  if (m_in_flight->all_to_all == nullptr) return;
   const int ranks = m_across.ranks(), rank = m_across.rank();
-  Transfer<Exec>& all_gather = *m_under_way->all_gather;
+  Transfer<Exec>& all_gather = *m_in_flight->all_gather;
   Stopwatch watch;
-  for (int distance = 1; distance < ranks; ++distance) m_under_way->all_to_all->receive(exec, other(-distance));
+  for (int distance = 1; distance < ranks; ++distance) m_in_flight->all_to_all->receive(exec, other(-distance));
   fence(exec, "OneBit::comm::received");
-  times.add(Phase::all_to_all, watch.restart());
+  times.add(Phase::all_to_all, watch.seconds());
+  call_server(exec, times);
+  watch.restart();
 
   for (const Range& part : compress::ranges<Exec>(own().layout().words)) {
-    own().encode(exec, m_under_way->server, rank, part);
+    own().encode(exec, m_in_flight->server, rank, part);
     for (int distance = 1; own().codes_before_scales() && distance < ranks; ++distance)
       all_gather.send(exec, other(distance), m_recompressed);
   }
-  own().finish(exec, m_under_way->server);
+  own().finish(exec, m_in_flight->server);
   for (int distance = 1; distance < ranks; ++distance) send_rest(exec, all_gather, other(distance), m_recompressed);
   all_gather.post();
   Kokkos::deep_copy(exec, message(m_gathered, rank), m_recompressed);
@@ -200,33 +222,73 @@ void CompressedAverage<Exec>::serve(const Exec& exec, PhaseTimes& times) {
 }
 
 template <class Exec>
-void CompressedAverage<Exec>::finish(const Exec& exec, const Vector<Exec, float>* shard, PhaseTimes& times) {
+void CompressedAverage<Exec>::call_server(const Exec& exec, PhaseTimes& times) {
+  if (!m_in_flight->make_of_average) return;
+  const Stopwatch watch;
+  own().average(exec, m_across.rank(), {m_across.ranks(), m_received}, m_in_flight->chunk);
+  fence(exec, "OneBit::comm::averaged");
+  times.add(Phase::average, watch.seconds());
+  m_in_flight->make_of_average(exec, m_in_flight->chunk, times);
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::finish(const Exec& exec, const Vector<Exec, float>* x, PhaseTimes& times) {
   Stopwatch watch;
   const std::vector<std::size_t>& begins = own().layout().chunk_begins;
   const auto decompress = [&](int first, int chunks) {
     times.add(Phase::all_gather, watch.restart());
-    if (shard == nullptr) return;
+    if (x == nullptr || m_local != nullptr) return;
     own().decompress(exec, first, chunks,
                      Kokkos::subview(m_gathered, std::make_pair(first * own().message_words(), m_gathered.extent(0))),
-                     Kokkos::subview(*shard, std::make_pair(begins[first], begins[first + chunks])));
+                     Kokkos::subview(*x, std::make_pair(begins[first], begins[first + chunks])));
     fence(exec, "OneBit::comm::decompressed");
     times.add(Phase::update, watch.restart());
   };
   const int ranks = m_across.ranks();
-  if (m_under_way->all_gather == nullptr) {
+  if (m_in_flight->all_gather == nullptr) {
     decompress(0, ranks);
   } else {
     decompress(m_across.rank(), 1);
     for (int distance = 1; distance < ranks; ++distance) {
-      m_under_way->all_gather->receive(exec, other(-distance));
+      m_in_flight->all_gather->receive(exec, other(-distance));
       decompress(other(-distance), 1);  // chunks as they arrive
     }
-    m_under_way->all_to_all->finish();
-    m_under_way->all_gather->finish();
-    times.add(Phase::all_gather, watch.seconds());
+    m_in_flight->all_to_all->finish();
+    m_in_flight->all_gather->finish();
+    times.add(Phase::all_gather, watch.restart());
   }
-  m_under_way.reset();
-  if (m_local == nullptr) std::swap(m_gathered, m_last);
+  m_in_flight.reset();
+  if (m_local == nullptr) return std::swap(m_gathered, m_last);
+
+  m_local->all_gather(exec, m_shard_messages, m_last);
+  times.add(Phase::all_gather, watch.restart());
+  if (x == nullptr) return;
+  decompress_last(exec, *x);
+  fence(exec, "OneBit::comm::decompressed");
+  times.add(Phase::update, watch.seconds());
+}
+
+template <class Exec>
+typename CompressedAverage<Exec>::Words CompressedAverage<Exec>::last_of(std::size_t shard) const {
+  const std::size_t words = m_last.extent(0) / m_compressors.size();
+  return Kokkos::subview(m_last, std::make_pair(shard * words, (shard + 1) * words));
+}
+
+template <class Exec>
+std::vector<typename CompressedAverage<Exec>::Piece> CompressedAverage<Exec>::last() const {
+  std::vector<Piece> pieces;
+  for (std::size_t shard = 0; shard < m_compressors.size(); ++shard)
+    pieces.push_back({elements_of(shard), m_compressors[shard]->decoder(last_of(shard))});
+  return pieces;
+}
+
+template <class Exec>
+void CompressedAverage<Exec>::decompress_last(const Exec& exec, const Vector<Exec, float>& x) const {
+  for (std::size_t shard = 0; shard < m_compressors.size(); ++shard) {
+    const Range elements = elements_of(shard);
+    m_compressors[shard]->decompress(exec, 0, m_across.ranks(), last_of(shard),
+                                     Kokkos::subview(x, std::make_pair(elements.begin, elements.end)));
+  }
 }
 
 template <class Exec>
@@ -289,26 +351,26 @@ void CompressedAverage<Exec>::set_residuals(const Exec& exec, const Vector<Exec,
 }
 
 template <class Exec>
-void CompressedAverage<Exec>::keep(const Exec& exec) {
-  copy(exec, m_kept_worker, m_worker);
-  copy(exec, m_kept_server, m_server);
+void CompressedAverage<Exec>::save_residuals(const Exec& exec) {
+  copy(exec, m_saved_worker, m_worker);
+  copy(exec, m_saved_server, m_server);
 }
 
 // A call swaps m_gathered and m_last, so the messages of the call before are still there.
 template <class Exec>
-void CompressedAverage<Exec>::take_back(const Exec& exec) {
-  copy(exec, m_worker, m_kept_worker);
-  copy(exec, m_server, m_kept_server);
+void CompressedAverage<Exec>::roll_back(const Exec& exec) {
+  copy(exec, m_worker, m_saved_worker);
+  copy(exec, m_server, m_saved_server);
   std::swap(m_gathered, m_last);
 }
 
 template <class Exec>
-typename CompressedAverage<Exec>::Places CompressedAverage<Exec>::places() const {
-  const std::size_t begin = m_shard_begins[m_shard], end = m_shard_begins[m_shard + 1];
+typename CompressedAverage<Exec>::ResidualExtents CompressedAverage<Exec>::residual_extents() const {
+  const Range shard = elements_of(m_shard);
   const std::size_t rank = static_cast<std::size_t>(m_across.rank()),
                     ranks = static_cast<std::size_t>(m_across.ranks());
   const std::vector<std::size_t>& chunks = own().layout().chunk_begins;
-  return {rank, ranks, begin, end, begin + chunks[rank], begin + chunks[rank + 1]};
+  return {rank, ranks, shard.begin, shard.end, shard.begin + chunks[rank], shard.begin + chunks[rank + 1]};
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class CompressedAverage<Exec>;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file reference.hpp
-/// The averages of n ranks, simulated serially in plain loops: the definitions that allreduce.hpp and, for 16 bits,
-/// dense_average.hpp are tested against, bit for bit.
+/// The averages of n ranks, simulated serially in plain loops: the definitions that compressed_average.hpp and, for 16
+/// bits, dense_average.hpp are tested against, bit for bit.
 
 #include <vector>
 

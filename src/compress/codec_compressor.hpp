@@ -17,18 +17,16 @@
 namespace onebit::compress {
 
 /// What the elements at a cursor are compressed from: a vector,
-struct Given {
+struct VectorSource {
   const float* x;
   KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const { return x[j]; }
 };
-/// or a moving average, old_share · old + new_share · (factor · x).
-struct Averaged {
+/// or the momentum of a vector.
+struct MomentumSource {
   const float* x;
   const float* old;
-  float old_share, new_share, factor;
-  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const {
-    return old_share * old[j] + new_share * (factor * x[j]);
-  }
+  MomentumShares shares;
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(std::size_t j) const { return shares(old[j], x[j]); }
 };
 
 /// c ← x + f (c − C(c)), where C has the scales with which c was sent; codes ← the codes of the new c, if they need no
@@ -53,7 +51,7 @@ struct Compensate {
 };
 
 /// Where the elements of a compression come from.
-enum class From { vector, moving_average, messages };
+enum class From { vector, momentum, messages };
 
 /// Compensates and encodes the elements at a cursor.
 template <class Exec, class Codec, From from>
@@ -88,15 +86,14 @@ struct EncodeWord {
                                             float* values) const {
     const auto x = [&] { return load<Exec>(own.x.data() + at, count, x_values); };
     if constexpr (from == From::vector) {
-      return Given{x()};  // nvcc loses the braces of a type that is not named
-    } else if constexpr (from == From::moving_average) {
-      const MovingAverage<Exec>& average = own.average;
+      return VectorSource{x()};  // nvcc loses the braces of a type that is not named
+    } else if constexpr (from == From::momentum) {
       const float* const now = x();  // first, so that a GPU waits for x and for the old message at once
-      decode(codec, table, cursor, average.old.data() + cursor.chunk * message_words, values);
-      return Averaged{now, values, average.old_share, average.new_share, average.factor};
+      decode(codec, table, cursor, own.momentum.old.data() + cursor.chunk * message_words, values);
+      return MomentumSource{now, values, own.momentum.shares};
     } else {
       take_mean(cursor, values);
-      return Given{values};
+      return VectorSource{values};
     }
   }
 
@@ -324,8 +321,8 @@ public:
                     Range range) const {
     if (compression.mean.senders > 0)
       encode_from<From::messages>(exec, compression, first_chunk, chunks, range);
-    else if (compression.average.old.extent(0) > 0)
-      encode_from<From::moving_average>(exec, compression, first_chunk, chunks, range);
+    else if (compression.momentum.old.extent(0) > 0)
+      encode_from<From::momentum>(exec, compression, first_chunk, chunks, range);
     else
       encode_from<From::vector>(exec, compression, first_chunk, chunks, range);
   }

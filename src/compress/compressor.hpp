@@ -26,12 +26,21 @@ struct Feedback {
   Vector<Exec, std::uint32_t> scales;  ///< (chunks * scale_words) float bits
 };
 
-/// A moving average whose old value is held as messages: old_share · C + new_share · (factor · x). A rank's momentum is
-/// one, and its old value is the average that all ranks have received.
+/// The shares of a momentum: beta · m + one_minus_beta · (gradient_scale · g), with m the old momentum.
+struct MomentumShares {
+  float beta = 0, one_minus_beta = 1, gradient_scale = 1;
+
+  KOKKOS_FORCEINLINE_FUNCTION float operator()(float m, float g) const {
+    return beta * m + one_minus_beta * (gradient_scale * g);
+  }
+};
+
+/// A momentum whose old value is held as messages. It is what a rank of 1-bit Adam compresses: the old value is the
+/// average that all ranks have received.
 template <class Exec>
-struct MovingAverage {
-  float old_share = 0, new_share = 1, factor = 1;
-  Vector<Exec, const std::uint32_t> old{};  ///< (chunks * message_words), of all chunks
+struct Momentum {
+  MomentumShares shares{};
+  Vector<Exec, const std::uint32_t> old{};  ///< (chunks * message_words), of all chunks; empty: x itself is compressed
 };
 
 /// The mean of what the senders of a chunk's messages compressed, (1/n) Σ_i C(c_i), added in their order.
@@ -49,7 +58,7 @@ struct Compression {
   Vector<Exec, const float> x;           ///< elements of these chunks, from the start of the first
   Feedback<Exec> feedback;               ///< of the same elements
   Vector<Exec, std::uint32_t> messages;  ///< (chunks * message_words)
-  MovingAverage<Exec> average{};         ///< is compressed instead of x, where it has an old value
+  Momentum<Exec> momentum{};             ///< of x is compressed instead of x, where it has an old value
   MeanOfMessages<Exec> mean{};           ///< is compressed instead of x, where it has senders; of one chunk
   float residual_factor = 1;             ///< f, by which δ is multiplied; 1 gives the same bits as no factor
 };

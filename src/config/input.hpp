@@ -123,7 +123,6 @@ struct Input {
     int message_bytes = 32768;
     int bucket_bytes = 25 << 20;
     int compressed_bucket_bytes = 0;
-    Overlap overlap_compressed = Overlap::step;
     DenseType dense_type = DenseType::fp32;
     Rounding dense_rounding = Rounding::nearest;
   } comm;

@@ -379,12 +379,8 @@ std::vector<Section> keys(Input& in) {
       "through host memory. 0 averages the whole gradient after the backward pass, as do models of one bucket.");
   key("compressed_bucket_bytes", in.comm.compressed_bucket_bytes, integer(0, 1 << 30),
       "`onebit_adam` compresses and averages its momentum in buckets of this size, counted as floats, each with chunks "
-      "and scales of its own. 0 averages the whole momentum at once, and after the backward pass.");
-  key("overlap_compressed", in.comm.overlap_compressed,
-      "Average these buckets on a thread of their own: `backward` during the backward pass; `step` also during the "
-      "forward pass of the next step, where the workload asks for parameters layer by layer, as transformers do. "
-      "`none` "
-      "averages the same buckets after the backward pass. All have the same bits.");
+      "and scales of its own. Where that is possible, the thread of `bucket_bytes` averages them during the backward "
+      "pass. 0 averages the whole momentum at once, and after the backward pass.");
   key("dense_type", in.comm.dense_type,
       "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
       "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");

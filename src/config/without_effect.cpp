@@ -100,8 +100,6 @@ const Rule rules[] = {
      [](const Input& in) { return in.comm.transport != TransportKind::nccl; }},
     {"comm.message_bytes", "comm.exchange pairwise",
      [](const Input& in) { return in.comm.exchange == ExchangeKind::pairwise; }},
-    {"comm.overlap_compressed", "compressed averages in buckets (comm.compressed_bucket_bytes)",
-     [](const Input& in) { return in.comm.compressed_bucket_bytes > 0; }},
     {"comm.dense_rounding", "dense averages in 16 bits (comm.dense_type)",
      [](const Input& in) { return in.comm.dense_type != DenseType::fp32; }},
     {"workload.parameters", "workload synthetic",

@@ -137,15 +137,6 @@ public:
     round_to_bfloat16(exec, alpha, matrix, Rows<std::uint16_t>{factor.rounded.data(), factor.row_stride});
   }
 
-  void prepare_range(const Exec& exec, ConstMatrix buffer, Range elements, Factor<Exec, float>& factor) const {
-    factor.matrix = buffer;
-    if (m_precision != Precision::bf16) return;
-    reserve(1, factor);
-    const std::size_t length = elements.end - elements.begin;
-    round_to_bfloat16(exec, 1, ConstMatrix(buffer.data() + elements.begin, 1, length),
-                      Rows<std::uint16_t>{factor.rounded.data() + elements.begin, length});
-  }
-
 private:
   /// Makes room for the copy of the factor's matrix.
   void reserve(float alpha, Factor<Exec, float>& factor) const {
@@ -200,14 +191,6 @@ void MatrixProduct<Exec, Real>::prepare(const Exec& exec, ConstMatrix matrix, Fa
   factor.matrix = matrix;
   if constexpr (std::is_same_v<Real, float>)
     if (m_rounded) m_rounded->prepare(exec, alpha, matrix, factor);
-}
-
-template <class Exec, class Real>
-void MatrixProduct<Exec, Real>::prepare_range(const Exec& exec, ConstMatrix buffer, Range elements,
-                                              Factor& factor) const {
-  factor.matrix = buffer;
-  if constexpr (std::is_same_v<Real, float>)
-    if (m_rounded) m_rounded->prepare_range(exec, buffer, elements, factor);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

@@ -69,8 +69,6 @@ public:
   /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
   /// the caller does so again before it uses the factor of a matrix that changed.
   void prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha = 1) const;
-  /// The same of elements of a flat buffer alone, with α = 1. \param buffer (1, length)
-  void prepare_range(const Exec& exec, ConstMatrix buffer, Range elements, Factor& factor) const;
 
   Precision precision() const { return m_precision; }
 

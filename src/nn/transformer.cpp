@@ -361,13 +361,13 @@ Dropout<Real> Transformer<Exec, Real>::classifier_dropout() const {
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
-  return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits, {});
+  return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
 }
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                        const DropoutKey& key, const ParameterRequest& needed_until) {
-  return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient, needed_until);
+                                        const DropoutKey& key) {
+  return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient);
 }
 
 /// Σ losses, in double and in a fixed order.
@@ -386,24 +386,13 @@ double Transformer<Exec, Real>::accuracy(const Exec& exec, const Tokens<Exec>& t
 
 template <class Exec, class Real>
 double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                    Real dropout, const DropoutKey& key, CrossEntropyOutput output,
-                                    const ParameterRequest& needed_until) {
+                                    Real dropout, const DropoutKey& key, CrossEntropyOutput output) {
   const Region region("OneBit::nn::forward");
   m_dropout_now = dropout;
   m_key = key;
   const int H = m_shape.hidden, F = m_shape.feed_forward;
   const bool bert = m_shape.architecture == Architecture::bert;
-  // Makes elements [0, e) of x complete, and prepares them for products.
-  std::size_t ready = 0;
-  const auto need = [&](std::size_t e) {
-    if (needed_until)
-      needed_until(e);
-    else
-      e = x.extent(0);
-    if (e == ready) return;
-    m_product.prepare_range(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), {ready, e}, m_weights);
-    ready = e;
-  };
+  m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
   const auto dense_of_layer = [&](const Dense& layer, const Factor& from, const RealMatrix& to) {
     if (layer.quantized)
       m_quantized->forward(exec, m_product, layer.number, from.matrix, quantized_parameters(x, layer), to);
@@ -420,7 +409,6 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
-  need(m_offsets.layers.front().qkv.weight);  // both norms and biases of a half lie before the next half's weight
   const LayerNorm<Exec, Real> first = norm(x, 0);
   Kernels::embed(exec, m_attention.sequence, tokens.input, matrix_at<Exec>(x, m_offsets.word, m_shape.vocabulary, H),
                  matrix_at<Exec>(x, m_offsets.position, m_shape.positions, H), bias(m_offsets.type, bert ? H : 0),
@@ -434,7 +422,6 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     LayerInputs& inputs = m_inputs[l];
     const LayerNorm<Exec, Real> before = norm(x, 2 * l), between = norm(x, 2 * l + 1), after = norm(x, 2 * l + 2);
 
-    need(offsets.feed_forward_input.weight);
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
     keep(offsets.qkv, before.output, inputs.qkv);
     dense_of_layer(offsets.qkv, inputs.qkv, qkv);
@@ -445,7 +432,6 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     Kernels::residual_layer_norm(exec, residual(before), bias(offsets.attention_output.bias, H),
                                  residual_dropout(2 * l + 1), between);
 
-    need(l + 1 < m_shape.layers ? m_offsets.layers[l + 1].qkv.weight : x.extent(0));
     const auto inner = rows_of(m_feed_forward, l, F), gelu = rows_of(m_wide, 0, F);
     keep(offsets.feed_forward_input, between.output, inputs.feed_forward_input);
     dense_of_layer(offsets.feed_forward_input, inputs.feed_forward_input, inner);
@@ -640,7 +626,7 @@ const linalg::Factor<Exec, Real>& Transformer<Exec, Real>::attention_backward(co
 template <class Exec, class Real>
 void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
                                        Real scale, bool add, const Vector<Exec, Real>& g,
-                                       const GradientProgress& final_from) {
+                                       const GradientReady& ready_from) {
   const Region region("OneBit::nn::backward");
   if (!add) set_zero(exec, m_summed, g);
   m_quantized->start_state(m_quantizer_measures);
@@ -670,12 +656,12 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   for (int l = m_shape.layers - 1; l >= 0; --l) {
     const ParameterOffsets::Layer& offsets = m_offsets.layers[l];
     const Factor& d_inner = feed_forward_backward(pass, l);
-    if (final_from) final_from(offsets.feed_forward_input.weight);
+    if (ready_from) ready_from(offsets.feed_forward_input.weight);
     first_dense_backward(offsets.feed_forward_input, d_inner);
     const Factor& d_qkv = attention_backward(pass, l);
     // Not yet final: the norm before it in GPT, and the embeddings, whose gradient comes last because the first layer
     // and the head both read them.
-    if (final_from) final_from(offsets.qkv.weight);
+    if (ready_from) ready_from(offsets.qkv.weight);
     first_dense_backward(offsets.qkv, d_qkv);
   }
 

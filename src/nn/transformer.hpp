@@ -123,15 +123,14 @@ public:
   double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
 
   /// The loss with dropout; keeps what `backward` needs.
-  /// \param needed_until is asked for the embeddings, then for each half of a layer, and last for all of x
-  double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, const DropoutKey& key,
-                 const ParameterRequest& needed_until = {});
+  double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
+                 const DropoutKey& key);
 
   /// g ← scale · gradient of the last `forward`, which had the same x and tokens; g += it if `add`. To be called once
   /// for each `forward`, because it overwrites the activations.
-  /// \param final_from is called with b when elements from b on are final: twice for each layer, the last layer first
+  /// \param ready_from is called with b when elements [b, d) are complete: twice for each layer, the last layer first
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real scale, bool add,
-                const Vector<Exec, Real>& g, const GradientProgress& final_from = {});
+                const Vector<Exec, Real>& g, const GradientReady& ready_from = {});
 
   /// Of the quantised layers in the last `backward`.
   QuantizationState quantization() const;
@@ -155,7 +154,7 @@ private:
   };
 
   double run(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens, Real dropout,
-             const DropoutKey& key, CrossEntropyOutput output, const ParameterRequest& needed_until);
+             const DropoutKey& key, CrossEntropyOutput output);
   /// From n_{2 L} to the loss.
   double head(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
               CrossEntropyOutput output);

@@ -19,6 +19,8 @@ struct AdamUpdate {
   float momentum_correction, variance_correction;  ///< 1/(1−β1ᵗ), 1/(1−β2ᵗ); 1 without bias correction
   bool zeros_rest;                                 ///< elements with v = 0 do not move
 
+  /// The shares of m and of an unclipped gradient in the next m.
+  compress::MomentumShares momentum_shares() const { return {beta1, one_minus_beta1, gradient_factor}; }
   /// β1 m + (1−β1) g
   KOKKOS_FUNCTION float momentum(float m, float g) const { return beta1 * m + one_minus_beta1 * g; }
   /// β2 v + (1−β2) g²

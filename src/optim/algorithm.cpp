@@ -13,7 +13,6 @@
 #include "optim/others/onebit_lamb.hpp"
 #include "optim/others/onebit_lion.hpp"
 #include "optim/others/sgd.hpp"
-#include "optim/others/signum.hpp"
 #include "optim/others/zero_one_adam.hpp"
 #include "optim/sharded/sharded_adam.hpp"
 
@@ -49,8 +48,8 @@ constexpr Factory<Exec> factories[] = {
     {"zero_one_adam", make<Exec, ZeroOneAdam>},
     {"onebit_lamb", make<Exec, OnebitLamb>},
     {"onebit_lion", make<Exec, OnebitLion>},
-    {"signum", make<Exec, Signum>},
-    {"distributed_lion", make<Exec, DistributedLion>},
+    {"signum", make<Exec, DistributedLion, VoteOn::momentum>},
+    {"distributed_lion", make<Exec, DistributedLion, VoteOn::update>},
     {"diloco", make<Exec, Diloco>},
     {"efficient_adam", make<Exec, EfficientAdam>},
     {"sharded_adam", make<Exec, ShardedAdam, Compressed::nothing>},

@@ -22,8 +22,10 @@ struct Setup {
   const config::Input& input;
   const TensorTable& tensors;
   comm::Transport<Exec>& transport;
-  comm::DenseAverage<Exec>& average;                 ///< of gradients and momenta
-  comm::CompressedBuckets<Exec>* buckets = nullptr;  ///< of compressed momenta; nullptr for averages in one piece
+  comm::DenseAverage<Exec>& average;  ///< of gradients and momenta
+  /// What averages beside the backward pass: gradients densely, momenta compressed. nullptr: nothing does.
+  comm::BucketAverage<Exec>* gradient_buckets = nullptr;
+  comm::CompressedBuckets<Exec>* momentum_buckets = nullptr;
 };
 
 /// What changes from step to step.
@@ -31,7 +33,7 @@ struct StepContext {
   long step = 1;                ///< t, from 1
   double lr = 0;                ///< γ of this step
   double mean_square_norm = 0;  ///< (1/n) Σ_i ‖g_i‖₂² to clip by (`optimizer.clip_norm`), the same on every rank
-  bool averaged = false;        ///< g is already the average over ranks; only where `averages_gradient` is true
+  bool averaged = false;        ///< what `Algorithm::begin` gave has averaged all buckets
 };
 
 /// An empty cell of steps.csv.
@@ -55,38 +57,20 @@ class Algorithm {
 public:
   virtual ~Algorithm() = default;
 
-  /// True when step `step`, the next one, begins with the dense average of the gradients. The caller may then average
-  /// them itself, while the backward pass still computes.
-  virtual bool averages_gradient(long step) const {
-    (void)step;
-    return false;
-  }
-
-  /// Begins a step whose momenta are averaged in `Setup::buckets`. Instead of `step`, the caller averages each bucket
-  /// with its part of g, which it may do while the backward pass still computes, calls `update_bucket` for each bucket
-  /// that is averaged, and then `end_buckets`; or `take_back` if the ranks skip the step.
-  /// \returns false if the step does not average in buckets; nothing has begun then
-  virtual bool begin_buckets(const StepContext& context) {
+  /// Begins step t, before its gradient is there.
+  /// \returns what averages the buckets of g as they become complete; all are averaged before `step`, or `roll_back`
+  ///          undoes the step. nullptr: `step` does all that the ranks exchange
+  virtual comm::BucketAverage<Exec>* begin(const StepContext& context) {
     (void)context;
-    return false;
+    return nullptr;
   }
-  /// x ← the step's update of the elements of bucket k, which is averaged. \param x (d) \param context as it began
-  virtual void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
-                             PhaseTimes& times) {
-    (void)exec, (void)x, (void)k, (void)context, (void)times;
-  }
-  /// Ends the step.
-  virtual StepState end_buckets(const Exec& exec) {
-    (void)exec;
-    return {};
-  }
-  /// Undoes all of the step. All of its buckets have been averaged, and none has updated x.
-  virtual void take_back() {}
+  /// Undoes `begin` and the average of the buckets, because the ranks skip the step.
+  virtual void roll_back() {}
 
   /// One update. Collective.
   /// \param x (d) parameters; all ranks hold the same bits before the first step, and after each step whose StepState
   ///          is `synchronised`, as the last one (`train.steps`) is
-  /// \param g (d) gradient of this rank's mean loss, or the average over ranks; overwritten
+  /// \param g (d) gradient of this rank's mean loss, or what the buckets' average left of it; overwritten
   virtual StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                          const StepContext& context, PhaseTimes& times) = 0;
 

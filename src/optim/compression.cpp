@@ -53,109 +53,130 @@ std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
 }
 
 template <class Exec>
-std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>& setup) {
-  return compress::make_compressor<Exec>(
-      make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()),
-      make_options(setup.input));
-}
-
-template <class Exec>
-comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup) {
-  return make_compressed_average(setup, 0, setup.tensors.size());
-}
-
-template <class Exec>
-comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>& setup, std::size_t begin, std::size_t end) {
-  if (setup.input.compression.compressor == CompressorKind::none) return comm::CompressedAverage<Exec>(setup.average);
+std::unique_ptr<comm::CompressedAverage<Exec>> make_compressed_average(const Setup<Exec>& setup, Range range) {
+  const compress::Options options = make_options(setup.input);
   const bool error_feedback = setup.input.compression.error_feedback;
   const comm::Hosts<Exec>* const hosts = setup.transport.hosts();
   if (hosts == nullptr)
-    return {setup.transport, make_layout(setup.input, setup.tensors, begin, end, setup.transport.ranks()),
-            make_options(setup.input), error_feedback};
-  const std::vector<std::size_t> begins = compress::equal_chunks(end - begin, hosts->local.ranks());
+    return std::make_unique<comm::CompressedAverage<Exec>>(
+        setup.transport, make_layout(setup.input, setup.tensors, range.begin, range.end, setup.transport.ranks()),
+        options, error_feedback);
+  const std::vector<std::size_t> begins = compress::equal_chunks(range.end - range.begin, hosts->local.ranks());
   std::vector<compress::Layout> shards;
   for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
-    shards.push_back(make_layout(setup.input, setup.tensors, begin + begins[shard], begin + begins[shard + 1],
-                                 hosts->across.ranks()));
-  return {*hosts, shards, make_options(setup.input), error_feedback};
+    shards.push_back(make_layout(setup.input, setup.tensors, range.begin + begins[shard],
+                                 range.begin + begins[shard + 1], hosts->across.ranks()));
+  return std::make_unique<comm::CompressedAverage<Exec>>(*hosts, shards, options, error_feedback);
+}
+
+namespace {
+
+/// (buckets + 1) first elements.
+std::vector<std::size_t> bucket_begins(const config::Input& input, std::size_t d) {
+  const std::size_t bytes = input.comm.compressed_bucket_bytes, length = bytes == 0 ? d : comm::bucket_length(bytes);
+  std::vector<std::size_t> begins;
+  for (std::size_t begin = 0; begin < d; begin += length) begins.push_back(begin);
+  begins.push_back(d);
+  return begins;
+}
+
+}  // namespace
+
+template <class Exec>
+std::unique_ptr<comm::CompressedBuckets<Exec>> make_momentum_buckets(const Setup<Exec>& setup) {
+  comm::BucketsOptions<Exec, Exec> options;
+  options.begins = bucket_begins(setup.input, setup.tensors.size());
+  options.make = [setup, begins = options.begins](std::size_t k) {
+    return make_compressed_average(setup, {begins[k], begins[k + 1]});
+  };
+  return comm::make_buckets(std::move(options));
 }
 
 template <class Exec>
-std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(
+std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(
     const config::Input& input, const TensorTable& tensors,
-    std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>> transport) {
-  const std::size_t length = comm::bucket_length(input.comm.compressed_bucket_bytes);
-  std::vector<compress::Layout> layouts;
-  for (std::size_t begin = 0; begin < tensors.size(); begin += length)
-    layouts.push_back(make_layout(input, tensors, begin, std::min(tensors.size(), begin + length), transport->ranks()));
-  return std::make_shared<comm::CompressedBuckets<Exec>>(std::move(transport), std::move(layouts), make_options(input),
-                                                         input.compression.error_feedback,
-                                                         input.optimizer.on_nonfinite == OnNonfinite::skip);
+    std::unique_ptr<comm::Transport<comm::ForSecondThread<Exec>>> transport) {
+  using On = comm::ForSecondThread<Exec>;
+  comm::BucketsOptions<Exec, On> options;
+  options.begins = bucket_begins(input, tensors.size());
+  options.undoable = input.optimizer.on_nonfinite == OnNonfinite::skip;
+  const auto layout = [&input, &tensors, begins = options.begins, ranks = transport->ranks()](std::size_t k) {
+    return make_layout(input, tensors, begins[k], begins[k + 1], ranks);
+  };
+  options.make = [&input, layout, &transport = *transport](std::size_t k) {
+    return std::make_unique<comm::CompressedAverage<On>>(transport, layout(k), make_options(input),
+                                                         input.compression.error_feedback);
+  };
+  if (!std::is_same_v<On, Exec>)
+    options.make_decoder = [&input, layout](std::size_t k) {
+      return compress::make_compressor<Exec>(layout(k), make_options(input));
+    };
+  options.transport = std::move(transport);
+  return comm::make_buckets(std::move(options));
 }
 
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& allreduce, std::size_t first) {
-  if (!allreduce.compresses()) return;
-  const auto places = allreduce.places();
-  const Vector<Exec, float> worker = allreduce.worker_residual(archive.exec());
-  const Vector<Exec, float> server = allreduce.server_residual(archive.exec());
-  archive.part("worker_residual", worker, {first + places.begin, first + places.end, places.row, places.rows});
-  archive.part("server_residual", server, {first + places.server_begin, first + places.server_end});
-  if (archive.restores()) allreduce.set_residuals(archive.exec(), worker, server);
-}
-
-template <class Exec>
-void archive_residuals(Archive<Exec>& archive, const Setup<Exec>& setup,
-                       std::optional<comm::CompressedAverage<Exec>>& allreduce) {
-  bool compresses = allreduce.has_value();
-  archive.number("state/compresses", compresses);
-  if (compresses && !allreduce) allreduce.emplace(make_compressed_average(setup));
-  if (compresses) archive_residuals(archive, *allreduce);
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& average, std::size_t first) {
+  const auto extents = average.residual_extents();
+  const Vector<Exec, float> worker = average.worker_residual(archive.exec());
+  const Vector<Exec, float> server = average.server_residual(archive.exec());
+  archive.part("worker_residual", worker, {first + extents.begin, first + extents.end, extents.row, extents.rows});
+  archive.part("server_residual", server, {first + extents.server_begin, first + extents.server_end});
+  if (archive.restores()) average.set_residuals(archive.exec(), worker, server);
 }
 
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& buckets) {
-  bool compresses = buckets.allocated();
-  archive.number("state/compresses", compresses);
-  if (!compresses) return;
-  buckets.allocate();
   for (std::size_t k = 0; k < buckets.size(); ++k) {
-    const auto places = buckets.places(k);
-    const Vector<Exec, float> worker = buckets.worker_residual(k), server = buckets.server_residual(k);
-    archive.part("worker_residual", worker, {places.begin, places.end, places.row, places.rows});
-    archive.part("server_residual", server, {places.server_begin, places.server_end});
-    if (archive.restores()) buckets.set_residuals(k, worker, server);
+    const auto residuals = buckets.residuals(k);
+    const auto& extents = residuals.extents;
+    archive.part("worker_residual", residuals.worker, {extents.begin, extents.end, extents.row, extents.rows});
+    archive.part("server_residual", residuals.server, {extents.server_begin, extents.server_end});
+    if (archive.restores()) buckets.set_residuals(k, residuals);
   }
 }
 
 template <class Exec>
-void report_residuals(const Exec& exec, const comm::CompressedAverage<Exec>& allreduce, StepState& state) {
-  if (!allreduce.compresses()) return;
+void report_residuals(const Exec& exec, const comm::CompressedAverage<Exec>& average, StepState& state) {
   state.compressed = true;
-  state.worker_residual_l2 = allreduce.worker_residual_l2(exec);
-  state.server_residual_l2 = allreduce.server_residual_l2(exec);
+  state.worker_residual_l2 = average.worker_residual_l2(exec);
+  state.server_residual_l2 = average.server_residual_l2(exec);
 }
 
 template <class Exec>
-void report_residuals(const comm::CompressedBuckets<Exec>& buckets, StepState& state) {
-  state.compressed = true;
-  state.worker_residual_l2 = buckets.worker_residual_l2();
-  state.server_residual_l2 = buckets.server_residual_l2();
+Average<Exec>::Average(const Setup<Exec>& setup, Range range) : m_dense(&setup.average), m_first(range.begin) {
+  if (setup.input.compression.compressor != CompressorKind::none) m_compressed = make_compressed_average(setup, range);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                                      \
-  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                                 \
-  template std::shared_ptr<const compress::Compressor<Exec>> make_compressor(const Setup<Exec>&);                     \
-  template comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>&);                                 \
-  template comm::CompressedAverage<Exec> make_compressed_average(const Setup<Exec>&, std::size_t, std::size_t);       \
-  template std::shared_ptr<comm::CompressedBuckets<Exec>> make_compressed_buckets(                                    \
-      const config::Input&, const TensorTable&,                                                                       \
-      std::unique_ptr<comm::Transport<typename comm::CompressedBuckets<Exec>::On>>);                                  \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAverage<Exec>&, std::size_t);                       \
-  template void archive_residuals(Archive<Exec>&, const Setup<Exec>&, std::optional<comm::CompressedAverage<Exec>>&); \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                                    \
-  template void report_residuals(const Exec&, const comm::CompressedAverage<Exec>&, StepState&);                      \
-  template void report_residuals(const comm::CompressedBuckets<Exec>&, StepState&);
+template <class Exec>
+void Average<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, PhaseTimes& times,
+                               float residual_factor) {
+  if (m_compressed)
+    (*m_compressed)(exec, x, times, residual_factor);
+  else
+    (*m_dense)(exec, x, times, m_first);
+}
+
+template <class Exec>
+void Average<Exec>::report(const Exec& exec, StepState& state) const {
+  if (m_compressed) report_residuals(exec, *m_compressed, state);
+}
+
+template <class Exec>
+void Average<Exec>::state(Archive<Exec>& archive) {
+  if (m_compressed) archive_residuals(archive, *m_compressed, m_first);
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                                                \
+  template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                           \
+  template std::unique_ptr<comm::CompressedAverage<Exec>> make_compressed_average(const Setup<Exec>&, Range);   \
+  template std::unique_ptr<comm::CompressedBuckets<Exec>> make_momentum_buckets(const Setup<Exec>&);            \
+  template std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(                     \
+      const config::Input&, const TensorTable&, std::unique_ptr<comm::Transport<comm::ForSecondThread<Exec>>>); \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAverage<Exec>&, std::size_t);                 \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                              \
+  template void report_residuals(const Exec&, const comm::CompressedAverage<Exec>&, StepState&);                \
+  template class Average<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::optim

@@ -21,7 +21,7 @@ enum class Averages {
   votes,            ///< the majority of signs
   averaged_votes,   ///< as `optimizer.vote` says
   shard_momentum,   ///< CA of the momentum, and the update of each shard
-  shard_gradients,  ///< compressed gradients to their shards, and the update of each shard
+  shard_gradients,  ///< CA whose servers make the update of each shard
 };
 
 /// The vectors of an algorithm, beside x and g.
@@ -125,8 +125,7 @@ private:
       case Averages::shard_momentum:  // and at the first step the momenta of a shard, to send and received
         return compresses ? allreduce(in.compressor) + update_of_shard() + floats * chunk : dense_average(m_d);
       case Averages::shard_gradients:
-        return compresses ? feedback(m_d) + 2 * message(in.compressor) + tables() + update_of_shard()
-                          : dense_average(m_d);
+        return compresses ? allreduce(in.compressor) : dense_average(m_d);
     }
     return 0;
   }
@@ -150,7 +149,7 @@ private:
   /// chunk. By host: of the range of one place on a host, whose messages are gathered to all.
   double allreduce(CompressorKind kind) const {
     const double message = this->message(kind);
-    const double last = m_local > 1 ? message : message / m_local;
+    const double last = message;  // of all shards
     return feedback(m_d / m_local) + feedback(m_d / m_n) + 3 * message / m_local + last + message / m_n + tables() +
            (m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise ? terms(m_d) : 0);
   }

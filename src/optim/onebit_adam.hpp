@@ -25,16 +25,13 @@ public:
         m_variance("OneBit::optim::variance", setup.tensors.size()),
         m_rates(setup.input, setup.tensors) {}
 
-  bool averages_gradient(long) const override { return !m_frozen && !starts_frozen(); }
-  bool begin_buckets(const StepContext& context) override {
-    return m_frozen && m_momentum.begin_buckets(m_updates.frozen(context), context.lr);
+  comm::BucketAverage<Exec>* begin(const StepContext& context) override {
+    if (m_frozen) return m_momentum.begin(m_updates.frozen(context), context.lr);
+    return starts_frozen() ? nullptr : m_setup.gradient_buckets;
   }
-  void update_bucket(const Exec& exec, const Vector<Exec, float>& x, std::size_t k, const StepContext& context,
-                     PhaseTimes& times) override {
-    m_momentum.update_parameters_of(k, exec, m_updates.frozen(context), m_rates, m_variance, x, times);
+  void roll_back() override {
+    if (m_frozen) m_momentum.roll_back();
   }
-  StepState end_buckets(const Exec& exec) override { return frozen_state(exec); }
-  void take_back() override { m_momentum.take_back(); }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -87,17 +84,14 @@ private:
     const AdamUpdate update = m_updates.frozen(context);
 
     // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
-    m_momentum.average(exec, update, g, context.lr, times);
+    if (!context.averaged) m_momentum.average(exec, update, g, context.lr, times);
     m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
-    return frozen_state(exec);
-  }
 
-  StepState frozen_state(const Exec& exec) const {
     StepState state;
     state.variance_l1 = m_variance_l1;
     state.variance_ratio = 1;
     state.frozen_at = m_frozen_at;
-    m_momentum.report(exec, state);
+    m_momentum.report(state);
     return state;
   }
 

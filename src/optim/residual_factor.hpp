@@ -25,7 +25,7 @@ public:
     return std::isfinite(factor) ? factor : 1.0f;
   }
   /// Undoes the last call: its step is skipped.
-  void take_back() { m_lr = m_last_lr; }
+  void roll_back() { m_lr = m_last_lr; }
   void state(NumberArchive& archive) {
     if (m_scales) archive.number("state/compressed_lr", m_lr);
   }

@@ -22,11 +22,11 @@ namespace onebit::train {
 
 /// Keeps the first exception of this rank until all ranks meet. A rank that left at once would leave the others
 /// waiting.
-class Deferred {
+class LocalErrors {
 public:
   /// Calls `work`, unless an earlier call failed.
   template <class Work>
-  void operator()(const Work& work) {
+  void capture(const Work& work) {
     if (m_error) return;
     try {
       work();

@@ -22,6 +22,7 @@
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/initial_parameters.hpp"
 #include "train/checkpoint/initial_variance.hpp"
+#include "train/gradient_exchange.hpp"
 #include "workload/precision.hpp"
 #include "workload/workload.hpp"
 
@@ -43,12 +44,8 @@ struct Session {
         workload(make_workload(exec, input, communicator, hosts)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
         dense_average(*averaging.transport, optim::dense_options(input)),
-        bucket_communicator(communicator.get()),
-        overlapped_average(
-            make_overlapped_average<Exec>(input, bucket_communicator, averaging.transport->kind(), tensors().size())),
-        momentum_communicator(communicator.get()),
-        momenta(make_momentum_buckets<Exec>(input, momentum_communicator, averaging.transport->kind(), tensors(),
-                                            workload->asks_for_parameters())) {
+        exchange_communicator(communicator.get()),
+        exchange(input, exchange_communicator, averaging.transport->kind(), tensors()) {
     if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance
     std::string initialized;
     communicator.collectively([&] {
@@ -61,8 +58,8 @@ struct Session {
       if (!from.empty() && !checkpoints.restarts())
         located(input.where("checkpoint.initialize_from"),
                 [&] { initialized = read_parameters(exec, from, tensors(), x); });
-      algorithm =
-          optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average, momenta.buckets.get()});
+      algorithm = optim::make_algorithm<Exec>({input, tensors(), *averaging.transport, dense_average,
+                                               exchange.gradient_buckets(), exchange.momentum_buckets()});
       read_initial_variance(exec, input, tensors().size(), *algorithm);
       results = std::make_unique<Results>(communicator, input.run.output, input.model.quantization.record_every > 0,
                                           input.train.target_loss);
@@ -92,11 +89,8 @@ struct Session {
   std::unique_ptr<workload::Workload<Exec>> workload;
   Averaging<Exec> averaging;
   comm::DenseAverage<Exec> dense_average;
-  const Communicator bucket_communicator;  ///< for `overlapped_average` alone
-  /// Averages gradients in buckets during the backward pass; null if that is off or impossible.
-  std::unique_ptr<comm::OverlappedAverage<Exec>> overlapped_average;
-  const Communicator momentum_communicator;  ///< for `momenta` alone
-  MomentumBuckets<Exec> momenta;
+  const Communicator exchange_communicator;  ///< for `exchange` alone
+  GradientExchange<Exec> exchange;
   Vector<Exec, float> x, g;  ///< (d) parameters, gradient
   std::unique_ptr<optim::Algorithm<Exec>> algorithm;
   std::unique_ptr<Results> results;
@@ -154,12 +148,7 @@ private:
     const std::string type =
         input.comm.dense_type == DenseType::fp32 ? "" : ", dense ones in " + to_string(input.comm.dense_type);
     std::printf("averages: %s%s, because %s\n", averaging.name().c_str(), type.c_str(), averaging.reason.c_str());
-    if (momenta.buckets)
-      std::printf("momenta: averaged in %zu bucket(s) %s, because %s\n", momenta.buckets->size(),
-                  momenta.overlap == Overlap::none       ? "after the backward pass"
-                  : momenta.overlap == Overlap::backward ? "during the backward pass"
-                                                         : "during the backward and the next forward pass",
-                  momenta.reason.c_str());
+    if (!exchange.about_momenta().empty()) std::printf("momenta: %s\n", exchange.about_momenta().c_str());
     if (!initialized.empty()) std::printf("%s\n", initialized.c_str());
     const std::string warning = linalg::blas_info().warning;
     if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());

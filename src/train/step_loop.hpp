@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <optional>
 #include <string>
 
 #include "base/system/activity.hpp"
 #include "base/system/stop_signal.hpp"
 #include "comm/compressed_average.hpp"
 #include "train/agreement.hpp"
-#include "train/bucket_update.hpp"
 #include "train/replicas.hpp"
 #include "train/results/messages.hpp"
 #include "train/session.hpp"
@@ -31,7 +29,6 @@ public:
         m_input(session.input),
         m_communicator(session.communicator),
         m_gradient_check(session.tensors(), gradient_limit(session.input, session.communicator.size())),
-        m_update(session),
         m_progress(session.input, session.communicator.rank() == 0, run.step + 1) {}
 
   /// \returns `success`, or `stopped` if a signal ended the run early; its checkpoint is then complete
@@ -61,16 +58,11 @@ public:
         update(context, record);
         m_run.mean_square_norm = agreement.mean_square_norm;
       } else {
-        skip(loss, record);
+        skip(context, loss, record);
       }
       m_run.step = step;
       bool stops = agreement.stops && step < last;
-      if (m_update.under_way() && (stops || needs_parameters(step))) m_update.end(record, record.times);
       record.seconds = watch.seconds();
-      if (m_update.under_way()) {
-        m_open = record;  // the next step ends it
-        continue;
-      }
 
       m_run.owes_validation = config::validates(m_input.train, step) && (stops || !validate(record));
       stops = stops || m_run.owes_validation;
@@ -78,95 +70,43 @@ public:
       report(record);
       if (stops) return stop();
       if (!m_checkpoints.due(step)) continue;
-      m_deferred.rethrow(m_communicator);
+      m_local_errors.rethrow(m_communicator);
       m_checkpoints.write(m_session.exec, m_run);
     }
-    m_deferred.rethrow(m_communicator);
+    m_local_errors.rethrow(m_communicator);
     return ExitStatus::success;
   }
 
 private:
-  /// g ← this rank's gradient. During the forward pass the last step's update may end. During the backward pass,
-  /// buckets of g may become the average of all ranks' gradients, or the algorithm's buckets of momenta may be
-  /// averaged. \param context gets whether g is averaged \returns this rank's loss
+  /// g ← this rank's gradient, or what is left of it once its buckets are averaged.
+  /// \param context gets whether they are \returns this rank's loss
   double gradient(optim::StepContext& context, StepRecord& record) {
     Session<Exec>& s = m_session;
-    const auto check = [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); };
-    comm::OverlappedAverage<Exec>* overlapped = nullptr;
-    bool is_begun = false, in_passes = false;
-    double ended = 0;  // seconds of the last update's end during the backward pass
-    const auto begin_average = [&] {
-      if (is_begun) return;
-      is_begun = true;
-      const Stopwatch watch;
-      record.times.add_rest(Phase::check, [&] { end_last_update(record.times); });
-      if (in_passes) ended = watch.seconds();
-      context.averaged = s.overlapped_average && s.algorithm->averages_gradient(context.step);
-      m_in_buckets = s.momenta.overlapped && s.algorithm->begin_buckets(context);
-      if (context.averaged) overlapped = s.overlapped_average.get();
-      if (m_in_buckets) overlapped = s.momenta.overlapped.get();
-      if (m_in_buckets && m_early) overlapped->set_early(*m_early);
-      if (overlapped != nullptr) overlapped->start(s.exec, s.g, context.step, check);
-    };
-    double loss = 0, waited = 0;
-    StepProgress progress;
-    progress.needed_until = [&](std::size_t e) {
-      const Stopwatch watch;
-      m_update.until(e, record.times);
-      waited += watch.seconds();
-    };
-    progress.final_from = [&](std::size_t b) {
-      begin_average();
-      if (overlapped != nullptr) overlapped->final_from(b);
-    };
-
-    if (!s.workload->asks_for_parameters()) begin_average();
-    in_passes = true;
-    m_deferred([&] { loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times, progress); });
-    in_passes = false;
-    record.times.add(Phase::forward, -waited);  // these count where `m_update` adds them
-    record.times.add(Phase::backward, -ended);
-    progress.final_from(0);
-    if (overlapped == nullptr) record.times.add_rest(Phase::check, [&] { check(0, s.tensors().size()); });
-    if (context.averaged) record.hidden_allreduce = overlapped->wait(record.times);
+    s.exchange.begin(s.exec, s.algorithm->begin(context), s.g, context.step,
+                     [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); });
+    double loss = 0;
+    m_local_errors.capture([&] {
+      loss = s.workload->gradient(s.exec, s.x, context.step, s.g, record.times,
+                                  [&](std::size_t b) { s.exchange.gradient_ready_from(b); });
+    });
+    context.averaged = s.exchange.finish(record.times, record.hidden_allreduce);
     return loss;
   }
 
   /// Tells the other ranks about this one's loss, gradient and state: the one small message of a step beside the
-  /// algorithm's own. Buckets of momenta may be under way, before and after. \throws AgreedError if any rank failed
+  /// algorithm's own. \throws AgreedError if any rank failed
   Agreement agree(double loss, StepRecord& record) {
-    comm::OverlappedAverage<Exec>* const buckets = m_in_buckets ? m_session.momenta.overlapped.get() : nullptr;
     double square_norm = 0;
     record.times.add_rest(Phase::check, [&] { square_norm = m_gradient_check.square_norm(m_session.exec); });
-    double sums[5] = {loss, square_norm, m_deferred.failed() ? 1.0 : 0.0, StopSignal::received() ? 1.0 : 0.0, 0};
-    if (buckets != nullptr) {
-      std::optional<SumUnderWay> sum;
-      buckets->when_final([&] {
-        if (!sum) {
-          sums[4] = static_cast<double>(buckets->best_early());
-          sum.emplace(m_communicator, sums, 5);
-        }
-        return sum->done();
-      });
-      std::copy_n(sum->values().begin(), 5, sums);
-    } else {
-      m_communicator.sum(sums, 5);
-    }
+    double sums[4] = {loss, square_norm, m_local_errors.failed() ? 1.0 : 0.0, StopSignal::received() ? 1.0 : 0.0};
+    m_communicator.sum(sums, 4);
+    if (sums[2] > 0) m_local_errors.rethrow(m_communicator);
     const double ranks = m_communicator.size();
-    const Agreement agreement{sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]),
-                              sums[3] > 0};
-    const bool failed = sums[2] > 0;
-    if (buckets != nullptr && (failed || !agreement.finite)) record.hidden_allreduce = buckets->wait(record.times);
-    if (buckets != nullptr && m_session.momenta.overlap == Overlap::step)
-      m_early = static_cast<std::size_t>(sums[4] / ranks);
-    if (failed) m_deferred.rethrow(m_communicator);
-    return agreement;
+    return {sums[0] / ranks, sums[1] / ranks, std::isfinite(sums[0]) && std::isfinite(sums[1]), sums[3] > 0};
   }
 
-  /// x ← the algorithm's update, which averages what is not averaged yet, dense or compressed. The update may only
-  /// begin here, where the average of momenta in buckets goes on.
+  /// x ← the algorithm's update, which averages what is not averaged yet, dense or compressed.
   void update(const optim::StepContext& context, StepRecord& record) {
-    if (m_in_buckets) return m_update.begin(context);
     const bool was_frozen = m_run.last.frozen_at > 0;
     // The rest is the norms of residuals: an algorithm counts all else.
     record.times.add_rest(Phase::check, [&] {
@@ -176,10 +116,10 @@ private:
   }
 
   /// Leaves x unchanged, because a loss or a gradient is not finite; ends the run if the input asks for that.
-  void skip(double loss, StepRecord& record) {
+  void skip(const optim::StepContext& context, double loss, StepRecord& record) {
     if (m_input.optimizer.on_nonfinite == OnNonfinite::abort)
       abort_nonfinite(m_communicator, loss, m_gradient_check.fault(), record.step);
-    if (m_in_buckets) m_session.algorithm->take_back();
+    if (context.averaged) m_session.algorithm->roll_back();
     record.skipped = true;
     // All ranks end with the same parameters, even if the last step is skipped.
     record.state = m_run.last;
@@ -187,19 +127,6 @@ private:
       comm::average(m_session.exec, *m_session.averaging.transport, m_session.x, record.times);
       record.state.synchronised = true;
     }
-  }
-
-  /// Whether something reads all of x after step `step`, before the next one.
-  bool needs_parameters(long step) const {
-    return m_session.momenta.overlap != Overlap::step || step == m_input.train.steps ||
-           config::validates(m_input.train, step) || checks_replicas(step) || m_checkpoints.due(step);
-  }
-
-  /// Ends the update of the last step, if it is under way, and reports that step.
-  void end_last_update(PhaseTimes& times) {
-    if (!m_update.under_way()) return;
-    m_update.end(m_open, times);
-    report(m_open);
   }
 
   /// Records means over all ranks' validation samples. \returns false when a signal interrupted it
@@ -216,12 +143,12 @@ private:
     };
     workload::LossSum mine;
     bool ends = false;
-    m_deferred([&] {
+    m_local_errors.capture([&] {
       mine = m_session.workload->validation_loss(m_session.exec, m_session.x,
                                                  [&] { return !(ends = !exchange(false, {})); });
     });
     // A rank that failed meets the others here, which are after the same batch or at the end.
-    if (!ends) exchange(m_deferred.failed(), mine);
+    if (!ends) exchange(m_local_errors.failed(), mine);
     if (sums[stopped] > 0) return false;
     if (sums[failed] > 0 || !(sums[samples] > 0)) return true;
     record.validated = true;
@@ -238,14 +165,14 @@ private:
     record.state = m_run.last;
     if (!validate(record)) return false;
     m_run.owes_validation = false;
-    m_deferred([&] { m_run.results.add_validation(record); });
+    m_local_errors.capture([&] { m_run.results.add_validation(record); });
     m_progress(record, m_run.results.tokens_per_second());
     return true;
   }
 
   /// Writes the checkpoint from which a later run goes on.
   ExitStatus stop() {
-    m_deferred.rethrow(m_communicator);
+    m_local_errors.rethrow(m_communicator);
     const std::string checkpoint = m_checkpoints.write(m_session.exec, m_run);
     if (m_communicator.rank() == 0)
       std::printf(
@@ -270,13 +197,10 @@ private:
     m_run.last = record.state;
     record.tokens = m_session.workload->tokens_per_step();
     record.traffic = transport.traffic();
-    record.traffic_within_host = transport.traffic_within_host().total();
-    if (m_session.overlapped_average) {
-      record.traffic += m_session.overlapped_average->traffic();
-      record.traffic_within_host += m_session.overlapped_average->traffic_within_host().total();
-    }
-    if (m_session.momenta.buckets) record.traffic += m_session.momenta.buckets->traffic();
-    m_deferred([&] { m_run.results.add(record); });
+    record.traffic += m_session.exchange.traffic();
+    record.traffic_within_host =
+        transport.traffic_within_host().total() + m_session.exchange.traffic_within_host().total();
+    m_local_errors.capture([&] { m_run.results.add(record); });
     m_progress(record, m_run.results.tokens_per_second());
   }
 
@@ -286,11 +210,7 @@ private:
   const config::Input& m_input;
   const Communicator& m_communicator;
   GradientCheck<Exec> m_gradient_check;
-  Deferred m_deferred;
-  bool m_in_buckets = false;  ///< the step averages momenta in buckets beside the computation
-  BucketUpdate<Exec> m_update;
-  StepRecord m_open{};                 ///< of the last step, while its update is under way
-  std::optional<std::size_t> m_early;  ///< how many buckets come first in the next step; all while unknown
+  LocalErrors m_local_errors;
   Progress m_progress;
 };
 

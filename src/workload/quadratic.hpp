@@ -47,7 +47,7 @@ public:
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress&) override {
+                  PhaseTimes& times, const GradientReady&) override {
     const Region region("OneBit::workload::quadratic");
     Stopwatch watch;
     const Curvature h = m_curvature;

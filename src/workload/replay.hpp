@@ -42,7 +42,7 @@ public:
   }
 
   double gradient(const Exec& exec, const Vector<Exec, float>&, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress&) override {
+                  PhaseTimes& times, const GradientReady&) override {
     const Stopwatch watch;
     located(m_place, [&] { m_gradients.read(step, m_rank, m_host.data()); });
     Kokkos::deep_copy(exec, g, m_host);

@@ -31,8 +31,7 @@ inline Footprint synthetic_footprint(const config::Input& input) {
 }
 
 /// The gradient of rank i is standard normal noise drawn by (seed, i). The tensors have the proportions of a
-/// transformer's, an embedding and 24 layers. They are asked for from the first to the last, and become final from the
-/// last to the first. The loss is 0.
+/// transformer's, an embedding and 24 layers. They are complete from the last to the first. The loss is 0.
 template <class Exec>
 class Synthetic : public Workload<Exec> {
 public:
@@ -48,24 +47,21 @@ public:
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, 0.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>&, long, const Vector<Exec, float>& g, PhaseTimes& times,
-                  const StepProgress& progress) override {
+                  const GradientReady& ready_from) override {
     const Region region("OneBit::workload::synthetic");
     Stopwatch watch;
     const auto& tensors = this->tensors().tensors();
-    if (progress.needed_until)
-      for (const Tensor& tensor : tensors) progress.needed_until(tensor.offset + tensor.size());
     times.add(Phase::forward, watch.restart());
     for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor) {
       const auto range = std::make_pair(tensor->offset, tensor->offset + tensor->size());
       Kokkos::deep_copy(exec, Kokkos::subview(g, range), Kokkos::subview(m_gradient, range));
-      if (progress.final_from) progress.final_from(tensor->offset);
+      if (ready_from) ready_from(tensor->offset);
     }
     fence(exec, "OneBit::workload::synthetic");
     times.add(Phase::backward, watch.seconds());
     return 0;
   }
 
-  bool asks_for_parameters() const override { return true; }
   double tokens_per_step() const override { return m_batch; }
 
   /// Makes the gradient. Public only because a device lambda may not stand in a private member function.

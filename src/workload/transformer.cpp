@@ -201,7 +201,7 @@ void Transformer<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& 
 
 template <class Exec>
 double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step,
-                                   const Vector<Exec, float>& g, PhaseTimes& times, const StepProgress& progress) {
+                                   const Vector<Exec, float>& g, PhaseTimes& times, const GradientReady& ready_from) {
   const Region region("OneBit::workload::transformer");
   Stopwatch watch;
   double loss = 0;
@@ -209,13 +209,12 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     const std::uint64_t first = (static_cast<std::uint64_t>(m_rank) * m_rounds + round) * m_batch;
     m_samples->draw(step, first, m_batch, m_batch_on_host);
     to_device(exec);
-    loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first},
-                            round == 0 ? progress.needed_until : ParameterRequest());
+    loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds;
     m_model.measure_quantizers(last ? measures(step) : nn::QuantizerMeasures::none);
     m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), round > 0, g,
-                     last ? progress.final_from : GradientProgress());
+                     last ? ready_from : GradientReady());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }

@@ -36,8 +36,7 @@ public:
   double bytes() const override { return m_footprint.bytes; }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override;
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress& progress) override;
-  bool asks_for_parameters() const override { return true; }
+                  PhaseTimes& times, const GradientReady& ready_from) override;
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
                           const std::function<bool()>& goes_on) override;
   std::string samples() const override { return m_samples->summary(); }

@@ -60,15 +60,11 @@ public:
   /// x ← initial parameters, the same on every rank. \param x (d)
   virtual void initialize(const Exec& exec, const Vector<Exec, float>& x) = 0;
   /// g ← gradient of the mean loss of this rank's samples of step t ≥ 1. \param x, g (d)
-  /// \param progress `final_from` may be told from which element on g is final, the same elements on every rank;
-  ///                 `needed_until` is asked for x before it is read, where `asks_for_parameters` is true. Either may
-  ///                 be empty.
+  /// \param ready_from may be called with b once elements [b, d) of g are complete, the same b on every rank; may be
+  ///                   empty
   /// \returns the mean loss
   virtual double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                          PhaseTimes& times, const StepProgress& progress) = 0;
-  /// Whether `gradient` asks for x as it goes on, and counts the wait as part of `Phase::forward`. If not, x must be
-  /// complete before.
-  virtual bool asks_for_parameters() const { return false; }
+                          PhaseTimes& times, const GradientReady& ready_from) = 0;
   /// Loss of this rank's validation samples, which are the same in each call; no samples if the workload has none.
   /// \param goes_on called after each batch, equally often on all ranks; when it returns false, the loss is not wanted
   ///                any more

@@ -20,10 +20,9 @@ public:
   double bytes() const override { return m_workload->bytes(); }
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { m_workload->initialize(exec, x); }
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress& progress) override {
-    return m_workload->gradient(exec, x, step, g, times, progress);
+                  PhaseTimes& times, const GradientReady& ready_from) override {
+    return m_workload->gradient(exec, x, step, g, times, ready_from);
   }
-  bool asks_for_parameters() const override { return m_workload->asks_for_parameters(); }
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
                           const std::function<bool()>& goes_on) override {
     return m_workload->validation_loss(exec, x, goes_on);
@@ -40,10 +39,9 @@ private:
 /// Sets the time of a gradient to T (`workload.compute_time_ms`): the rank computes, then sleeps. For experiments on
 /// networks whose ranks share cores, although in production each would have its own.
 ///
-/// A third of T counts as the forward pass, which asks for parameters at an even rate from their beginning to their
-/// end. Two thirds count as the backward pass, in which the gradient becomes final at an even rate from its end to its
-/// beginning: elements [b, d) are reported no earlier than T/3 + (1 − b/d) 2T/3 after the start. Waits for parameters
-/// come on top of T.
+/// A third of T counts as the forward pass. Two thirds count as the backward pass, in which the gradient becomes
+/// complete at an even rate from its end to its beginning: elements [b, d) are reported no earlier than
+/// T/3 + (1 − b/d) 2T/3 after the start.
 template <class Exec>
 class Timed final : public Wrapped<Exec> {
 public:
@@ -52,37 +50,27 @@ public:
       : Wrapped<Exec>(std::move(workload)), m_seconds(seconds) {}
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress& progress) override {
+                  PhaseTimes& times, const GradientReady& ready_from) override {
     const Stopwatch watch;
-    double waited = 0;
-    const auto sleep_until = [&](double computed) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(computed + waited - watch.seconds()));
+    const auto sleep_until = [&](double seconds) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds - watch.seconds()));
     };
     const double parameters = static_cast<double>(this->tensors().size());
-    StepProgress timed;
-    if (progress.final_from)
-      timed.final_from = [&](std::size_t b) {
+    GradientReady timed;
+    if (ready_from)
+      timed = [&](std::size_t b) {
         if (b == 0) return;  // `gradient` returns then
         sleep_until(m_seconds * (1 + 2 * (1 - static_cast<double>(b) / parameters)) / 3);
-        progress.final_from(b);
-      };
-    double forward = 0;  // the share of the forward pass that the parameters so far were needed for
-    if (progress.needed_until)
-      timed.needed_until = [&](std::size_t e) {
-        sleep_until(m_seconds * forward / 3);
-        forward = static_cast<double>(e) / parameters;
-        const Stopwatch wait;
-        progress.needed_until(e);
-        waited += wait.seconds();
+        ready_from(b);
       };
     PhaseTimes computed;
     const double loss = Wrapped<Exec>::gradient(exec, x, step, g, computed, timed);
-    if (watch.seconds() - waited > m_seconds)
+    if (watch.seconds() > m_seconds)
       ++m_overruns;
     else
       sleep_until(m_seconds);
-    const double seconds = watch.seconds() - waited;
-    times.add(Phase::forward, seconds / 3 + waited);
+    const double seconds = watch.seconds();
+    times.add(Phase::forward, seconds / 3);
     times.add(Phase::backward, seconds * 2 / 3);
     return loss;
   }
@@ -110,13 +98,13 @@ public:
   }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
-                  PhaseTimes& times, const StepProgress& progress) override {
-    if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, progress);
+                  PhaseTimes& times, const GradientReady& ready_from) override {
+    if (step != m_step) return Wrapped<Exec>::gradient(exec, x, step, g, times, ready_from);
     const Region region("OneBit::workload::fault");
     if (m_kind == Fault::desync) add_to_first(exec, x, 0.5f);
     if (m_kind == Fault::hang) hang();
-    // Reports no elements as final: those may be averaged at once, before the fault is in them.
-    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {{}, progress.needed_until});
+    // Reports no elements as complete: those may be averaged at once, before the fault is in them.
+    const double loss = Wrapped<Exec>::gradient(exec, x, step, g, times, {});
     if (m_kind == Fault::nan) add_to_first(exec, g, std::numeric_limits<float>::quiet_NaN());
     return loss;
   }

@@ -14,9 +14,7 @@ template <class Exec>
 class NesterovSgd : public Algorithm<Exec> {
 public:
   explicit NesterovSgd(const Setup<Exec>& setup)
-      : m_setup(setup),
-        m_momentum("OneBit::optim::momentum", setup.tensors.size()),
-        m_compressed_average(make_compressed_average(setup)) {}
+      : m_setup(setup), m_momentum("OneBit::optim::momentum", setup.tensors.size()), m_compressed_average(setup) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -38,19 +36,19 @@ public:
     times.add(Phase::update, watch.seconds());
 
     StepState state;
-    report_residuals(exec, m_compressed_average, state);
+    m_compressed_average.report(exec, state);
     return state;
   }
 
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum);
-    archive_residuals(archive, m_compressed_average);
+    m_compressed_average.state(archive);
   }
 
 private:
   Setup<Exec> m_setup;
   Vector<Exec, float> m_momentum;
-  comm::CompressedAverage<Exec> m_compressed_average;
+  optim::Average<Exec> m_compressed_average;
 };
 
 }  // namespace onebit::optim

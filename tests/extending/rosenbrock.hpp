@@ -21,7 +21,7 @@ public:
   void initialize(const Exec& exec, const Vector<Exec, float>& x) override { Kokkos::deep_copy(exec, x, -1.0f); }
 
   double gradient(const Exec& exec, const Vector<Exec, float>& x, long, const Vector<Exec, float>& g, PhaseTimes& times,
-                  const StepProgress&) override {
+                  const GradientReady&) override {
     const Stopwatch watch;
     const float a = m_a;
     for_each(

@@ -197,18 +197,12 @@ TEST(Checkpoint, restart_of_buckets_is_bit_identical) {
     return make_input(output, more);
   };
   train::train(Exec(), input(straight, {buckets, "checkpoint.every=1", "checkpoint.keep=24"}), world);
-  for (const int step : {7, 8, 9, 15})  // before T_w = 8, at it, and with momenta in floats and in messages
-    for (const std::string overlap : {"step", "backward", "none"}) {
-      const std::string again = scratch / ("again" + std::to_string(step) + overlap);
-      train::train(Exec(),
-                   input(again, {buckets, "comm.overlap_compressed=" + overlap,
-                                 "checkpoint.restart=" + straight + checkpoint_of(step)}),
-                   world);
-      std::vector<Columns> run = rows(again + "/run.csv"), expected = rows(straight + "/run.csv");
-      for (auto* const row : {&run.front(), &expected.front()}) row->erase("compressed_overlap");
-      EXPECT_EQ(run, expected) << "from step " << step;
-      EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << "from step " << step;
-    }
+  for (const int step : {7, 8, 9, 15}) {  // before T_w = 8, at it, and with momenta in floats and in messages
+    const std::string again = scratch / ("again" + std::to_string(step));
+    train::train(Exec(), input(again, {buckets, "checkpoint.restart=" + straight + checkpoint_of(step)}), world);
+    EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv")) << "from step " << step;
+    EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv")) << "from step " << step;
+  }
 
   train::train(Exec(), input(plain, {"checkpoint.every=15"}), world);
   const std::string from = "checkpoint.restart=" + plain + checkpoint_of(15);

@@ -317,18 +317,18 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
         const auto transport = transport_by<TypeParam>(this->world, exchange);
         CompressedAverage<TypeParam> writes(*transport, cut.layout(), options);
         CompressedAverage<TypeParam> keeps(*transport, cut.layout(), options);
-        ASSERT_TRUE(keeps.keeps_messages());
         std::vector<float> m(cut.length, 0.0f);
         PhaseTimes times;
         for (int round = 0; round < 3; ++round) {
           const std::vector<float> g = vector_of(this->world.rank(), round, cut.length);
           for (std::size_t j = 0; j < cut.length; ++j) m[j] = 0.5f * m[j] + g[j];
           const auto written = test::to_device<TypeParam>(m);
-          if (round == 0)
-            keeps.average_in_messages(this->exec, test::to_device<TypeParam>(m), {}, times);
-          else
-            keeps.average_in_messages(this->exec, test::to_device<TypeParam>(g), {0.5f, 0.5f, 2.0f, keeps.last()},
-                                      times, factor_of(scaled, round));
+          Contribution<TypeParam> mine{test::to_device<TypeParam>(round == 0 ? m : g)};
+          if (round > 0) mine.momentum = compress::MomentumShares{0.5f, 0.5f, 2.0f};
+          if (round > 0) mine.residual_factor = factor_of(scaled, round);
+          keeps.begin(this->exec, mine, times);
+          keeps.serve(this->exec, times);
+          keeps.finish(this->exec, times);
           writes(this->exec, written, times, factor_of(scaled, round));
           m = test::to_host(written);
 
@@ -340,7 +340,7 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
               [&](const auto& decoder) {
                 compress::for_each_decoded(this->exec, "decoded", decoder, Store<TypeParam>{decoded});
               },
-              keeps.last_decoder());
+              keeps.last().front().decoder);
           EXPECT_TRUE(test::same_bits(test::to_host(decoded), m));
           EXPECT_TRUE(test::same_bits(test::to_host(keeps.worker_residual(this->exec)),
                                       test::to_host(writes.worker_residual(this->exec))));
@@ -671,19 +671,6 @@ TYPED_TEST(Collectives, hosts_of_different_numbers_of_ranks_are_refused) {
   hosts[0] = 0;
   EXPECT_THROW(make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world, hosts, by_pairs),
                InputError);
-}
-
-TYPED_TEST(Collectives, dense_average_stands_in_for_the_compressed_one) {
-  const auto transport = transport_by<TypeParam>(this->world, by_pairs);
-  DenseAverage<TypeParam> mean(*transport);
-  CompressedAverage<TypeParam> dense(mean);
-  EXPECT_FALSE(dense.compresses());
-  const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
-  const auto y = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, 1000));
-  PhaseTimes times;
-  dense(this->exec, x, times);
-  average(this->exec, *transport, y, times);
-  EXPECT_TRUE(test::same_bits(test::to_host(x), test::to_host(y)));
 }
 
 TYPED_TEST(Collectives, transport_is_the_one_asked_for) {

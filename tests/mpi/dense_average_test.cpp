@@ -112,14 +112,14 @@ TYPED_TEST(Dense16, buckets_give_the_bits_of_the_whole) {
   const std::size_t length = 5000;
   for (const DenseOptions& options : all_options()) {
     SCOPED_TRACE(to_string(options.type) + " " + to_string(options.rounding));
-    OverlappedAverage<TypeParam> overlapped(
-        make_bucket_average<TypeParam>(make_transport<Kokkos::Serial>(TransportKind::automatic, buckets), options),
-        length, block_length * sizeof(float));
+    const auto average = make_bucket_average<TypeParam>(
+        make_transport<Kokkos::Serial>(TransportKind::automatic, buckets), block_length, options);
+    OverlappedAverage<TypeParam> overlapped;
     const DenseAverageRef simulation{options, hosts_of(this->world.size(), 1)};
     for (const long step : {3, 4}) {
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), step, length));
-      overlapped.start(TypeParam(), x, step, [](std::size_t, std::size_t) {});
-      overlapped.wait(this->times);
+      overlapped.start(TypeParam(), *average, x, step, [](std::size_t, std::size_t) {});
+      overlapped.finish(this->times);
       EXPECT_TRUE(
           test::same_bits(test::to_host(x), simulation(vectors_of_all(this->world.size(), step, length), step)));
     }

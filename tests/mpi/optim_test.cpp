@@ -23,6 +23,7 @@
 #include "io/hdf5.hpp"
 #include "optim/algorithm.hpp"
 #include "optim/compression.hpp"
+#include "optim/onebit_adam_reference.hpp"
 #include "train/checkpoint/initial_variance.hpp"
 
 namespace {
@@ -94,37 +95,27 @@ private:
 /// The buckets that `input` asks for, or none.
 template <class Exec>
 std::shared_ptr<comm::CompressedBuckets<Exec>> make_buckets(const config::Input& input, const TensorTable& tensors,
-                                                            const Communicator& communicator) {
-  using On = typename comm::CompressedBuckets<Exec>::On;
+                                                            const Communicator& world) {
   if (input.comm.compressed_bucket_bytes == 0) return nullptr;
-  return optim::make_compressed_buckets<Exec>(input, tensors,
-                                              comm::make_transport<On>(TransportKind::automatic, communicator));
+  return optim::make_overlapped_momentum_buckets<Exec>(
+      input, tensors, comm::make_transport<comm::ForSecondThread<Exec>>(TransportKind::automatic, world));
 }
 
-/// Averages the momentum in buckets, as during a backward pass. \returns whether the step has buckets
+/// Begins a step, and averages its buckets of g as they would be during a backward pass. \returns whether it has any
 template <class Exec>
-bool average_in_buckets(optim::Algorithm<Exec>& algorithm, comm::CompressedBuckets<Exec>& buckets,
-                        const Vector<Exec, float>& g, const optim::StepContext& context) {
-  if (!algorithm.begin_buckets(context)) return false;
+bool begin_step(optim::Algorithm<Exec>& algorithm, const Vector<Exec, float>& g, const optim::StepContext& context) {
+  comm::BucketAverage<Exec>* const buckets = algorithm.begin(context);
+  if (buckets == nullptr) return false;
   PhaseTimes times;
-  for (std::size_t k = buckets.size(); k-- > 0;) {
-    const Range bucket = buckets.elements(k);
-    buckets.begin(Kokkos::subview(g, std::make_pair(bucket.begin, bucket.end)), context.step, bucket.begin, times);
-    buckets.serve(bucket.begin, times);
-    buckets.finish(bucket.begin, times);
+  const std::size_t length = buckets->bucket_length();
+  for (std::size_t end = g.extent(0); end > 0;) {
+    const std::size_t begin = (end - 1) / length * length;
+    buckets->begin(Kokkos::subview(g, std::make_pair(begin, end)), context.step, begin, times);
+    buckets->serve(begin, times);
+    buckets->finish(begin, times);
+    end = begin;
   }
   return true;
-}
-
-/// The rest of such a step. The buckets update x in another order than that of their average.
-template <class Exec>
-optim::StepState update_by_buckets(optim::Algorithm<Exec>& algorithm, std::size_t buckets, const Vector<Exec, float>& x,
-                                   const optim::StepContext& context) {
-  const Exec exec;
-  PhaseTimes times;
-  for (std::size_t k = 1; k < buckets; k += 2) algorithm.update_bucket(exec, x, k, context, times);
-  for (std::size_t k = 0; k < buckets; k += 2) algorithm.update_bucket(exec, x, k, context, times);
-  return algorithm.end_buckets(exec);
 }
 
 /// Runs the algorithm and its reference side by side. \param variance that both start with; empty for 0
@@ -140,7 +131,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world);
   comm::DenseAverage<Exec> average(*transport);
   const auto buckets = make_buckets<Exec>(input, tensors, world);
-  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average, buckets.get()});
+  const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average, nullptr, buckets.get()});
   train::read_initial_variance(exec, input, d, *algorithm);
   const Values initial = test::initial_parameters(d);
   test::SimulatedRanks reference(input, tensors, world.size(), initial);
@@ -157,11 +148,10 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
     const Values& mine = g[world.rank()];
     const double lr = optim::learning_rate(input, t);
     const auto own_g = test::to_device<Exec>(std::vector<float>(mine.begin(), mine.end()));
-    const optim::StepContext context{t, lr, mean_square};
-    const bool in_buckets = buckets && t % 3 != 0 && average_in_buckets(*algorithm, *buckets, own_g, context);
-    bucket_steps += in_buckets;
-    const optim::StepState state = in_buckets ? update_by_buckets(*algorithm, buckets->size(), x, context)
-                                              : algorithm->step(exec, x, own_g, context, times);
+    optim::StepContext context{t, lr, mean_square};
+    context.averaged = t % 3 != 0 && begin_step(*algorithm, own_g, context);
+    bucket_steps += context.averaged;
+    const optim::StepState state = algorithm->step(exec, x, own_g, context, times);
     test::references().at(name)(reference, g, t, lr);
 
     const std::vector<float> updated = test::to_host(x);
@@ -198,6 +188,36 @@ TYPED_TEST_SUITE(Optim, test::Backends, test::BackendNames);
 
 TYPED_TEST(Optim, every_algorithm_is_its_reference) {
   for (const auto& reference : test::references()) compare<TypeParam>(make_input(reference.first));
+}
+
+// The file that one reads first (docs/develop/reading.md) is what many ranks compute.
+TYPED_TEST(Optim, onebit_adam_is_algorithm_1) {
+  const Communicator world;
+  const TensorTable tensors = make_tensors();
+  const config::Input input = test::with_clear_decisions(make_input("onebit_adam"), tensors, world.size(), {},
+                                                         optim::learning_rate);
+  const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
+  comm::DenseAverage<TypeParam> average(*transport);
+  const optim::Setup<TypeParam> setup{input, tensors, *transport, average};
+  const auto algorithm = optim::make_algorithm<TypeParam>(setup);
+  const Values initial = test::initial_parameters(tensors.size());
+  optim::OnebitAdamReference reference(optim::chunk_begins(setup), input.optimizer.beta1, input.optimizer.beta2,
+                                       input.optimizer.epsilon, initial);
+  const auto x = test::to_device<TypeParam>(std::vector<float>(initial.begin(), initial.end()));
+  PhaseTimes times;
+  for (int t = 1; t <= input.train.steps; ++t) {
+    const std::vector<Values> g = test::random_gradients(tensors, world.size(), t, input.run.seed);
+    const Values& mine = g[world.rank()];
+    const double lr = optim::learning_rate(input, t);
+    algorithm->step(TypeParam(), x, test::to_device<TypeParam>(std::vector<float>(mine.begin(), mine.end())),
+                    {t, lr, 0}, times);
+    if (t <= input.freeze.step.number)
+      reference.warm_up(g, lr);
+    else
+      reference.compressed(g, lr);
+    const std::vector<float> updated = test::to_host(x);
+    ASSERT_LE(test::relative_difference(Values(updated.begin(), updated.end()), reference.x), 1e-6) << "step " << t;
+  }
 }
 
 TYPED_TEST(Optim, every_algorithm_clips_decays_and_corrects_as_its_reference) {
@@ -339,7 +359,7 @@ TYPED_TEST(Optim, momentum_in_buckets_is_its_reference) {
 }
 
 // Buckets that have gone are undone on every rank, so the next step finds what it would have found without them.
-TYPED_TEST(Optim, buckets_that_are_taken_back_change_nothing) {
+TYPED_TEST(Optim, buckets_that_are_rolled_back_change_nothing) {
   const TensorTable tensors = make_long_tensors();
   const Communicator world;
   config::Input input = make_input("onebit_adam");
@@ -347,27 +367,26 @@ TYPED_TEST(Optim, buckets_that_are_taken_back_change_nothing) {
   input.comm.compressed_bucket_bytes = 4096;
   input.optimizer.on_nonfinite = OnNonfinite::skip;
   input.compression.scale_residual_by_lr = true;
-  const auto train = [&](bool takes_back) {
+  const auto train = [&](bool rolls_back) {
     const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
     comm::DenseAverage<TypeParam> average(*transport);
     const auto buckets = make_buckets<TypeParam>(input, tensors, world);
-    const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *transport, average, buckets.get()});
+    const auto algorithm =
+        optim::make_algorithm<TypeParam>({input, tensors, *transport, average, nullptr, buckets.get()});
     const Vector<TypeParam, float> x = test::to_device<TypeParam>(test::random_values(tensors.size(), 5));
     PhaseTimes times;
     for (int t = 1; t <= 12; ++t) {
       const Values g = test::random_gradients(tensors.size(), world.size(), t, input.run.seed)[world.rank()];
       const auto own_g = test::to_device<TypeParam>(std::vector<float>(g.begin(), g.end()));
-      const optim::StepContext context{t, 0.01 / t, 1.0};
-      if (takes_back && t % 2 == 0) {
+      optim::StepContext context{t, 0.01 / t, 1.0};
+      if (rolls_back && t % 2 == 0) {
         std::vector<float> bad(g.begin(), g.end());
         if (world.rank() == 0) bad[1500] = std::numeric_limits<float>::quiet_NaN();
         optim::StepContext gone{t, 7.0, 1.0};
-        if (average_in_buckets(*algorithm, *buckets, test::to_device<TypeParam>(bad), gone)) algorithm->take_back();
+        if (begin_step(*algorithm, test::to_device<TypeParam>(bad), gone)) algorithm->roll_back();
       }
-      if (average_in_buckets(*algorithm, *buckets, own_g, context))
-        update_by_buckets(*algorithm, buckets->size(), x, context);
-      else
-        algorithm->step(TypeParam(), x, own_g, context, times);
+      context.averaged = begin_step(*algorithm, own_g, context);
+      algorithm->step(TypeParam(), x, own_g, context, times);
     }
     return test::to_host(x);
   };

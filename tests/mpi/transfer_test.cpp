@@ -98,16 +98,18 @@ TYPED_TEST(Transfers, repeated_averages_allocate_nothing) {
       const Communicator buckets;
       const auto transport = transport_by<TypeParam>(this->world, {message_bytes, staged});
       CompressedAverage<TypeParam> allreduce(*transport, this->layout(length), {});
-      OverlappedAverage<TypeParam> overlapped(
-          make_bucket_average<TypeParam>(transport_by<Kokkos::Serial>(buckets, {message_bytes, staged})), length,
-          block_length * sizeof(float));
+      const auto by_buckets =
+          make_bucket_average<TypeParam>(transport_by<Kokkos::Serial>(buckets, {message_bytes, staged}), block_length);
+      OverlappedAverage<TypeParam> overlapped;
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), 0, length));
       const auto averages = [&] {
         allreduce(this->exec, x, this->times);
-        allreduce.average_in_messages(this->exec, x, {}, this->times);
+        allreduce.begin(this->exec, {x}, this->times);
+        allreduce.serve(this->exec, this->times);
+        allreduce.finish(this->exec, this->times);
         average(this->exec, *transport, x, this->times);
-        overlapped.start(this->exec, x, 1, [](std::size_t, std::size_t) {});
-        overlapped.wait(this->times);
+        overlapped.start(this->exec, *by_buckets, x, 1, [](std::size_t, std::size_t) {});
+        overlapped.finish(this->times);
       };
       averages();
       const Allocations allocations;

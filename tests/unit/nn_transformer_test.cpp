@@ -103,19 +103,6 @@ public:
     m_model.backward(m_exec, device, m_tokens, scale, false, g);
     return {loss, test::to_host(g)};
   }
-  /// The same where an element of x is NaN until the forward pass has asked for it. \param asked gets what it asked for
-  LossAndGradient<Real> gradient_as_asked(const std::vector<Real>& x, std::vector<std::size_t>& asked) {
-    const Vector<Exec, Real> complete = test::to_device<Exec>(x), device("OneBit::test::x", m_size),
-                             g("OneBit::test::g", m_size);
-    Kokkos::deep_copy(device, std::numeric_limits<Real>::quiet_NaN());
-    const double loss = m_model.forward(m_exec, device, m_tokens, key, [&](std::size_t e) {
-      const auto part = std::make_pair(std::size_t{0}, e);
-      Kokkos::deep_copy(m_exec, Kokkos::subview(device, part), Kokkos::subview(complete, part));
-      asked.push_back(e);
-    });
-    m_model.backward(m_exec, device, m_tokens, 1, false, g);
-    return {loss, test::to_host(g)};
-  }
   std::vector<Real> logits() const { return test::to_host(m_model.logits()); }
 
 private:
@@ -305,7 +292,7 @@ TYPED_TEST(TransformerTest, what_is_said_to_be_final_is) {
     std::vector<std::pair<std::size_t, std::vector<float>>> said;
     model.forward(exec, device, tokens, key);
     model.backward(exec, device, tokens, 1, false, g, [&](std::size_t b) {
-      fence(exec, "OneBit::test::final_from");
+      fence(exec, "OneBit::test::ready_from");
       const std::vector<float> all = test::to_host(g);
       said.emplace_back(b, std::vector<float>(all.begin() + b, all.end()));
     });
@@ -472,35 +459,6 @@ TYPED_TEST(TransformerTest, bits_do_not_depend_on_threads) {
     test::print_bits("loss_" + name, std::vector<double>{result.loss, model.loss(x)});
     test::print_bits("gradient_" + name, result.gradient);
   }
-}
-
-TYPED_TEST(TransformerTest, asks_for_parameters_before_it_reads_them) {
-  Shape binary = gpt, quantized = bert;
-  for (Shape* const shape : {&binary, &quantized}) shape->quantization.kind = QuantizationKind::psq;
-  quantized.quantization.layer_bits = 8;
-  std::vector<Shape> all(std::begin(shapes), std::end(shapes));
-  all.insert(all.end(), {binary, quantized});
-  for (const Shape& shape : all)
-    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-      if (!linalg::missing<TypeParam>(precision).empty()) continue;
-      SCOPED_TRACE(name_of(shape) + " in " + to_string(precision));
-      const Batch batch(shape, 3, 7, 3);
-      const std::vector<float> x = parameters<TypeParam, float>(shape);
-      Model<TypeParam, float> model(shape, batch, 0.1f, precision), expected(shape, batch, 0.1f, precision);
-      std::vector<std::size_t> asked;
-      const auto result = model.gradient_as_asked(x, asked), whole = expected.gradient(x);
-      EXPECT_EQ(result.loss, whole.loss);
-      EXPECT_TRUE(test::same_bits(result.gradient, whole.gradient));
-      EXPECT_EQ(asked.size(), 1u + 2 * shape.layers);
-      EXPECT_TRUE(std::is_sorted(asked.begin(), asked.end()));
-      EXPECT_EQ(asked.back(), x.size());
-      // Only its last half needs the second layer. In GPT, the norm before it ends the first layer.
-      for (const Tensor& tensor : tensors_of(shape))
-        if (tensor.name.find("r.1.") != std::string::npos &&
-            tensor.name.find("r.1.attention.norm") == std::string::npos) {
-          EXPECT_GE(tensor.offset, asked[2]) << tensor.name;
-        }
-    }
 }
 
 int allocations = 0;

@@ -31,17 +31,14 @@ TYPED_TEST_SUITE(WorkloadTest, test::Backends, test::BackendNames);
 /// One gradient with what was said of it.
 struct Computed {
   std::vector<float> gradient;
-  std::vector<std::size_t> final_from;
+  std::vector<std::size_t> ready_from;
   std::vector<double> at;  ///< seconds after the begin
-  std::vector<std::size_t> needed_until;
-  std::vector<double> asked_at;
   PhaseTimes times;
   double seconds = 0;
 };
 
-/// \param wait seconds that each request for parameters takes; without it, x is complete
 template <class Exec>
-Computed compute(Workload<Exec>& workload, long step, std::optional<double> wait = {}) {
+Computed compute(Workload<Exec>& workload, long step) {
   const Exec exec;
   const std::size_t d = workload.tensors().size();
   const Vector<Exec, float> x("OneBit::test::x", d), g("OneBit::test::g", d);
@@ -49,16 +46,11 @@ Computed compute(Workload<Exec>& workload, long step, std::optional<double> wait
   workload.initialize(exec, x);
   Computed computed;
   const Stopwatch watch;
-  const auto is_final = [&](std::size_t b) {
-    computed.final_from.push_back(b);
+  const auto is_complete = [&](std::size_t b) {
+    computed.ready_from.push_back(b);
     computed.at.push_back(watch.seconds());
   };
-  const ParameterRequest is_needed = [&](std::size_t e) {
-    computed.needed_until.push_back(e);
-    computed.asked_at.push_back(watch.seconds());
-    std::this_thread::sleep_for(std::chrono::duration<double>(*wait));
-  };
-  workload.gradient(exec, x, step, g, computed.times, {is_final, wait ? is_needed : ParameterRequest()});
+  workload.gradient(exec, x, step, g, computed.times, is_complete);
   computed.seconds = watch.seconds();
   computed.gradient = test::to_host(g);
   return computed;
@@ -80,16 +72,16 @@ TYPED_TEST(WorkloadTest, synthetic_gradient_depends_on_seed_and_rank_alone) {
   EXPECT_NEAR(squares / 20000, 1, 5 * std::sqrt(2.0 / 20000));
 }
 
-TYPED_TEST(WorkloadTest, synthetic_tensors_become_final_from_the_last_to_the_first) {
+TYPED_TEST(WorkloadTest, synthetic_tensors_are_complete_from_the_last_to_the_first) {
   for (const int parameters : {1, 26, 27, 100, 5000, 1234567}) {
     const auto workload = make_workload(TypeParam(), synthetic_input(parameters), Share{0, 1});
     EXPECT_EQ(workload->tensors().size(), static_cast<std::size_t>(parameters));
     const auto& tensors = workload->tensors().tensors();
     const Computed computed = compute(*workload, 1);
-    ASSERT_EQ(computed.final_from.size(), tensors.size());
+    ASSERT_EQ(computed.ready_from.size(), tensors.size());
     for (std::size_t k = 0; k < tensors.size(); ++k) {
       EXPECT_GT(tensors[k].size(), 0u) << tensors[k].name;
-      EXPECT_EQ(computed.final_from[tensors.size() - 1 - k], tensors[k].offset) << tensors[k].name;
+      EXPECT_EQ(computed.ready_from[tensors.size() - 1 - k], tensors[k].offset) << tensors[k].name;
     }
   }
 }
@@ -104,37 +96,13 @@ TYPED_TEST(WorkloadTest, timed_gradient_takes_no_less_than_its_time_and_is_the_s
   EXPECT_GE(computed.seconds, seconds);
   EXPECT_GE(computed.times[Phase::forward], seconds / 3);
   EXPECT_NEAR(computed.times[Phase::backward], 2 * computed.times[Phase::forward], 1e-12);
-  // Nothing is final in the forward pass, and what is final later in the flat gradient is said first.
-  ASSERT_FALSE(computed.final_from.empty());
-  for (std::size_t k = 0; k < computed.final_from.size(); ++k) {
-    const double share = 1 - static_cast<double>(computed.final_from[k]) / 5000;
+  // Nothing is complete in the forward pass, and what is later in the flat gradient is said first.
+  ASSERT_FALSE(computed.ready_from.empty());
+  for (std::size_t k = 0; k < computed.ready_from.size(); ++k) {
+    const double share = 1 - static_cast<double>(computed.ready_from[k]) / 5000;
     EXPECT_GE(computed.at[k], seconds * (1 + 2 * share) / 3);
   }
   EXPECT_EQ(plain->compute_overruns(), 0);
-}
-
-TYPED_TEST(WorkloadTest, waits_for_parameters_come_on_top_of_the_time) {
-  const double seconds = 0.03, wait = 0.002;
-  const auto timed = make_workload(TypeParam(), synthetic_input(5000, 1e3 * seconds), Share{0, 1});
-  ASSERT_TRUE(timed->asks_for_parameters());
-  const auto& tensors = timed->tensors().tensors();
-  const Computed computed = compute(*timed, 1, wait);
-  const double waited = wait * static_cast<double>(tensors.size());
-  EXPECT_GE(computed.seconds, seconds + waited);
-  EXPECT_GE(computed.times[Phase::forward], seconds / 3 + waited);
-  EXPECT_GE(computed.times[Phase::backward], 2 * seconds / 3);
-  EXPECT_LT(computed.times[Phase::backward], computed.seconds - waited);
-  ASSERT_EQ(computed.needed_until.size(), tensors.size());
-  for (std::size_t k = 0; k < tensors.size(); ++k) {
-    EXPECT_EQ(computed.needed_until[k], tensors[k].offset + tensors[k].size());
-    // A tensor is asked for when the forward pass has come to its beginning.
-    EXPECT_GE(computed.asked_at[k],
-              seconds / 3 * static_cast<double>(tensors[k].offset) / 5000 + wait * static_cast<double>(k));
-  }
-  for (std::size_t k = 0; k < computed.final_from.size(); ++k) {
-    const double share = 1 - static_cast<double>(computed.final_from[k]) / 5000;
-    EXPECT_GE(computed.at[k], seconds * (1 + 2 * share) / 3 + waited);
-  }
 }
 
 TYPED_TEST(WorkloadTest, computation_that_takes_longer_is_counted) {
@@ -156,8 +124,8 @@ TYPED_TEST(WorkloadTest, faults_are_of_one_rank_and_step) {
     SCOPED_TRACE(step);
     for (const float g : compute(*other, step).gradient) ASSERT_TRUE(std::isfinite(g));
     const Computed computed = compute(*faulty, step);
-    // What is not final must not be said to be.
-    EXPECT_EQ(computed.final_from.empty(), step == 2);
+    // What is not complete must not be said to be.
+    EXPECT_EQ(computed.ready_from.empty(), step == 2);
     EXPECT_EQ(std::isnan(computed.gradient[0]), step == 2);
     if (step != 2) {
       EXPECT_TRUE(test::same_bits(computed.gradient, sound.gradient));

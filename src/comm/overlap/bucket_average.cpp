@@ -8,9 +8,10 @@ namespace {
 template <class Exec, class On>
 class AverageByTransport final : public BucketAverage<Exec> {
 public:
-  AverageByTransport(std::unique_ptr<Transport<On>> transport, const DenseOptions& options)
-      : m_transport(std::move(transport)), m_average(*m_transport, options) {}
+  AverageByTransport(std::unique_ptr<Transport<On>> transport, std::size_t length, const DenseOptions& options)
+      : m_transport(std::move(transport)), m_length(length), m_average(*m_transport, options) {}
 
+  std::size_t bucket_length() const override { return m_length; }
   /// Averages all of it.
   void begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) override {
     m_average.begin_step(step);
@@ -35,6 +36,7 @@ private:
   using HostBucket = Kokkos::View<float*, Kokkos::LayoutRight, StagingSpace<Exec>>;
 
   std::unique_ptr<Transport<On>> m_transport;
+  std::size_t m_length;
   DenseAverage<On> m_average;
   InstanceOfItsOwn<On> m_instance;
   InstanceOfItsOwn<std::conditional_t<is_host<On>, Exec, Kokkos::Serial>> m_copies;  ///< between device and host
@@ -44,17 +46,17 @@ private:
 }  // namespace
 
 template <class Exec, class On>
-std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport,
+std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport, std::size_t length,
                                                          const DenseOptions& options) {
-  return std::make_unique<AverageByTransport<Exec, On>>(std::move(transport), options);
+  return std::make_unique<AverageByTransport<Exec, On>>(std::move(transport), length, options);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                                \
   template std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<Kokkos::Serial>>, \
-                                                                    const DenseOptions&);
+                                                                    std::size_t, const DenseOptions&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 #ifdef ONEBIT_GPU
-template std::unique_ptr<BucketAverage<GpuExec>> make_bucket_average(std::unique_ptr<Transport<GpuExec>>,
+template std::unique_ptr<BucketAverage<GpuExec>> make_bucket_average(std::unique_ptr<Transport<GpuExec>>, std::size_t,
                                                                      const DenseOptions&);
 #endif
 

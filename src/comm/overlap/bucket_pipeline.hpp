@@ -17,13 +17,14 @@ namespace onebit::comm {
 template <class Exec>
 class BucketPipeline {
 public:
-  explicit BucketPipeline(BucketAverage<Exec>& average) : m_average(average) {}
+  BucketPipeline() = default;  ///< of no average
+  explicit BucketPipeline(BucketAverage<Exec>& average) : m_average(&average) {}
 
   bool empty() const { return !m_begun && !m_served; }
 
   /// A turn that begins the bucket at place `first`. \returns the place of the bucket that finished, if one did
   std::optional<std::size_t> begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) {
-    m_average.begin(bucket, step, first, times);
+    m_average->begin(bucket, step, first, times);
     return advance(first, times);
   }
   /// A turn that begins none. \returns as `begin`
@@ -31,15 +32,15 @@ public:
 
 private:
   std::optional<std::size_t> advance(std::optional<std::size_t> begun, PhaseTimes& times) {
-    if (m_begun) m_average.serve(*m_begun, times);
+    if (m_begun) m_average->serve(*m_begun, times);
     const std::optional<std::size_t> finished = m_served;
-    if (finished) m_average.finish(*finished, times);
+    if (finished) m_average->finish(*finished, times);
     m_served = m_begun;
     m_begun = begun;
     return finished;
   }
 
-  BucketAverage<Exec>& m_average;
+  BucketAverage<Exec>* m_average = nullptr;
   std::optional<std::size_t> m_begun, m_served;  ///< places of the buckets that wait to be served and to finish
 };
 

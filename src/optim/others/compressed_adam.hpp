@@ -41,7 +41,7 @@ public:
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_compressed_average(make_compressed_average(setup)) {
+        m_compressed_average(setup) {
     if (variance_from == VarianceFrom::quantized_average)
       m_quantized_average.emplace(setup.transport, setup.tensors.size(), setup.input.optimizer.variance_bits,
                                   static_cast<std::uint64_t>(setup.input.run.seed));
@@ -81,7 +81,7 @@ public:
 
     m_monitor.record(context.step, state.variance_l1);
     state.variance_ratio = m_monitor.ratio();
-    report_residuals(exec, m_compressed_average, state);
+    m_compressed_average.report(exec, state);
     if (m_variance_from == VarianceFrom::own_gradient) {
       state.synchronised = m_synchronised = m_averaging.due(context.step);
       if (state.synchronised) {
@@ -99,7 +99,7 @@ public:
     archive.vector("variance", m_variance, !m_synchronised);
     m_updates.state(archive);
     m_monitor.state(archive);
-    archive_residuals(archive, m_compressed_average);
+    m_compressed_average.state(archive);
   }
 
 private:
@@ -112,7 +112,7 @@ private:
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum, m_variance;
   Rates<Exec> m_rates;
-  comm::CompressedAverage<Exec> m_compressed_average;
+  Average<Exec> m_compressed_average;
   std::optional<comm::QuantizedAverage<Exec>> m_quantized_average;
 };
 

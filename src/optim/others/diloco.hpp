@@ -26,7 +26,6 @@ public:
   explicit Diloco(const Setup<Exec>& setup)
       : m_setup(setup),
         m_updates(setup.input),
-        m_compresses(setup.input.compression.compressor != CompressorKind::none),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
         m_anchor("OneBit::optim::anchor", setup.tensors.size()),
@@ -41,8 +40,8 @@ public:
     for (long p = 0; p < count; ++p) {
       const std::size_t begin = border(p), end = border(p + 1);
       if (begin == end) continue;  // more fragments than words
-      m_fragments.push_back({begin, end, AveragingSteps(setup.input, p * interval / count), {}});
-      if (m_compresses) m_fragments.back().allreduce.emplace(make_compressed_average(setup, begin, end));
+      m_fragments.push_back(
+          {begin, end, AveragingSteps(setup.input, p * interval / count), Average<Exec>(setup, {begin, end})});
     }
   }
 
@@ -58,7 +57,7 @@ public:
     state.variance_l1 = variance_l1(exec, m_sum, m_variance);
     times.add(Phase::update, watch.seconds());
 
-    state.compressed = m_compresses;
+    state.compressed = m_setup.input.compression.compressor != CompressorKind::none;
     for (Fragment& fragment : m_fragments) {
       const bool due = fragment.steps.due(context.step);
       state.synchronised = state.synchronised && due;
@@ -78,7 +77,7 @@ public:
     archive.vector("outer_momentum", m_outer_momentum);
     for (std::size_t p = 0; p < m_fragments.size(); ++p) {
       m_fragments[p].steps.state(archive, "state/next_average_" + std::to_string(p));
-      if (m_compresses) archive_residuals(archive, *m_fragments[p].allreduce, m_fragments[p].begin);
+      m_fragments[p].average.state(archive);
     }
   }
 
@@ -118,7 +117,7 @@ private:
   struct Fragment {
     std::size_t begin, end;
     AveragingSteps steps;
-    std::optional<comm::CompressedAverage<Exec>> allreduce;  ///< unless the average is dense
+    Average<Exec> average;
   };
 
   /// \param room (d) for Δ
@@ -128,10 +127,7 @@ private:
     Stopwatch watch;
     pseudo_gradient(exec, x, fragment.begin, delta);
     times.add(Phase::compress, watch.seconds());
-    if (m_compresses)
-      (*fragment.allreduce)(exec, delta, times);
-    else
-      m_setup.average(exec, delta, times, fragment.begin);
+    fragment.average(exec, delta, times);
     watch.restart();
     nesterov(exec, delta, fragment.begin, x);
     times.add(Phase::update, watch.seconds());
@@ -139,15 +135,16 @@ private:
 
   /// The norms are those of all fragments of this step together.
   void report(const Exec& exec, const Fragment& fragment, StepState& state) const {
-    if (!m_compresses) return;
+    StepState own;
+    fragment.average.report(exec, own);
+    if (!own.compressed) return;
     const auto join = [](double& norm, double other) { norm = std::isnan(norm) ? other : std::hypot(norm, other); };
-    join(state.worker_residual_l2, fragment.allreduce->worker_residual_l2(exec));
-    join(state.server_residual_l2, fragment.allreduce->server_residual_l2(exec));
+    join(state.worker_residual_l2, own.worker_residual_l2);
+    join(state.server_residual_l2, own.server_residual_l2);
   }
 
   Setup<Exec> m_setup;
   AdamUpdates m_updates;
-  bool m_compresses;
   bool m_has_anchor = false;
   Vector<Exec, float> m_momentum, m_variance;      ///< (d) of this rank's AdamW; they are never averaged
   Vector<Exec, float> m_anchor, m_outer_momentum;  ///< (d) x̄ and b, the same bits on every rank

@@ -1,7 +1,9 @@
 #pragma once
 /// \file distributed_lion.hpp
-/// Distributed Lion (Liu et al., *Communication Efficient Distributed Training with Distributed Lion*, NeurIPS 2024,
-/// Algorithm 1): each rank runs Lion with a momentum of its own, and the ranks vote on the sign of the update.
+/// Votes on signs: Distributed Lion (Liu et al., *Communication Efficient Distributed Training with Distributed Lion*,
+/// NeurIPS 2024, Algorithm 1), and Signum with majority vote (Bernstein et al., *signSGD: Compressed Optimisation for
+/// Non-Convex Problems*, ICML 2018, Algorithm 2, and *signSGD with Majority Vote is Communication Efficient and Fault
+/// Tolerant*, ICLR 2019, Algorithm 1). Each rank keeps a momentum of its own.
 
 #include <cmath>
 
@@ -12,25 +14,33 @@
 
 namespace onebit::optim {
 
-/// `distributed_lion`: c_i = β1 m_i + (1−β1) g_i; Δ = the vote on the signs of the c_i (`optimizer.vote`);
-/// m_i ← β2 m_i + (1−β2) g_i; x ← x − f γ (Δ + λ x). x is the same on all ranks.
+/// What ranks vote on.
+enum class VoteOn {
+  update,   ///< c_i, by `optimizer.vote`: `distributed_lion`
+  momentum  ///< the new m_i, by majority: `signum`, which is Lion with β2 = β1, so that c_i is m_i
+};
+
+/// c_i = β1 m_i + (1−β1) g_i; Δ = the vote on the signs of the c_i; m_i ← β2 m_i + (1−β2) g_i; x ← x − f γ (Δ + λ x).
+/// x is the same on all ranks.
 template <class Exec>
 class DistributedLion : public Algorithm<Exec> {
 public:
-  explicit DistributedLion(const Setup<Exec>& setup)
+  DistributedLion(const Setup<Exec>& setup, VoteOn vote_on)
       : m_setup(setup),
+        m_beta1(setup.input.optimizer.beta1),
+        m_beta2(vote_on == VoteOn::momentum ? m_beta1 : setup.input.optimizer.beta2),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_vote(setup.transport, setup.tensors.size(), setup.input.optimizer.vote,
+        m_vote(setup.transport, setup.tensors.size(),
+               vote_on == VoteOn::momentum ? Vote::majority : setup.input.optimizer.vote,
                static_cast<std::uint64_t>(setup.input.run.seed)) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
     const Region region("OneBit::optim::distributed_lion");
     Stopwatch watch;
-    const auto& in = m_setup.input.optimizer;
-    const float beta1 = static_cast<float>(in.beta1), one_minus_beta1 = static_cast<float>(1.0 - in.beta1);
-    const float beta2 = static_cast<float>(in.beta2), one_minus_beta2 = static_cast<float>(1.0 - in.beta2);
+    const float beta1 = static_cast<float>(m_beta1), one_minus_beta1 = static_cast<float>(1.0 - m_beta1);
+    const float beta2 = static_cast<float>(m_beta2), one_minus_beta2 = static_cast<float>(1.0 - m_beta2);
     const float factor = clip_factor(m_setup.input, std::sqrt(context.mean_square_norm));
     const auto m = m_momentum;
     const auto delta = g;  // the gradient's memory holds c_i and then Δ
@@ -58,6 +68,7 @@ public:
 
 private:
   Setup<Exec> m_setup;
+  double m_beta1, m_beta2;
   Vector<Exec, float> m_momentum;
   Rates<Exec> m_rates;
   comm::SignVote<Exec> m_vote;

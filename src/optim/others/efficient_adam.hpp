@@ -26,7 +26,7 @@ public:
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_variance("OneBit::optim::variance", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_compressed_average(make_compressed_average(setup)),
+        m_compressed_average(setup),
         m_residual_factor(setup.input) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -49,7 +49,7 @@ public:
 
     m_monitor.record(context.step, state.variance_l1);
     state.variance_ratio = m_monitor.ratio();
-    report_residuals(exec, m_compressed_average, state);
+    m_compressed_average.report(exec, state);
     return state;
   }
 
@@ -58,7 +58,7 @@ public:
     archive.vector("variance", m_variance, true);
     m_updates.state(archive);
     m_monitor.state(archive);
-    archive_residuals(archive, m_compressed_average);
+    m_compressed_average.state(archive);
     m_residual_factor.state(archive);
   }
 
@@ -84,7 +84,7 @@ private:
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum, m_variance;  ///< (d) m_i and v_i of this rank
   Rates<Exec> m_rates;
-  comm::CompressedAverage<Exec> m_compressed_average;
+  Average<Exec> m_compressed_average;
   ResidualFactor m_residual_factor;
 };
 

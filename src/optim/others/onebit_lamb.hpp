@@ -42,7 +42,9 @@ public:
         m_norms("OneBit::optim::lamb_norms", setup.tensors.tensors().size()),
         m_direction_norms("OneBit::optim::lamb_direction_norms", setup.tensors.tensors().size()) {}
 
-  bool averages_gradient(long) const override { return m_frozen_at == 0; }
+  comm::BucketAverage<Exec>* begin(const StepContext& /*context*/) override {
+    return m_frozen_at == 0 ? m_setup.gradient_buckets : nullptr;
+  }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -59,7 +61,10 @@ public:
     archive_numbers(archive, "state/lamb_average", m_average);
     archive_numbers(archive, "state/lamb_factor", m_factor);
     archive_numbers(archive, "state/lamb_scale", m_scale);
-    archive_residuals(archive, m_setup, m_compressed_average);
+    bool compresses = m_compressed_average.has_value();
+    archive.number("state/compresses", compresses);
+    if (compresses && !m_compressed_average) m_compressed_average.emplace(m_setup);
+    if (compresses) m_compressed_average->state(archive);
     if (m_frozen_at == 0) return;
     if (archive.restores())
       m_fresh_variance = make_uninitialized<Exec, float>("OneBit::optim::fresh_variance", m_variance.extent(0));
@@ -128,7 +133,7 @@ public:
 
   /// At T_w: w = v, f_l = 1, and a_l = mean over tensors of rms(m_l), divided by rms(m_l).
   void freeze(const Exec& exec) {
-    m_compressed_average.emplace(make_compressed_average(m_setup));
+    m_compressed_average.emplace(m_setup);
     m_fresh_variance = make_uninitialized<Exec, float>("OneBit::optim::fresh_variance", m_variance.extent(0));
     Kokkos::deep_copy(exec, m_fresh_variance, m_variance);
     Kokkos::deep_copy(exec, m_factor, 1.0);
@@ -263,7 +268,7 @@ private:
     state.variance_l1 = m_variance_l1;
     state.variance_ratio = 1;
     state.frozen_at = m_frozen_at;
-    report_residuals(exec, *m_compressed_average, state);
+    m_compressed_average->report(exec, state);
     return state;
   }
 
@@ -288,12 +293,12 @@ private:
   Vector<Exec, float> m_fresh_variance;  ///< (d) w; made at T_w
   Rates<Exec> m_rates;
   // One element for each tensor:
-  Vector<Exec, double> m_average;                                     ///< c̄_l
-  Vector<Exec, double> m_factor;                                      ///< f_l
-  Vector<Exec, double> m_coefficient;                                 ///< c_l; after T_w f_l c̄_l
-  Vector<Exec, double> m_scale;                                       ///< a_l
-  Vector<Exec, double> m_norms, m_direction_norms;                    ///< scratch: squares of norms
-  std::optional<comm::CompressedAverage<Exec>> m_compressed_average;  ///< made at T_w, residuals 0
+  Vector<Exec, double> m_average;                     ///< c̄_l
+  Vector<Exec, double> m_factor;                      ///< f_l
+  Vector<Exec, double> m_coefficient;                 ///< c_l; after T_w f_l c̄_l
+  Vector<Exec, double> m_scale;                       ///< a_l
+  Vector<Exec, double> m_norms, m_direction_norms;    ///< scratch: squares of norms
+  std::optional<Average<Exec>> m_compressed_average;  ///< made at T_w, residuals 0
   double m_variance_l1 = 0;
   long m_frozen_at = 0;  ///< T_w
 };

@@ -20,7 +20,7 @@ public:
       : m_setup(setup),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_compressed_average(make_compressed_average(setup)) {}
+        m_compressed_average(setup) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -53,20 +53,20 @@ public:
     times.add(Phase::update, watch.seconds());
 
     StepState state;
-    report_residuals(exec, m_compressed_average, state);
+    m_compressed_average.report(exec, state);
     return state;
   }
 
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum);
-    archive_residuals(archive, m_compressed_average);
+    m_compressed_average.state(archive);
   }
 
 private:
   Setup<Exec> m_setup;
   Vector<Exec, float> m_momentum;
   Rates<Exec> m_rates;
-  comm::CompressedAverage<Exec> m_compressed_average;
+  Average<Exec> m_compressed_average;
 };
 
 }  // namespace onebit::optim

@@ -51,11 +51,12 @@ public:
     CompressorKind& compressor = input.compression.compressor;
     if (averaged == Averaged::column_gradient && compressor != CompressorKind::none)
       compressor = CompressorKind::column;
-    m_compressed_average.emplace(
-        make_compressed_average(Setup<Exec>{input, setup.tensors, setup.transport, setup.average}));
+    m_compressed_average.emplace(Setup<Exec>{input, setup.tensors, setup.transport, setup.average});
   }
 
-  bool averages_gradient(long) const override { return m_averaged == Averaged::gradient; }
+  comm::BucketAverage<Exec>* begin(const StepContext& /*context*/) override {
+    return m_averaged == Averaged::gradient ? m_setup.gradient_buckets : nullptr;
+  }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -78,7 +79,7 @@ public:
     times.add(Phase::update, watch.seconds());
 
     StepState state;
-    if (m_compressed_average) report_residuals(exec, *m_compressed_average, state);
+    if (m_compressed_average) m_compressed_average->report(exec, state);
     if (m_averaged == Averaged::parameters) {
       state.synchronised = m_synchronised = m_averaging.due(context.step);
       if (state.synchronised) {
@@ -94,7 +95,7 @@ public:
     archive.number("state/synchronised", m_synchronised);
     if (m_has_momentum) archive.vector("momentum", m_momentum, !m_synchronised);
     if (!m_compressed_average) return;
-    archive_residuals(archive, *m_compressed_average);
+    m_compressed_average->state(archive);
     m_residual_factor.state(archive);
   }
 
@@ -120,7 +121,7 @@ private:
   OrderedSum<Exec> m_sum;
   Vector<Exec, float> m_momentum;  ///< (d), or (0) without momentum
   Rates<Exec> m_rates;
-  std::optional<comm::CompressedAverage<Exec>> m_compressed_average;
+  std::optional<Average<Exec>> m_compressed_average;
   ResidualFactor m_residual_factor;
 };
 

@@ -25,9 +25,11 @@ public:
         m_anchor("OneBit::optim::anchor", setup.tensors.size()),
         m_accumulated("OneBit::optim::accumulated", setup.tensors.size()),
         m_rates(setup.input, setup.tensors),
-        m_compressed_average(make_compressed_average(setup)) {}
+        m_compressed_average(setup) {}
 
-  bool averages_gradient(long step) const override { return m_policy.updates_variance(step); }
+  comm::BucketAverage<Exec>* begin(const StepContext& context) override {
+    return m_policy.updates_variance(context.step) ? m_setup.gradient_buckets : nullptr;
+  }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -54,7 +56,7 @@ public:
       archive.vector("anchor", m_anchor);
       archive.vector("accumulated", m_accumulated, true);
     }
-    archive_residuals(archive, m_compressed_average);
+    m_compressed_average.state(archive);
   }
 
   // The passes of a linear step; public only because a device lambda may not stand in a private member function.
@@ -147,7 +149,7 @@ private:
     }
     fence(exec, "OneBit::optim::zero_one_update");
     times.add(Phase::update, watch.seconds());
-    if (state.synchronised) report_residuals(exec, m_compressed_average, state);
+    if (state.synchronised) m_compressed_average.report(exec, state);
     return state;
   }
 
@@ -158,7 +160,7 @@ private:
   Vector<Exec, float> m_anchor;       ///< (d) x_{t'}: the parameters after the last exchange
   Vector<Exec, float> m_accumulated;  ///< (d) u_i: Σ γ m_i since then
   Rates<Exec> m_rates;
-  comm::CompressedAverage<Exec> m_compressed_average;
+  Average<Exec> m_compressed_average;
   long m_updates = 0;               ///< t of the momentum's bias correction; a skipped step is none
   bool m_momentum_differs = false;  ///< from rank to rank
   long m_local_steps = 0;           ///< since the last exchange

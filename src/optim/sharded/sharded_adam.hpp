@@ -53,7 +53,7 @@ public:
     state.variance_l1 = m_variance_l1;
     state.variance_ratio = 1;
     state.frozen_at = m_frozen_at;
-    if (m_update_gather)
+    if (m_momentum->compresses())
       compressed_step(exec, x, g, context, times, state);
     else
       dense_frozen_step(exec, x, g, context, times);
@@ -65,15 +65,11 @@ public:
     archive.number("state/frozen", frozen);
     archive.number("state/frozen_at", m_frozen_at);
     if (frozen && !m_frozen) begin_frozen(m_frozen_at);
-    m_momentum->state(archive, m_update_gather.has_value());
+    m_momentum->state(archive);
     archive.part("variance", m_variance, m_shards.part());
     m_monitor.state(archive);
     archive.number("state/variance_l1", m_variance_l1);
     m_updates.state(archive);
-    if (!m_update_gather) return;
-    const Vector<Exec, float> residual = m_update_gather->residual(archive.exec());
-    archive.part("update_residual", residual, m_shards.part());
-    if (archive.restores()) m_update_gather->set_residual(archive.exec(), residual);
   }
 
   // The steps are public because they hold lambdas for the device.
@@ -111,10 +107,25 @@ public:
                        const StepContext& context, PhaseTimes& times, StepState& state) {
     const Region region("OneBit::optim::sharded_compressed_step");
     const AdamUpdate update = m_updates.frozen(context);
-    const Vector<Exec, float> m = m_momentum->average(exec, update, g, context.lr, times);
+    const auto pieces = m_momentum->send_update(
+        exec, update, g, context.lr,
+        [&](const Exec& on, const Vector<Exec, float>& m, const Vector<Exec, float>& u) {
+          update_of_shard(on, update, m, u);
+        },
+        times);
 
-    Stopwatch watch;
-    const Vector<Exec, float> u = m_shards.own(g);  // the gradient is used up
+    const Stopwatch watch;
+    for (const auto& [elements, decoder] : pieces) apply_update(exec, update, decoder, x);
+    fence(exec, "OneBit::optim::apply_update");
+    times.add(Phase::update, watch.seconds());
+
+    state.compressed = true;
+    m_momentum->report(exec, state);
+  }
+
+  /// u_k ← γ [m_k / (√v_k + η)] within ±κ; fences.
+  void update_of_shard(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& m,
+                       const Vector<Exec, float>& u) const {
     const Vector<Exec, float> v = m_variance;
     const float bound = static_cast<float>(greatest_quotient(m_setup.input));
     for_each(
@@ -123,22 +134,16 @@ public:
           u(i) = update.lr * (quotient > bound ? bound : quotient < -bound ? -bound : quotient);
         });
     fence(exec, "OneBit::optim::update_of_shard");
-    times.add(Phase::update, watch.seconds());
+  }
 
-    (*m_update_gather)(exec, u, times);
-
-    watch.restart();
+  /// x ← x − f (C(u + ε) + γ λ x). \param x (d)
+  void apply_update(const Exec& exec, const AdamUpdate& update, const compress::AnyDecoder<Exec>& decoder,
+                    const Vector<Exec, float>& x) const {
     for_each_decoded_with_rate(
-        exec, "OneBit::optim::apply_update", m_update_gather->decoder(), m_rates, x,
+        exec, "OneBit::optim::apply_update", decoder, m_rates, x,
         KOKKOS_LAMBDA(std::size_t i, float sent, const Rate& rate) {
           return x(i) - rate.lr_factor * (sent + update.lr * rate.weight_decay * x(i));
         });
-    fence(exec, "OneBit::optim::apply_update");
-    times.add(Phase::update, watch.seconds());
-
-    state.compressed = true;
-    state.server_residual_l2 = m_update_gather->residual_l2(exec);
-    m_momentum->report(exec, state);
   }
 
   /// After T_w, without a compressor: as `dense_step`, but v is frozen and g is clipped as in `compressed_step`.
@@ -162,8 +167,7 @@ private:
     m_frozen_at = step;
     if (m_setup.input.compression.compressor == CompressorKind::none) return;
     m_setup.transport.free_sums();  // no later step sums gradients
-    m_update_gather.emplace(m_setup.transport, m_momentum->begin_compressing(),
-                            m_setup.input.compression.error_feedback);
+    m_momentum->begin_compressing();
   }
 
   Setup<Exec> m_setup;
@@ -175,7 +179,6 @@ private:
   std::unique_ptr<ShardedMomentum<Exec>> m_momentum;
   Vector<Exec, float> m_variance;  ///< (shard)
   Rates<Exec> m_rates;
-  std::optional<comm::CompressedAllGather<Exec>> m_update_gather;  ///< of u; it has ε, and exists after T_w
   double m_variance_l1 = 0;
   long m_frozen_at = 0;  ///< T_w
   bool m_frozen = false;

@@ -1,0 +1,76 @@
+#pragma once
+/// \file gradient_exchange.hpp
+/// The exchange of a step as the step loop sees it: after the backward pass, or in buckets beside it.
+
+#include <memory>
+#include <string>
+
+#include "base/mpi.hpp"
+#include "base/tensor_table.hpp"
+#include "comm/overlap/compressed_buckets.hpp"
+#include "comm/overlap/overlapped_average.hpp"
+#include "config/input.hpp"
+
+namespace onebit::train {
+
+/// Averages what the algorithm of a step gives it (optim::Algorithm::begin), bucket by bucket, on a thread of its own.
+template <class Exec>
+class GradientExchange {
+public:
+  using Ranged = std::function<void(std::size_t begin, std::size_t end)>;
+
+  /// Makes what can average beside the backward pass: gradients in buckets of `comm.bucket_bytes`, and momenta in those
+  /// of `comm.compressed_bucket_bytes`. Each is nullptr where it is off or has nothing to overlap. Collective.
+  /// \param input        with the collective that `make_averaging` chose
+  /// \param communicator nothing else may use it
+  /// \param kind         of the transport that `make_averaging` made
+  GradientExchange(const config::Input& input, const Communicator& communicator, TransportKind kind,
+                   const TensorTable& tensors);
+
+  comm::BucketAverage<Exec>* gradient_buckets() const { return m_gradients.get(); }
+  comm::CompressedBuckets<Exec>* momentum_buckets() const { return m_momenta.get(); }
+  /// How momenta in buckets are averaged, for the log; empty where the input asks for no such buckets.
+  const std::string& about_momenta() const { return m_about_momenta; }
+
+  /// Begins step t. \param average of the buckets of g; nullptr: the algorithm exchanges after the backward pass
+  /// \param g (d) not complete yet \param check is called for every range of g before the range is averaged
+  void begin(const Exec& exec, comm::BucketAverage<Exec>* average, const Vector<Exec, float>& g, long step,
+             const Ranged& check) {
+    m_average = average;
+    m_check = check;
+    m_length = g.extent(0);
+    if (average != nullptr) m_overlapped->start(exec, *average, g, step, check);
+  }
+  /// Says that elements [b, d) of g are complete when the kernels so far are done.
+  void gradient_ready_from(std::size_t b) {
+    if (m_average != nullptr) m_overlapped->ready_from(b);
+  }
+  /// All of g is complete: waits for the average, if there is one.
+  /// \param hidden gets the seconds of the average that the backward pass hid
+  /// \returns whether all buckets are averaged now, on this rank
+  bool finish(PhaseTimes& times, double& hidden) {
+    if (m_average == nullptr) {
+      times.add_rest(Phase::check, [&] { m_check(0, m_length); });
+      return false;
+    }
+    hidden = m_overlapped->finish(times);
+    return true;
+  }
+
+  /// Bytes of this rank so far that the run's transport does not count, and those of them that stayed on the host.
+  comm::Traffic traffic() const;
+  comm::Traffic traffic_within_host() const;
+
+private:
+  std::unique_ptr<comm::BucketAverage<Exec>> m_gradients;
+  std::unique_ptr<comm::CompressedBuckets<Exec>> m_momenta;
+  std::string m_about_momenta;
+  std::unique_ptr<comm::OverlappedAverage<Exec>> m_overlapped;  ///< null where nothing overlaps
+
+  // The step under way.
+  comm::BucketAverage<Exec>* m_average = nullptr;
+  Ranged m_check;
+  std::size_t m_length = 0;
+};
+
+}  // namespace onebit::train
