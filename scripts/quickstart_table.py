@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints the quick start's table, from the directories of its runs or from a CSV file that --csv wrote.
 
---csv also writes the rows with the commit and the machine. README shows docs/results/quickstart.csv.
+It leaves out how fast the runs were: four ranks share a small machine with whatever else runs there. --csv also writes
+the rows, with that, the commit and the machine. README shows docs/results/quickstart.csv.
 """
 
 import argparse
@@ -13,15 +14,14 @@ from lib.tables import number, read_csv, with_unit, write_csv
 
 COLUMNS = ["algorithm", "final_validation_loss", "tokens_per_s", "bytes_sent", "reduction", "reduction_vs_16bit",
            "variance_frozen_at_step", *provenance.COLUMNS]
-LINE = "{:<12}  {:>21}  {:>9}  {:>10}  {:>9}  {:>9}  {:>20}"
-HEADER = ("algorithm", "final validation loss", "tokens/s", "bytes sent", "reduction", "vs 16-bit",
-          "variance frozen at")
+LINE = "{:<12}  {:>21}  {:>10}  {:>9}  {:>9}  {:>20}"
+HEADER = ("algorithm", "final validation loss", "bytes sent", "reduction", "vs 16-bit", "variance frozen at")
 
 
 def line_of(row):
     step = row["variance_frozen_at_step"]
     return LINE.format(row["algorithm"], f"{float(row['final_validation_loss']):.4f}",
-                       f"{float(row['tokens_per_s']):.0f}", with_unit(float(row["bytes_sent"]), ".1f"),
+                       with_unit(float(row["bytes_sent"]), ".1f"),
                        *(f"{number(row[column]):.1f}x" for column in ("reduction", "reduction_vs_16bit")),
                        "never" if step == "" or int(step) < 0 else f"step {step}")
 

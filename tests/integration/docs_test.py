@@ -7,15 +7,20 @@ Usage: docs_test.py SOURCE_DIRECTORY
 - Every relative link leads to a file, and to a heading if it names one.
 - Every path in code quotes and code blocks exists, so the paper map (docs/reference/papers.md) names real files.
 - Sources, scripts and inputs name pages that exist.
+- README is short. Its tables count and its code does not.
+- A drawing of docs/develop/figures is small, its text is text, and it has colours for dark pages.
 """
 
 import pathlib
 import re
 import sys
+import xml.etree.ElementTree
 
 # The least number of excerpts of a page, and of paths in the paper map. Pages without any would pass unseen.
 LEAST_BLOCKS = {"extending.md": 8, "library.md": 3, "python.md": 2}
 LEAST_PATHS = {"papers.md": 40}
+MOST_WORDS = 500  # of README
+MOST_BYTES = 8000  # of a drawing
 
 FOLDERS = r"src|inputs|scripts|tests|docs|cmake|packaging|python"
 PATH = re.compile(rf"(?:\./)?((?:{FOLDERS})/[\w./-]*\w|[a-z]+/\w+\.(?:hpp|cpp))")
@@ -99,9 +104,33 @@ def mention_errors(source):
     return errors
 
 
+def words_of(text: str) -> int:
+    """Words of a page without its code blocks and link targets. The border of a table's column counts as one."""
+    without_code = re.sub(r"(?ms)^```.*?^```$", "", text)
+    return len(re.sub(r"\]\([^)]*\)", "]", without_code).split())
+
+
+def length_errors(source):
+    assert words_of("One [two](three.md).\n```\nfour\n```\n| five |\n") == 5
+    words = words_of((source / "README.md").read_text(encoding="utf-8"))
+    return [f"README.md: {words} words; at most {MOST_WORDS} are wanted"] if words > MOST_WORDS else []
+
+
+def drawing_errors(source):
+    errors = []
+    for drawing in sorted((source / "docs/develop/figures").glob("*.svg")):
+        text = drawing.read_text(encoding="utf-8")
+        tags = {element.tag.rpartition("}")[2] for element in xml.etree.ElementTree.fromstring(text).iter()}
+        if len(text.encode()) >= MOST_BYTES:
+            errors.append(f"{drawing}: {len(text.encode())} bytes; fewer than {MOST_BYTES} are wanted")
+        if "text" not in tags or {"image", "script"} & tags or "prefers-color-scheme: dark" not in text:
+            errors.append(f"{drawing}: text, and colours for dark pages, are wanted, and neither images nor scripts")
+    return errors
+
+
 def main() -> None:
     source = pathlib.Path(sys.argv[1])
-    errors, blocks, paths = mention_errors(source), {}, {}
+    errors, blocks, paths = mention_errors(source) + length_errors(source) + drawing_errors(source), {}, {}
     changelog = source / "CHANGELOG.md"  # names what was, not what is
     for page in sorted([*(source / "docs").rglob("*.md"), *source.glob("*.md")]):
         text = page.read_text(encoding="utf-8")

@@ -3,8 +3,9 @@
 
 Usage: results_test.py SOURCE_DIRECTORY [unittest arguments]
 
-README's numbers are computed again from the CSV files under docs/results and must be what is printed, to the last digit
-printed. CLAIMS names the sentence and the computation of each; a sentence that changes changes there too.
+The numbers of README's results and of docs/results/README.md are computed again from the CSV files under docs/results
+and must be what is printed, to the last digit printed. So are numbers of other pages that these sum up. CLAIMS names
+the sentence or row and the computation of each; a sentence that changes changes there too.
 """
 
 import argparse
@@ -35,7 +36,7 @@ COUNTS = ("runs", "repetitions", "seed", "run")  # columns that say how many run
 COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git describe --always` names it
 
 
-# --- README's numbers ---------------------------------------------------------
+# --- numbers of README and of docs/results ------------------------------------
 
 
 def rows_of(path, processor="", **wanted):
@@ -68,12 +69,12 @@ def loss_of_one_bit(study, run="adam"):
     return efficient_adam - adam
 
 
-def loss_of_one_seed(study, run):
-    """Final loss of Efficient-Adam less that of a run with one seed, with the same seed."""
+def losses_of_one_seed(study, run):
+    """Final loss of a run with one seed, and of Efficient-Adam with the same seed."""
     rows = read_csv(RESULTS / f"thirty/{study}_runs.csv")
     (other,) = [row for row in rows if row["run"] == run]
     (one_bit,) = [row for row in rows if (row["run"], row["seed"]) == ("efficient_adam", other["seed"])]
-    return float(one_bit["final_validation_loss"]) - float(other["final_validation_loss"])
+    return [float(row["final_validation_loss"]) for row in (other, one_bit)]
 
 
 def fastest_average(rate, kind):
@@ -101,20 +102,17 @@ def step_ms(model, processor, peer=False):
     return min(map(statistics.median, times.values()))
 
 
+def optimizer_row(processor):
+    """Milliseconds of the optimiser and its compression, the same in PyTorch, and the second over the first."""
+    own, peer = (step_ms("optimizer", processor, peer) for peer in (False, True))
+    return [own, peer, peer / own]
+
+
 def peer_time(method, rate):
     """How many times as long another library's average takes as OneBit's compressed one."""
     peer, own = (float(rows_of("communication/peers.csv", rate=rate, method=name)[0]["p50_s"])
                  for name in (method, "pairwise_compressed"))
     return peer / own
-
-
-def gloo_saves():
-    """By how many percent PyTorch's dense averages are shorter than OneBit's pairwise ones: the least, the greatest."""
-    saved = []
-    for rate in ("200mbit", "1gbit"):
-        for gloo, own in (("gloo_fp32", "pairwise_allreduce"), ("gloo_bf16", "pairwise_bf16")):
-            saved.append(100 * (1 - peer_time(gloo, rate) / peer_time(own, rate)))
-    return [min(saved), max(saved)]
 
 
 def hidden_steps(rate):
@@ -123,6 +121,11 @@ def hidden_steps(rate):
     hosts, parameters, bit_per_s = (float(row[name]) for name in ("hosts", "parameters", "link_bit_per_s"))
     line_s = 2 * (hosts - 1) / hosts * 16 * parameters / bit_per_s
     return [float(row["overlapped_s"]), float(row["adam_bf16_s"]), max(line_s, float(row["compute_time_ms"]) / 1e3)]
+
+
+def hidden_row(hidden_s, adam_s, line_rate_s):
+    """As the table of communication.md has it: two times, and how much shorter the hidden step is than two of Adam."""
+    return [adam_s, hidden_s, adam_s / hidden_s, line_rate_s / hidden_s]
 
 
 def accuracy(run):
@@ -163,62 +166,113 @@ def prediction_errors():
     return [abs(float(row["predicted_s"]) / float(row["measured_s"]) - 1) for row in rows_of("prediction.csv")]
 
 
-# (pattern of a sentence of README's table of results, with a group for each number; the computed numbers in order)
+README, ANSWERS = "README.md", "docs/results/README.md"  # of the first the results, of the second the answers
+CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, TRAINING, SPEED, PERFORMANCE = (
+    f"docs/results/{name}.md" for name in ("convergence", "fine_tuning", "thirty", "communication",
+                                           "quantized_training", "quantized_speed", "performance"))
+BERT, XEON = r"(?s)Masked-language-model BERT on the King James Bible:\n.*?", r"(?s)\n(?:### )?Intel.*?"  # to skip to
+
+# (page, pattern of its text with a group for each number, the computed numbers in order). The other pages have the
+# numbers that the answers sum up.
 CLAIMS = [
-    (r"([+-][\d.]+) nats \(natural logarithm\) from Adam's for a GPT of characters and ([+-][\d.]+) for a BERT of "
-     r"characters\. For a BERT of 8000 subwords it is ([+-][\d.]+), of which the frozen variance alone makes "
-     r"([+-]\d+\.\d+)\.",
-     lambda: [loss_behind_adam("convergence/gpt_runs.csv"), loss_behind_adam("convergence/bert_runs.csv"),
-              *(loss_behind_adam("fine_tuning/pretrain_runs.csv", run) for run in ("onebit", "control"))]),
-    (r"The compressed phase sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
+    (README, r"(\d+) times fewer bytes than 32-bit averages", lambda: [bytes_gain()]),
+    (README, r"([\d.]+) nats above Adam's loss", lambda: [loss_behind_adam("convergence/gpt_runs.csv")]),
+    (README, r"(\d+) times as fast as a 16-bit one at 1 Gbit/s", lambda: [average_gain("1gbit", "bf16")]),
+    (README, r"median error of (\d+) %", lambda: [100 * statistics.median(prediction_errors())]),
+
+    # How well one bit trains.
+    (ANSWERS,
+     r"([+-][\d.]+) nats \(natural logarithm\) from Adam's for a GPT of characters and ([+-][\d.]+) for a "
+     r"\[BERT of subwords\]",
+     lambda: [loss_behind_adam("convergence/gpt_runs.csv"),
+              loss_behind_adam("fine_tuning/pretrain_runs.csv", "onebit")]),
+    (CONVERGENCE, BERT + r"\n\| 1-bit Adam is as good as Adam \|[^|]*\| ([+-][\d.]+) ±",
+     lambda: [loss_behind_adam("convergence/bert_runs.csv")]),
+    (FINE_TUNING, r"\n\| control: dense averages, v frozen \|[^|]*\|[^|]*\| ([+-][\d.]+) \|",
+     lambda: [loss_behind_adam("fine_tuning/pretrain_runs.csv", "control")]),
+    (ANSWERS,
+     r"Efficient-Adam sends ([\d.]+) times fewer bytes than 32-bit Adam for a GPT and ends at ([+-][\d.]+) nats",
+     lambda: [fewer_bytes("thirty"), loss_of_one_bit("thirty")]),
+    *((THIRTY,
+       rf"\n\| Efficient-Adam, β1 = 0\.6, γ = {rate} \|[^|]*\|[^|]*\| ([+-][\d.]+) \|[^|]*\| ([\d.]+) \| ([\d.]+) \|",
+       lambda study=study: [loss_of_one_bit(study), fewer_bytes(study), fewer_bytes(study) / 2])
+      for study, rate in (("thirty", "6e-3"), ("thirty_bert", "8e-3"))),
+    (THIRTY, r"ends at\s(1\.\d+) with seed 1, where Efficient-Adam ends at (1\.\d+)",
+     lambda: losses_of_one_seed("thirty", "adam_b9_6e_3")),
+    (THIRTY,
+     BERT + r"\n\| Efficient-Adam is as good as Adam with the same β1 and γ and bias correction \|[^|]*"
+     r"\| ([+-][\d.]+) ±",
+     lambda: [loss_of_one_bit("thirty_bert", "adam_b6_8e_3")]),
+
+    # Bytes and times on slow networks.
+    (ANSWERS,
+     r"The compressed phase sends (\d+) times fewer bytes than 32-bit averages and (\d+) times fewer than 16-bit ones",
      lambda: [bytes_gain(), bytes_gain() / 2]),
-    (r"Over a whole run, Efficient-Adam sends ([\d.]+) times fewer bytes for a GPT at ([+-][\d.]+) nats beside Adam, "
-     r"and ([\d.]+) times fewer for a BERT at ([+-][\d.]+)\. Beside the best Adam that was found it is "
-     r"([+-][\d.]+) for the GPT \(one seed\) and ([+-][\d.]+) for the BERT\. Against 16-bit averages the factors are "
-     r"([\d.]+) and ([\d.]+)\.",
-     lambda: [fewer_bytes("thirty"), loss_of_one_bit("thirty"), fewer_bytes("thirty_bert"),
-              loss_of_one_bit("thirty_bert"), loss_of_one_seed("thirty", "adam_b9_6e_3"),
-              loss_of_one_bit("thirty_bert", "adam_b6_8e_3"), fewer_bytes("thirty") / 2,
-              fewer_bytes("thirty_bert") / 2]),
-    (r"Averages of 25 million parameters over 4 hosts are ([\d.]+) times as fast as 32-bit ones at 200 Mbit/s, "
-     r"([\d.]+) at 1 Gbit/s and ([\d.]+) at 3 Gbit/s\. They are ([\d.]+), ([\d.]+) and ([\d.]+) times as fast as "
-     r"16-bit ones",
-     lambda: [average_gain(rate, beside) for beside in ("dense", "bf16") for rate in ("200mbit", "1gbit", "3gbit")]),
-    (r"DeepSpeed's compressed average, which runs on a CPU only with a packing op of ours, takes ([\d.]+) times as "
-     r"long at 200 Mbit/s and ([\d.]+) times at 1 Gbit/s\. PyTorch's PowerSGD of rank 1, another approximation with "
-     r"fewer bytes, takes ([\d.]+) and ([\d.]+) times as long",
-     lambda: [peer_time(peer, rate) for peer in ("deepspeed_compressed", "powersgd_1")
-              for rate in ("200mbit", "1gbit")]),
-    (r"PyTorch's dense averages \(gloo, 32 bits and bf16\) take (\d+) to (\d+) % less time than OneBit's", gloo_saves),
-    (r"Take 25 million parameters, 4 hosts and a gradient of one second\. At 200 Mbit/s a step takes ([\d.]+) s, "
-     r"Adam's with bf16 averages takes ([\d.]+) s, and it would take ([\d.]+) s if they ran at the line rate\. At 1 "
-     r"Gbit/s these are ([\d.]+) s, ([\d.]+) s and ([\d.]+) s",
-     lambda: [*hidden_steps("200mbit"), *hidden_steps("1gbit")]),
-    (r"A small BERT fine-tunes to ([\d.]+) % with about one bit for each of them, to ([\d.]+) % with float gradients, "
-     r"and to ([\d.]+) % in float\. With 1-bit Adam on four ranks as well it reaches ([\d.]+) %\. In float and without "
-     r"pre-training it reaches ([\d.]+) %",
-     lambda: [accuracy(run) for run in ("fqt_4", "qat", "fp32", "onebit_4_ranks", "scratch_fp32")]),
-    (r"a step of BERT-Base takes ([\d.]+) times less time than in float and ([\d.]+) to ([\d.]+) times less than in "
-     r"bfloat16, whose step took ([\d.]+) and ([\d.]+) s in two sessions",
-     lambda: [quantized_step_gain("fp32"), *bf16_steps()]),
-    (r"BERT-Base's dense layers take ([\d.]+) times less than in float, ([\d.]+) times less than in bfloat16 and "
-     r"([\d.]+) times less than oneDNN's products of bytes",
+    (ANSWERS,
+     r"At 1 Gbit/s an average over 4 hosts is (\d+) times as fast as a 32-bit one and (\d+) times as fast as a "
+     r"16-bit one",
+     lambda: [average_gain("1gbit"), average_gain("1gbit", "bf16")]),
+    *((COMMUNICATION, rf"\n\| {rate} \|(?:[^|]*\|){{8}} \*\*([\d.]+) ×\*\* \|[^|]*\| ([\d.]+) × \|",
+       lambda rate=rate: [average_gain(rate), average_gain(rate, "bf16")]) for rate in ("200mbit", "1gbit", "3gbit")),
+    (ANSWERS,
+     r"DeepSpeed's compressed average takes ([\d.]+) times as long as OneBit's at 200 Mbit/s and ([\d.]+) times at 1 "
+     r"Gbit/s",
+     lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
+    *((COMMUNICATION, rf"\n\| {rate} \|[^|]*\|[^|]*\| `{method}` \|(?:[^|]*\|){{3}} ([\d.]+) \|",
+       lambda rate=rate, method=method: [peer_time(method, rate)])
+      for rate in ("200mbit", "1gbit")
+      for method in ("powersgd_1", "gloo_fp32", "gloo_bf16", "pairwise_allreduce", "pairwise_bf16")),
+    (ANSWERS,
+     r"With a gradient of one second, a step at 200 Mbit/s takes ([\d.]+) s, and Adam's with bf16 averages takes "
+     r"([\d.]+) s",
+     lambda: hidden_steps("200mbit")[:2]),
+    (ANSWERS, r"At (\d) Gbit/s it gains nothing over bf16 averages at the line rate",
+     lambda: [gbit for gbit, rate in ((0.2, "200mbit"), (1, "1gbit")) if hidden_row(*hidden_steps(rate))[3] < 1]),
+    *((COMMUNICATION,
+       rf"\n\| 1 \| {rate} \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|(?:[^|]*\|){{5}} ([\d.]+) × \| ([\d.]+) × \|",
+       lambda rate=rate: hidden_row(*hidden_steps(rate))) for rate in ("200mbit", "1gbit")),
+
+    # One bit for weights, activations and gradients.
+    (ANSWERS,
+     r"A small BERT fine-tunes to ([\d.]+) % with about one bit for each of them and to ([\d.]+) % in float",
+     lambda: [accuracy(run) for run in ("fqt_4", "fp32")]),
+    *((TRAINING, rf"(?s)\n## Fine-tuning on sections.*?\n\| {name} \| 3 \|[^|]*\| [+-][\d.]+ \| ([\d.]+) % \(",
+       lambda run=run: [accuracy(run)])
+      for name, run in (("QAT", "qat"), ("FQT, b = 4, with 1-bit Adam on 4 ranks", "onebit_4_ranks"),
+                        ("full precision, not pre-trained", "scratch_fp32"))),
+    (ANSWERS,
+     r"a step of BERT-Base takes ([\d.]+) times less time than in float and ([\d.]+) to ([\d.]+) times less than in "
+     r"bfloat16",
+     lambda: [quantized_step_gain("fp32"), *bf16_steps()[:2]]),
+    (PERFORMANCE, XEON + r"\n\| BERT-Base, T 128, vocabulary 30522, batch 8 \| bf16 \| ([\d.]+) \(",
+     lambda: [1e3 * bf16_steps()[2]]),
+    (SPEED, XEON + r"\n\| bf16 \| ([\d.]+) \|", lambda: [bf16_steps()[3]]),
+    (SPEED, r"\n\| bert_base \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
-    (r"ResNet-18's layers together gain ([\d.]+) to ([\d.]+) times over float",
-     lambda: [choose(layers_gain("resnet18", "fp32_layer", pixels=pixels) for pixels in (32, 64, 128, 224))
-              for choose in (min, max)]),
-    (r"For 25 million parameters the optimiser and its compression take ([\d.]+) ms of two cores of an EPYC, ([\d.]+) "
-     r"times less than the same in PyTorch, and ([\d.]+) ms of a Xeon's, ([\d.]+) times less",
-     lambda: [number for ms, peer_ms in ((step_ms("optimizer", processor), step_ms("optimizer", processor, peer=True))
-                                         for processor in ("EPYC", "Xeon")) for number in (ms, peer_ms / ms)]),
-    (r"A step of BERT-Base takes ([\d.]+) s on the EPYC, where PyTorch's takes ([\d.]+) s\. On the Xeon it takes "
-     r"([\d.]+) s, and PyTorch's ([\d.]+) s",
-     lambda: [step_ms("bert_base", processor, peer) / 1e3 for processor in ("EPYC", "Xeon") for peer in (False, True)]),
-    (r"median error of ([\d.]+) % over (\d+) averages that it was not fitted to \((\d) to (\d) hosts of the laboratory "
-     r"that it was fitted to, up to 1 Gbit/s\); the largest is (\d+) %",
-     lambda: [100 * statistics.median(prediction_errors()), len(prediction_errors()),
-              *(choose(float(row["hosts"]) for row in rows_of("prediction.csv", "")) for choose in (min, max)),
-              100 * max(prediction_errors())]),
+    *((SPEED, rf"\n\| resnet18 \| {pixels} \| ([\d.]+) \|",
+       lambda pixels=pixels: [layers_gain("resnet18", "fp32_layer", pixels=pixels)]) for pixels in (32, 64, 128, 224)),
+
+    # The cost of a step.
+    (ANSWERS,
+     r"For 25 million parameters the optimiser and its compression take ([\d.]+) ms of two cores of an EPYC, ([\d.]+) "
+     r"times less than the same in PyTorch",
+     lambda: optimizer_row("EPYC")[::2]),
+    (ANSWERS, r"A step of BERT-Base takes ([\d.]+) s on the EPYC, where PyTorch's takes ([\d.]+) s",
+     lambda: [step_ms("bert_base", "EPYC", peer) / 1e3 for peer in (False, True)]),
+    (PERFORMANCE,
+     XEON + r"\n\| 1-bit Adam's compressed phase, 25 million parameters, nothing travels \| fp32 \| ([\d.]+) [^|]*\|"
+     r"[^|]*\|[^|]*\| ([\d.]+) [^|]*\|[^|]*\| ([\d.]+) \|",
+     lambda: optimizer_row("Xeon")),
+    (PERFORMANCE,
+     XEON + r"\n\| BERT-Base, T 128, vocabulary 30522, batch 8 \| fp32 \| (\d+) [^|]*\|[^|]*\|[^|]*\| (\d+) ",
+     lambda: [step_ms("bert_base", "Xeon", peer) for peer in (False, True)]),
+
+    # Predictions.
+    (ANSWERS,
+     r"Its median error is (\d+) % and its largest (\d+) % over (\d+) averages that it was not fitted to, on (\d) to "
+     r"(\d) hosts of the shaped network that it was fitted to, up to 1 Gbit/s",
+     lambda: [100 * statistics.median(prediction_errors()), 100 * max(prediction_errors()), len(prediction_errors()),
+              *(choose(float(row["hosts"]) for row in rows_of("prediction.csv", "")) for choose in (min, max))]),
 ]
 
 
@@ -227,33 +281,35 @@ def as_printed(value, text):
     return f"{value:{'+' if text[0] in '+-' else ''}.{len(text.partition('.')[2])}f}"
 
 
-class Readme(unittest.TestCase):
+class Numbers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.text = (ROOT / "README.md").read_text(encoding="utf-8")
-        cls.answers = re.search(r"^\| question \| answer \|\n\|[-|]+\|\n((?:\|.*\n)+)", cls.text, re.M)[1]
+        cls.texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in {page for page, _, _ in CLAIMS}}
+        cls.texts[README] = re.search(r"^## Results\n(.*?)^## ", cls.texts[README], re.M | re.S)[1]
+        table = re.search(r"^\| page \| question \| answer \|\n\|[-|]+\|\n((?:\|.*\n)+)", cls.texts[ANSWERS], re.M)[1]
+        cls.texts[ANSWERS] = "\n".join(row.split(" | ")[2] for row in table.splitlines())
 
     def test_numbers_are_those_of_the_csv_files(self):
-        for pattern, compute in CLAIMS:
-            with self.subTest(pattern):
-                found = re.search(pattern, self.answers)
-                self.assertTrue(found,
-                                "README's table has no such sentence; remedy: change CLAIMS in this test with it")
+        for page, pattern, compute in CLAIMS:
+            with self.subTest(f"{page}: {pattern}"):
+                found = re.search(pattern, self.texts[page])
+                self.assertTrue(found, f"{page} has no such text; remedy: change CLAIMS in this test with it")
                 computed = [as_printed(value, text) for value, text in zip(compute(), found.groups())]
                 self.assertEqual(list(found.groups()), computed)
 
     def test_every_number_is_computed(self):
-        rest = self.answers
-        for pattern, _ in CLAIMS:
-            rest = re.sub(pattern, "", rest)
-        rest = re.sub(r"\]\([^)]*\)", "]", rest)  # links
-        self.assertEqual(re.findall(r"(?<![\w-])[+-]?\d[\d.]*[^|;,]*", rest), [],
-                         "no computation in CLAIMS for these numbers")
+        for page in (README, ANSWERS):
+            rest = self.texts[page]
+            for _, pattern, _ in (claim for claim in CLAIMS if claim[0] == page):
+                rest = re.sub(pattern, "", rest)
+            rest = re.sub(r"\]\([^)]*\)", "]", rest)  # links
+            self.assertEqual(re.findall(r"(?<![\w-])(?!1-bit)[+-]?\d[\d.]*[^|;,\n]*", rest), [],
+                             f"{page}: no computation in CLAIMS for these numbers")
 
     def test_quick_start(self):
         table = subprocess.run([ROOT / "scripts/quickstart_table.py", RESULTS / "quickstart.csv"], check=True,
                                stdout=subprocess.PIPE, text=True).stdout
-        self.assertIn(f"```\n{table}```", self.text)
+        self.assertIn(f"```\n{table}```", (ROOT / README).read_text(encoding="utf-8"))
 
 
 # --- every CSV file -----------------------------------------------------------
