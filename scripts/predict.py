@@ -10,7 +10,6 @@ Exit status: 0 success; 1 the predictions are no times, or the fits miss their m
 import argparse
 import sys
 
-from lib import program_name
 from lib.predict import inputs, report
 
 
@@ -31,8 +30,7 @@ def predict(path, overrides):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog=program_name(), description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("input", nargs="?", metavar="INPUT", help="YAML file, e.g. inputs/predict/large_scale.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE",
                         help="override a key; give it once for each key")

@@ -202,7 +202,7 @@ class Fits(unittest.TestCase):
                                ([[1, 2], [1, 1], [1, 0]], [0, 1, 2], (1, 0)),
                                # Columns that say the same: the first one has it all.
                                ([[1, 2], [2, 4]], [3, 6], (3, 0)),
-                               ([[0, 2], [0, 4]], [3, 6], (0, 1.5))):
+                               ([[0, 2], [0, 4]], [3, 6], (0, 1.5)), ([[0]], [1], (0,))):
             for found, wanted in zip(fit.least_squares(rows, right), x):
                 self.assertAlmostEqual(found, wanted)
 
@@ -248,7 +248,7 @@ class Fits(unittest.TestCase):
 class Script(unittest.TestCase):
     def setUp(self):
         self.directory = support.scratch(self)
-        (self.directory / "empty.yaml").write_text("predict: {}\n")
+        (self.directory / "empty.yaml").write_text("predict:\n")
 
     def run_it(self, input_file, settings=(), expected=0, cwd=ROOT):
         """Standard output, and the errors behind it."""

@@ -201,7 +201,8 @@ def least_squares(rows, right):
         if all(units[:, column] @ units[:, other] < 1 - 5e-11 for other in used):
             used.append(column)
     x = np.zeros(len(lengths))
-    x[used] = nnls(units[:, used], np.array(right, dtype=float))[0] / lengths[used]
+    if used:
+        x[used] = nnls(units[:, used], np.array(right, dtype=float))[0] / lengths[used]
     return x
 
 

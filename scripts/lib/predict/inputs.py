@@ -176,13 +176,18 @@ class Input(types.SimpleNamespace):
             raise InputError(self.where(name), *str(error).split("\n  remedy: ")) from None
 
 
-def found_in(known, name, where, what):
-    """The entry of {name: entry}, or an InputError with the nearest known name."""
-    if name in known:
-        return known[name]
+def unknown(what, name, known, where, section=""):
+    """The error about a name that is none of the `known` ones of a section."""
     near = difflib.get_close_matches(name, known, 1)
-    raise InputError(where, f"unknown {what} '{excerpt(name)}'",
-                     f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(known)}")
+    return InputError(where, f"unknown {what} '{section}{excerpt(name)}'",
+                      f"did you mean '{section}{near[0]}'?" if near else f"use one of {', '.join(known)}")
+
+
+def keys_of(section, where):
+    """{name: Key} of a section."""
+    if section not in SECTIONS:
+        raise unknown("section", section, SECTIONS, where)
+    return {key.name: key for key in SECTIONS[section]}
 
 
 class Reader:
@@ -215,11 +220,13 @@ class Reader:
             raise InputError(self.place(root.start_mark), "the input is not a map of sections", "begin with 'predict:'")
         for name, section in root.value:
             where = self.place(name.start_mark)
-            keys = found_in(SECTIONS, str(name.value), where, "section")
+            keys = keys_of(str(name.value), where)
             if name.value in self.sections:
                 raise InputError(where, f"section '{name.value}' is given twice, first at {self.sections[name.value]}",
                                  "put all its keys into one of them")
             self.sections[name.value] = where
+            if section.value == "":
+                continue  # no key is given
             if not isinstance(section, yaml.MappingNode):
                 raise InputError(where, f"section '{name.value}' is not a map of keys",
                                  "indent 'key: value' lines below it")
@@ -227,11 +234,10 @@ class Reader:
                 self.take_key(name.value, keys, str(key.value), value, self.place(key.start_mark))
 
     def take_key(self, section, keys, name, node, where):
-        key = found_in({f"{section}.{key.name}": key for key in keys}, f"{section}.{name}", where, "key")
-        if key.name in self.input.given:
-            raise InputError(where, f"key '{section}.{name}' is given twice, first at {self.input.given[key.name]}",
+        if name in self.input.given:
+            raise InputError(where, f"key '{section}.{name}' is given twice, first at {self.input.given[name]}",
                              "remove one of them")
-        self.set(f"{section}.{name}", key, node, where)
+        self.set(section, keys, name, node, where)
 
     def take_override(self, text):
         """text: section.key=value. A value is YAML only where it is a list or quoted: '#' begins no comment."""
@@ -241,13 +247,15 @@ class Reader:
         if not equals or not dot:
             raise InputError(where, "this is not of the form section.key=value",
                              "write e.g. --set predict.parameters=1e9")
-        keys = found_in(SECTIONS, section, where, "section")
-        key = found_in({f"{section}.{key.name}": key for key in keys}, path, where, "key")
+        keys = keys_of(section, where)
         value = value.strip()
         node = self.load(value, where) if value[:1] in ('"', "'", "[", "{") else yaml.ScalarNode("", value)
-        self.set(path, key, node, where)
+        self.set(section, keys, name, node, where)
 
-    def set(self, path, key, node, where):
+    def set(self, section, keys, name, node, where):
+        if name not in keys:
+            raise unknown("key", name, keys, where, f"{section}.")
+        key, path = keys[name], f"{section}.{name}"
         is_list = isinstance(node, yaml.SequenceNode)
         if is_list and not isinstance(key.default, list):
             raise InputError(where, f"{path} is a list, but one value is wanted", f"give one {key.type.name}")
