@@ -81,7 +81,8 @@ packages=(
   libsentencepiece-dev libprotobuf-dev          # subword tokens; Ubuntu 24.04 forgets to ask for the second
   iproute2                                      # network laboratory
   libgtest-dev python3                          # tests
-  python3-matplotlib python3-yaml python3-numpy # the studies; the reference of 1-bit training
+  python3-matplotlib python3-yaml               # the studies
+  python3-numpy python3-scipy                   # predictions; the reference of 1-bit training
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
@@ -114,7 +115,7 @@ without_apt() {
   cat >&2 <<'TEXT'
 setup: this system has no apt, so nothing was installed. Provide:
   - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
-    with matplotlib and PyYAML
+    with matplotlib, NumPy, SciPy and PyYAML
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, nlohmann-json, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP), and the Kokkos Kernels
@@ -124,9 +125,9 @@ Tell CMake where Kokkos is:
 With Spack:
   spack install kokkos-kernels@:4+openmp+serial+blas ^openblas threads=openmp
   spack install hdf5+mpi yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
-                py-matplotlib py-pyyaml
+                py-matplotlib py-numpy py-scipy py-pyyaml
   spack load kokkos-kernels hdf5 yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
-             py-matplotlib py-pyyaml
+             py-matplotlib py-numpy py-scipy py-pyyaml
 Then: cmake --preset openmp && cmake --build build/openmp
 See docs/guide/build.md.
 TEXT

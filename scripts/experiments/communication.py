@@ -350,7 +350,7 @@ each algorithm. A gradient takes {float(loss['compute_time_ms']):g} ms: the real
 
 ## Predictions
 
-[prediction.md](prediction.md) compares `onebit predict` with these and other laboratory rows, and with the paper.
+[prediction.md](prediction.md) compares `scripts/predict.py` with these and other laboratory rows, and with the paper.
 """
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Below which bandwidth does each method beat a 16-bit average that overlaps with the backward pass?
 
-`onebit predict` answers for BERT-Base and BERT-Large at 8 to 1024 ranks (inputs/predict/crossover_*.yaml). A method is
-how many bits it sends for an element, how often, and whether its exchange overlaps. Each takes its best collective.
+scripts/predict.py answers for BERT-Base and BERT-Large at 8 to 1024 ranks (inputs/predict/crossover_*.yaml). A method
+is how many bits it sends for an element, how often, and whether its exchange overlaps. Each takes its best collective.
 Writes PAGE.md and PAGE.csv beside it.
 """
 
@@ -12,9 +12,10 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from validate_model import Predict, read
+from validate_model import prediction_of, with_numbers
 
 from lib import ROOT, launch, provenance, tables
+from lib.predict import report
 
 MODELS = {
     "BERT-Base": "inputs/predict/crossover_bert_base.yaml",
@@ -40,12 +41,11 @@ def best_of(rows):
     return best.values()
 
 
-def rows_of(predict, origin):
+def rows_of(origin):
     """A row for each model, method and rank count."""
     for model, path in MODELS.items():
         for method, settings in METHODS.items():
-            predict(ROOT / path, **settings)
-            for row in best_of(read(pathlib.Path(predict.scratch.name) / "pays_below.csv")):
+            for row in best_of(with_numbers(report.texts(prediction_of(ROOT / path, **settings).limits))):
                 yield {**{key: row.get(key, "") for key in COLUMNS}, "model": model, "method": method, "runs": 1,
                        **{key: f"{row[key]:.0f}" for key in ("ranks", "hosts", "parameters", "bits",
                                                              "steps_per_exchange")}, **origin}
@@ -71,11 +71,11 @@ def page(rows):
         "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
         "are from measurements. Half of the laboratory's predictions were farther off than 10 %, up to 36 %, and none "
         "was above 4 hosts or 1 Gbit/s. The brackets are no error bars. \"never\" means at no rate.",
-        "Predicted by `onebit predict` from closed forms ([the model](../reference/prediction.md)); nothing here was "
-        "measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the 16-bit "
-        "average. The tables compare steps, and say nothing about how many steps a method needs. The step's own times "
-        "are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its computing "
-        "time doubles the limits, and accumulating four batches divides them by four."]
+        "Predicted by `scripts/predict.py` from closed forms ([the model](../reference/prediction.md)); nothing "
+        "here was measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the "
+        "16-bit average. The tables compare steps, and say nothing about how many steps a method needs. The step's "
+        "own times are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its "
+        "computing time doubles the limits, and accumulating four batches divides them by four."]
     for model, path in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})
@@ -86,17 +86,18 @@ def page(rows):
                 f"{rate(float(cells[n]['pays_below_bit_per_s']))} ({rate(float(cells[n]['least_bit_per_s']))} – "
                 f"{rate(float(cells[n]['greatest_bit_per_s']))})" for n in ranks])
         parts += [f"## {model}, {float(own[0]['parameters']) / 1e6:.4g} million parameters",
-                  f"`onebit predict {path}`; Gbit/s over ranks.",
+                  f"`scripts/predict.py {path}`; Gbit/s over ranks.",
                   tables.markdown(["method", *map(str, ranks)], lines)]
-    parts += ["`onebit predict` prints such a table for any input and writes it to `pays_below.csv`: set the times of "
-              "your step, your hosts and your ranks, and measure with `onebit bench collective` "
+    parts += ["`scripts/predict.py` prints such a table for any input and writes it to `pays_below.csv`: set the times "
+              "of your step, your hosts and your ranks, and measure with `onebit bench collective` "
               "([how](../reference/prediction.md#for-your-network))."]
     return tables.page(parts)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM",
+                        help="the program of this checkout, whose commit the rows name")
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/results/crossover.md", metavar="PAGE.md",
                         help="default: docs/results/crossover.md")
     parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
@@ -104,7 +105,7 @@ def main():
     path = arguments.output.with_suffix(".csv")
     if not arguments.draw_only:
         origin = provenance.of_program(arguments.onebit, path)
-        tables.write_csv(path, list(rows_of(Predict(arguments.onebit), origin)), COLUMNS)
+        tables.write_csv(path, list(rows_of(origin)), COLUMNS)
     arguments.output.write_text(page(tables.read_csv(path)))
 
 

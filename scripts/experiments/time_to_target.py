@@ -7,7 +7,7 @@ losses   Losses do not depend on the network. So each method trains inputs/figur
 measure  repeats a seed in a laboratory at each rate (needs root and an idle machine). A gradient takes a fixed time,
          because ranks share this machine's cores. The time is the sum of all steps up to the first validation that
          finds the target or less, without validation.
-page     For other rates and seeds `onebit predict` gives the time of each kind of step. At a measured rate this
+page     For other rates and seeds scripts/predict.py gives the time of each kind of step. At a measured rate this
          prediction is multiplied by what the measured run took of its own prediction. The page has it all.
 
 All commands keep their rows in one CSV file, and a row replaces the earlier one of its method, seed and rate.
@@ -21,7 +21,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from validate_model import Predict, one
+from validate_model import one, predict
 
 from lib import ROOT, laboratory, tables
 from lib.laboratory import bits_per_second
@@ -103,10 +103,10 @@ def measure(arguments):
 
 
 class Prediction:
-    """Seconds of each kind of step, by `onebit predict`."""
+    """Seconds of each kind of step, by scripts/predict.py."""
 
     def __init__(self, arguments):
-        self.predict, self.known = Predict(arguments.onebit), {}
+        self.known = {}
         self.compute_ms = float(read_keys(ROOT / arguments.input)["workload.compute_time_ms"])
 
     def step_s(self, row, bit_per_s):
@@ -114,11 +114,11 @@ class Prediction:
         dense = "pairwise_bf16" if "comm.dense_type=bf16" in row["settings"] else "pairwise"
         at = dense, bit_per_s
         if at not in self.known:
-            rows = self.predict(ROOT / "inputs/predict/large_scale.yaml", parameters=row["parameters"],
-                                ranks=f"[{row['hosts']}]", ranks_per_host=1, forward_ms=self.compute_ms / 3,
-                                backward_ms=2 * self.compute_ms / 3, update_ms=0, overlap_buckets=8,
-                                simulate_up_to=0, bytes_per_element=4, bandwidths_gbit_per_s=f"[{bit_per_s / 1e9}]",
-                                collectives=f"[{dense}, pairwise_compressed]")
+            rows = predict(ROOT / "inputs/predict/large_scale.yaml", parameters=row["parameters"],
+                           ranks=f"[{row['hosts']}]", ranks_per_host=1, forward_ms=self.compute_ms / 3,
+                           backward_ms=2 * self.compute_ms / 3, update_ms=0, overlap_buckets=8, simulate_up_to=0,
+                           bytes_per_element=4, bandwidths_gbit_per_s=f"[{bit_per_s / 1e9}]",
+                           collectives=f"[{dense}, pairwise_compressed]")
             self.known[at] = {"dense": one(rows, collective=dense)["step_s"],
                               "compressed": one(rows, collective="pairwise_compressed")["step_s"],
                               "local": self.compute_ms / 1e3}
@@ -221,8 +221,8 @@ def page(rows):
         "the loss counts as infinite.",
         "Steps and bytes are those of runs with every seed, because losses do not depend on the network. Times of seed "
         f"{measured[0]['seed']} that are not in italics were measured in the laboratory "
-        "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `onebit predict` says for "
-        f"its kind. It is {tables.percent(min(errors))} to {tables.percent(max(errors))} off in the {len(errors)} "
+        "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `scripts/predict.py` says "
+        f"for its kind. It is {tables.percent(min(errors))} to {tables.percent(max(errors))} off in the {len(errors)} "
         "measured runs. The other seeds' times at a measured rate are predictions, multiplied by what the measured run "
         "took of its own prediction. Cells in italics are predictions as they are.",
         tables.markdown(["method", "steps", "bytes", *rates], lines),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `onebit predict` with the 1-bit Adam paper and with measurements in the network laboratory.
+"""Compares scripts/predict.py with the 1-bit Adam paper and with measurements in the network laboratory.
 
 The paper (docs/results/paper/*.csv): for each of its two clusters two numbers are fitted, the bandwidth of a host's
 link on the allreduce of 64 GPUs (batch 16, no accumulation) and the bandwidth inside a host on the allreduce of one
@@ -14,36 +14,33 @@ Prints Markdown, or writes it; beside PAGE.md, PAGE.csv has the held-out rows.
 import argparse
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import ROOT, launch, provenance, tables
+from lib import ROOT, launch, program_name, provenance, tables
+from lib.predict import inputs, report
 
 PAPER = ROOT / "docs/results/paper"
 NETWORKS = {"ethernet": 4.1, "infiniband": 100.0}  # the paper's own bandwidths of a link, Gbit/s
 LIMIT = 0.25  # of the paper's numbers
-# Of PAGE.csv. `git` is of the program that predicted.
+# Of PAGE.csv. `git` is the commit of this checkout, as its program names it.
 TABLE = ["collective", "hosts", "ranks", "rate", "parameters", "measured_s", "predicted_s", "repetitions",
          "measured_git", "machine", "git"]
 
 
-class Predict:
-    """Runs `onebit predict`."""
+def prediction_of(input_file, **settings):
+    """What scripts/predict.py would predict. Settings are keys of section `predict`."""
+    try:
+        return report.Prediction(inputs.read_input(
+            input_file, [f"predict.{key}={value}" for key, value in settings.items()]))
+    except inputs.InputError as error:
+        raise SystemExit(f"{program_name()}: {error}") from None
 
-    def __init__(self, program):
-        self.program = program
-        self.scratch = tempfile.TemporaryDirectory(prefix="onebit-validate.")
 
-    def __call__(self, input_file, **settings):
-        """Rows of predict.csv with numbers as numbers. Settings are keys of section `predict`."""
-        command = [self.program, "predict", str(input_file), *launch.overrides(
-            {"run.output": self.scratch.name, **{f"predict.{key}": value for key, value in settings.items()}})]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(f"validate_model: {' '.join(command)} failed:\n{done.stderr}")
-        return read(pathlib.Path(self.scratch.name) / "predict.csv")
+def predict(input_file, **settings):
+    """Rows of predict.csv with numbers as numbers."""
+    return with_numbers(report.texts(prediction_of(input_file, **settings).steps))
 
 
 def number_or_text(text):
@@ -53,9 +50,14 @@ def number_or_text(text):
         return text
 
 
-def read(path):
+def with_numbers(rows):
+    """Rows of a CSV file, whose cells are numbers where they can be."""
     return [{key: value if key in provenance.COLUMNS else number_or_text(value) for key, value in row.items()}
-            for row in tables.read_csv(path)]
+            for row in rows]
+
+
+def read(path):
+    return with_numbers(tables.read_csv(path))
 
 
 def one(rows, **wanted):
@@ -82,7 +84,7 @@ def input_of(network):
     return ROOT / f"inputs/predict/paper_{network}.yaml"
 
 
-def fit_table1(predict, rows, network, paper_gbit):
+def fit_table1(rows, network, paper_gbit):
     """Fits a cluster's two bandwidths and predicts its rows of Table 1. Returns ({key: fitted value}, lines)."""
     rows = [row for row in rows if row["network"] == network]
     alone, large = one(rows, hosts=1), one(rows, gpus=64, batch_per_gpu=16, accumulation=1)
@@ -113,7 +115,7 @@ def speedup(rows, ranks, gbit=None):
     return dense["step_s"] / sign["step_s"]
 
 
-def figures_4_5_9(predict, table, fitted, shaped):
+def figures_4_5_9(table, fitted, shaped):
     """Lines that compare the paper's figures with predictions; `shaped` is predicted for 256 ranks at three rates."""
     figures = {row["name"]: row for row in read(PAPER / "figures.csv")}
     ethernet, lines = input_of("ethernet"), []
@@ -154,12 +156,12 @@ def figures_4_5_9(predict, table, fitted, shaped):
     return lines
 
 
-def paper(predict):
+def paper():
     """Paragraphs of the page."""
     table = read(PAPER / "table1.csv")
     fitted, lines = {}, []
     for network, paper_gbit in NETWORKS.items():
-        fitted[network], more = fit_table1(predict, table, network, paper_gbit)
+        fitted[network], more = fit_table1(table, network, paper_gbit)
         lines += more
     held = [line for line in lines if line[7] != "fitted"]
     inside = {network: fitted[network]["inside_bandwidth_gbyte_per_s"] for network in NETWORKS}
@@ -178,7 +180,7 @@ def paper(predict):
         f"{sum('missed' not in line[7] for line in held)} of {len(held)} held-out rows are within 25 %.",
         "### Figures 4, 5 and 9, nothing fitted on them",
         tables.markdown(["what", "paper", "predicted", "error", ""],
-                        figures_4_5_9(predict, table, fitted["ethernet"], shaped)),
+                        figures_4_5_9(table, fitted["ethernet"], shaped)),
         "### Figure 7: ResNet-152 on hosts of 8 GPUs, in words",
         "The paper: compression \"could potentially speed up the training especially when the bandwidth is limited\". "
         "Its computing times are not given; with Table 1's as a stand-in, and the 60.2 million parameters of "
@@ -200,14 +202,14 @@ def split(rows):
     return fit, [row for row in rows if row not in fit]
 
 
-def predict_held_out(predict, fit, held):
-    """Pairs of a held-out row and its predicted seconds. Leaves fit.csv in the scratch directory."""
-    scratch = pathlib.Path(predict.scratch.name)
+def predict_held_out(fit, held, scratch):
+    """(pairs of a held-out row and its predicted seconds, rows of the last fit.csv). Writes into the directory
+    `scratch`."""
     tables.write_csv(scratch / "fit_rows.csv", [
         {key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in row.items()}
         for row in fit])
     (scratch / "laboratory.yaml").write_text("predict: {collectives: [ring], simulate_up_to: 0}\n")
-    known, pairs = {}, []
+    known, pairs, fits = {}, [], []
     for row in held:
         setting = {"parameters": row["parameters"], "ranks": f"[{row['ranks']:.0f}]",
                    "ranks_per_host": int(row["ranks"] / row["hosts"]),
@@ -216,36 +218,38 @@ def predict_held_out(predict, fit, held):
                    "shared_cores": int(row.get("shared_cores", 0) or 0), "burst_kbyte": row.get("burst_bytes", 0) / 1e3}
         key = str(setting)
         if key not in known:
-            known[key] = predict(scratch / "laboratory.yaml", **setting)
+            prediction = prediction_of(scratch / "laboratory.yaml", **setting)
+            known[key], fits = (with_numbers(report.texts(rows)) for rows in (prediction.steps, prediction.fits))
         found = [r for r in known[key] if r["collective"] == row["collective"] and r["numbers"] == "measured"]
         if found:  # its collective was measured where fits are made
             pairs.append((row, found[0]["call_s"]))
-    return pairs
+    return pairs, fits
 
 
 def error_of(row, predicted):
     return predicted / row["p50_s"] - 1
 
 
-def laboratory(predict, paths):
+def laboratory(paths):
     """(paragraphs of the page, pairs of a held-out row and its predicted seconds)"""
     fit, held = split([row for path in paths for row in read(path) if row["ranks"] > 1])
     parts = ["## The network laboratory"]
     if not fit or not held:
         parts.append("These rows cannot be split into fitted and held-out ones: measure more hosts, rates or lengths.")
         return parts, []
-    pairs = predict_held_out(predict, fit, held)
+    with tempfile.TemporaryDirectory(prefix="onebit-validate.") as scratch:
+        pairs, fits = predict_held_out(fit, held, pathlib.Path(scratch))
     errors = {}
     for row, predicted in pairs:
         errors.setdefault(row["collective"], []).append(abs(error_of(row, predicted)))
     everything = [error for some in errors.values() for error in some]
     count = len({(row["hosts"], row["rate"], row["parameters"]) for row in held})
     parts += [
-        "Fits of `onebit predict` on the rows at the ends:",
+        "Fits of `scripts/predict.py` on the rows at the ends:",
         tables.markdown(["collective", "rows", "α µs", "share of line rate", "median residual", "largest"], [
             [row["collective"], f"{row['rows']:.0f}", f"{1e6 * row['latency_s']:.0f}", f"{row['line_rate_share']:.3f}",
              tables.percent(row["median_error"], 1), tables.percent(row["largest_error"], 1)]
-            for row in read(pathlib.Path(predict.scratch.name) / "fit.csv")]),
+            for row in fits]),
         f"Held out: {count} configurations (hosts × rate × parameters), {len(everything)} rows. Median error "
         f"**{tables.percent(statistics.median(everything), 1)}**, largest {tables.percent(max(everything))}.",
         tables.markdown(["collective", "rows", "median error", "largest"], [
@@ -268,14 +272,14 @@ def kept_row(row, predicted, version):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
+    parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM",
+                        help="the program of this checkout, whose commit the rows name")
     parser.add_argument("--output", type=pathlib.Path, metavar="PAGE.md")
     parser.add_argument("laboratory", nargs="*", metavar="LABORATORY.csv")
     arguments = parser.parse_args()
-    predict = Predict(arguments.onebit)
-    parts = ["# Predicted and measured", "<!-- Made by scripts/experiments/validate_model.py. -->", *paper(predict)]
+    parts = ["# Predicted and measured", "<!-- Made by scripts/experiments/validate_model.py. -->", *paper()]
     if arguments.laboratory:
-        more, pairs = laboratory(predict, arguments.laboratory)
+        more, pairs = laboratory(arguments.laboratory)
         parts += more
         if arguments.output and pairs:
             path = arguments.output.with_suffix(".csv")

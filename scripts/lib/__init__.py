@@ -8,6 +8,7 @@ laboratory   measurements in the network laboratory (netlab.py)
 plots        styles and axes of figures; needs matplotlib
 loss_over_time   the rows and the figure of the paper's Figure 4(b)
 models       shapes and operation counts of the transformers that are timed
+predict      the model behind scripts/predict.py
 document     a page as HTML and as Markdown
 """
 

@@ -27,7 +27,6 @@
 #include "bench/bench.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
-#include "scale/predict.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/variance_change.hpp"
 #include "train/start.hpp"
@@ -193,7 +192,7 @@ std::string command_of(const CLI::App& app) {
 /// files: each process would write the same ones. Elsewhere a warning says why the output comes several times.
 /// \param command the first subcommand
 void check_launch_of(const Communicator& world, const std::string& command) {
-  const bool writes = command == "train" || command == "bench" || command == "predict";
+  const bool writes = command == "train" || command == "bench";
   if (writes) return world.collectively(check_launch);
   if (const LaunchFault fault = launch_fault())
     std::fprintf(stderr, "warning: %s: %s\n  remedy: %s\n", fault.variable.c_str(), fault.what.c_str(),
@@ -221,7 +220,6 @@ public:
     add_train();
     add_bench();
     add_checkpoint();
-    add_predict();
     add_list();
   }
   CommandLine(const CommandLine&) = delete;
@@ -254,8 +252,10 @@ private:
       if (known.empty() || word.empty() || word.front() == '-') return;
       if (std::find(known.begin(), known.end(), word) == known.end()) {
         check_same_program(m_world, " with a wrong command line");
-        throw AgreedError(ExitStatus::bad_input, "command line: unknown command '" + excerpt(word) + "'\n  remedy: " +
-                                                     config::remedy_for_unknown(meant(word, known), known));
+        const std::string remedy = word == "predict" ? "run scripts/predict.py INPUT, which predicts now"
+                                                     : config::remedy_for_unknown(meant(word, known), known);
+        throw AgreedError(ExitStatus::bad_input,
+                          "command line: unknown command '" + excerpt(word) + "'\n  remedy: " + remedy);
       }
       at = at->get_subcommand(word);
     }
@@ -357,19 +357,6 @@ private:
         [this] { return train::describe_variance_change(m_path, m_later); })
         ->add_option("LATER", m_later, "a later checkpoint of the same run")
         ->required();
-  }
-
-  void add_predict() {
-    add_measuring_command(m_app, "predict", "step times on networks and rank counts one does not have; predict.csv",
-                          [this](const config::Input& input) {
-                            const auto locks = lock_output(m_world, input, false);
-                            FiguresOfMerit figures;
-                            warn(m_world, config::without_effect_on_prediction(input));
-                            m_world.collectively([&] {
-                              if (m_root) figures = scale::predict(input);
-                            });
-                            return figures;
-                          });
   }
 
   void add_list() {

@@ -27,8 +27,7 @@ const std::map<std::string, std::vector<std::string>>& written_by() {
       {"train", {"input.resolved.yaml", "steps.csv", "gradient_groups.csv", "profile.csv", "run.csv", "watchdog.txt"}},
       {"bench collective", {"collective.csv", "repetitions.csv", "watchdog.txt"}},
       {"bench kernels", {"kernels.csv", "watchdog.txt"}},
-      {"bench layers", {"layers.csv", "passes.csv", "watchdog.txt"}},
-      {"predict", {"predict.csv", "crossover.csv", "pays_below.csv", "fit.csv"}}};
+      {"bench layers", {"layers.csv", "passes.csv", "watchdog.txt"}}};
   return names;
 }
 
@@ -59,7 +58,6 @@ std::vector<File> read_files(const config::Input& input, const std::string& path
     for (const std::string& name : names)
       if (!name.empty()) files.push_back({name, key, input.where(key)});
   };
-  add("predict.measurements", input.predict.measurements);
   if (!trains) return files;
   add("data.corpus", input.data.corpus);
   add("data.labelled", {input.data.labelled});

@@ -166,7 +166,6 @@ void check(const Input& in, int ranks) {
   check_algorithm(in);
   check_averages(in);
   check_bench(in);
-  check_prediction(in);
   if (in.faults.kind != Fault::none && in.faults.rank >= ranks)
     refuse(in, "faults.rank", "the run has no rank " + to_string(in.faults.rank) + " that could fail",
            "give one below " + to_string(ranks));
@@ -191,17 +190,6 @@ void check_bench(const Input& in) {
            "bench.smallest (" + to_string(in.bench.smallest) + ") is greater than bench.largest (" +
                to_string(in.bench.largest) + "): no length would be measured",
            "lower bench.smallest, or raise bench.largest");
-}
-
-void check_prediction(const Input& in) {
-  check_output(in);
-  const int per_host = in.predict.ranks_per_host;
-  for (const std::int64_t ranks : in.predict.ranks)
-    if (ranks > per_host && ranks % per_host != 0)
-      refuse(
-          in, "predict.ranks",
-          "predict.ranks holds " + to_string(ranks) + ", which do not fill hosts of " + to_string(per_host) + " ranks",
-          "give multiples of predict.ranks_per_host, or at most that");
 }
 
 }  // namespace onebit::config

@@ -18,10 +18,7 @@ void check_output(const Input& input);
 void check_bench(const Input& input);
 
 /// A message for each key that was given and has no effect on a run of this input, because of its algorithm, workload,
-/// compressor or another key. A key that is needed elsewhere, in section `bench` or `predict`, is none of them.
+/// compressor or another key. A key that is needed elsewhere, in section `bench`, is none of them.
 std::vector<std::string> without_effect(const Input& input);
-
-/// The same for `onebit predict`, which reads section `predict` alone: a message for each other section.
-std::vector<std::string> without_effect_on_prediction(const Input& input);
 
 }  // namespace onebit::config

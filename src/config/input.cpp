@@ -43,7 +43,7 @@ std::vector<std::string> differences(Input one, Input other) {
   // Sections and keys that do not change the mathematics of a step.
   const auto is_free = [](const std::string& path) {
     for (const char* start :
-         {"run.", "checkpoint.", "comm.", "bench.", "predict.", "faults.", "train.steps", "train.accumulation",
+         {"run.", "checkpoint.", "comm.", "bench.", "faults.", "train.steps", "train.accumulation",
           "train.validate_every", "train.validation_batch", "train.target_loss", "train.loss_at_most",
           "model.quantization.record_every", "workload.compute_time_ms", "freeze.from", "data.cache"})
       if (path.rfind(start, 0) == 0) return path != "run.seed" && path.rfind("comm.dense_", 0) != 0;

@@ -186,37 +186,6 @@ struct Input {
     int most_rows = 16384;
   } bench;
   struct {
-    double parameters = 25e6;
-    int bytes_per_element = 4;
-    std::vector<std::int64_t> ranks{8, 64, 256, 1024, 4096};
-    int ranks_per_host = 8;
-    std::vector<double> bandwidths_gbit_per_s{1, 10, 100};
-    double line_rate_share = 0.9;
-    double latency_us = 30;
-    double message_overhead_us = 2;
-    double burst_kbyte = 0;
-    double inside_bandwidth_gbyte_per_s = 10;
-    double inside_latency_us = 5;
-    double memory_bandwidth_gbyte_per_s = 100;
-    double forward_ms = 40;
-    double backward_ms = 80;
-    double update_ms = 10;
-    int samples_per_rank = 16;
-    int overlap_buckets = 0;
-    int compressed_buckets = 0;
-    int compressed_bits = 1;
-    int steps_per_exchange = 1;
-    double least_gain = 0;
-    double error = 0;
-    std::vector<std::string> collectives{
-        "ring",         "tree",       "rabenseifner",        "pairwise",
-        "hierarchical", "compressed", "pairwise_compressed", "hierarchical_compressed"};
-    std::vector<std::string> measurements;
-    double measured_gbit_per_s = 0;
-    int shared_cores = 0;
-    int simulate_up_to = 64;
-  } predict;
-  struct {
     Fault kind = Fault::none;
     int rank = 1;
     int step = 10;
@@ -244,10 +213,6 @@ Input parse(const std::string& text, const std::string& name, const std::vector<
 /// Refuses values that are allowed each by itself but not together, or not with this number of ranks.
 /// \throws InputError
 void check(const Input& input, int ranks);
-
-/// The same for section `predict`.
-/// \throws InputError
-void check_prediction(const Input& input);
 
 /// The complete input as YAML, in which defaults are marked.
 std::string resolved(Input input);

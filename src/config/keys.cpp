@@ -509,64 +509,6 @@ std::vector<Section> keys(Input& in) {
       "Most output pixels or tokens of a layer that `layers` times. A layer of more rows is timed with these, and "
       "counts as often as they fit into it.");
 
-  key.section("predict", "`onebit predict`: the time of a step on other networks (docs/reference/prediction.md).");
-  key("parameters", in.predict.parameters, real(1, 1e13), "Parameters d of the model.");
-  key("bytes_per_element", in.predict.bytes_per_element, integer(1, 8),
-      "Bytes of an element in the dense average: 4, or 2 for half precision.");
-  key("compressed_bits", in.predict.compressed_bits, integer(1, 16),
-      "Bits of an element in the compressed averages: 1 for signs, more for `nbit`.");
-  key("steps_per_exchange", in.predict.steps_per_exchange, integer(1, 1 << 20),
-      "Steps between two compressed averages: 1, or more for local steps (`zero_one_adam`). The step is then a mean.");
-  key("ranks", in.predict.ranks, integer(2, 65536),
-      "Rank counts; those above `ranks_per_host` are multiples of it, smaller ones are on one host.");
-  key("ranks_per_host", in.predict.ranks_per_host, integer(1, 1024), "Ranks that share a host's link.");
-  key("bandwidths_gbit_per_s", in.predict.bandwidths_gbit_per_s, real_above(0, 1e6),
-      "Networks: line rate of a host's link in each direction.");
-  key("line_rate_share", in.predict.line_rate_share, real_above(0, 1),
-      "Fraction of the line rate that messages reach after headers and pauses; collectives with `measurements` have "
-      "their own.");
-  key("latency_us", in.predict.latency_us, real(0, 1e9), "α: from a message's sending to its arrival on another host.");
-  key("message_overhead_us", in.predict.message_overhead_us, real(0, 1e9),
-      "Time of a rank's processor for each message that it sends.");
-  key("burst_kbyte", in.predict.burst_kbyte, real(0, 1e9),
-      "What an idle link passes at once before its rate holds (a token bucket, as of tc and of some clouds), in "
-      "measurements and predictions.");
-  key("inside_bandwidth_gbyte_per_s", in.predict.inside_bandwidth_gbyte_per_s, real_above(0, 1e9),
-      "What a rank sends to ranks of its own host, while it receives as much.");
-  key("inside_latency_us", in.predict.inside_latency_us, real(0, 1e9), "α inside a host.");
-  key("memory_bandwidth_gbyte_per_s", in.predict.memory_bandwidth_gbyte_per_s, real_above(0, 1e9),
-      "Of a rank, for its reductions, compressions, averages and decompressions.");
-  key("forward_ms", in.predict.forward_ms, real(0, 1e9), "Forward pass of a step.");
-  key("backward_ms", in.predict.backward_ms, real(0, 1e9), "Backward pass of a step, without communication.");
-  key("update_ms", in.predict.update_ms, real(0, 1e9), "The optimiser's own work in a step.");
-  key("samples_per_rank", in.predict.samples_per_rank, integer(1), "Samples of a rank in a step, for the throughput.");
-  key("overlap_buckets", in.predict.overlap_buckets, integer(0, 100000),
-      "Most equal buckets K in which the dense average goes on during the backward pass: the best of K, K/2, K/4, … "
-      "and 1, which averages after it, as 0 does.");
-  key("compressed_buckets", in.predict.compressed_buckets, integer(0, 100000), "The same for compressed averages.");
-  key("least_gain", in.predict.least_gain, real(0, 0.99),
-      "A compressed average pays, in `pays_below.csv`, if it makes the step shorter by this share of the dense step.");
-  key("error", in.predict.error, real(0, 0.99),
-      "Relative error that predicted averages may have, for the limits in `pays_below.csv`.");
-  key("collectives", in.predict.collectives,
-      word({"ring", "tree", "rabenseifner", "pairwise", "hierarchical", "pairwise_bf16", "hierarchical_bf16",
-            "compressed", "pairwise_compressed", "hierarchical_compressed"}),
-      "What is compared (docs/reference/prediction.md). `pairwise_bf16` and `hierarchical_bf16` send 2 bytes an "
-      "element "
-      "(`comm.dense_type`), whatever `bytes_per_element` says.");
-  key("measurements", in.predict.measurements, path_type(),
-      "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
-      "own numbers in addition to those of `collectives`.",
-      true);
-  key("measured_gbit_per_s", in.predict.measured_gbit_per_s, real(0, 1e6),
-      "Line rate of the links of `measurements` whose rows do not say it; 0 for rows that do.");
-  key("shared_cores", in.predict.shared_cores, integer(0, 1 << 20),
-      "Cores of all hosts together, where hosts are namespaces of one machine: a rank's work then takes ranks / cores "
-      "as long, and messages wait for their rank's turn, in measurements and predictions. 0: each rank has its own "
-      "core.");
-  key("simulate_up_to", in.predict.simulate_up_to, integer(0, 512),
-      "Most ranks for which each message is simulated too, as a check of the closed form.");
-
   key.section("faults", "A fault on purpose, to test how a run reports it (docs/guide/faults.md).");
   key("kind", in.faults.kind,
       "`nan`: an element of the rank's gradient is NaN; `desync`: a parameter of the rank differs from the others'; "

@@ -147,17 +147,4 @@ std::vector<std::string> without_effect(const Input& in) {
   return messages;
 }
 
-std::vector<std::string> without_effect_on_prediction(const Input& in) {
-  std::vector<std::string> messages;
-  std::string last;
-  for (const auto& [path, where] : in.given) {
-    const std::string section = path.substr(0, path.find('.'));
-    if (section == last || section == "predict" || section == "run") continue;
-    last = section;
-    messages.push_back(where + ": section " + section + " has no effect on a prediction, which takes section predict" +
-                       (section == "model" ? " (predict.parameters for the model)" : "") + " and run.output");
-  }
-  return messages;
-}
-
 }  // namespace onebit::config

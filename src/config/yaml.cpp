@@ -56,6 +56,7 @@ constexpr struct {
   const char *name, *what, *remedy;
 } retired[] = {{"warmup", "renamed", "name it 'freeze'; its key 'steps' is 'step' there, all others are the same"},
                {"comm.collective: dense", "renamed", "write compression.compressor: none"},
+               {"predict", "moved", "leave it out: scripts/predict.py takes it"},
                {"checkpoint.background", "removed", "leave it out: a run waits for its checkpoints"}};
 
 void refuse_retired(const std::string& name, const std::string& where) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Figures of merit and verdicts of `onebit train`, `bench collective` and `predict`: their lines, the CSV files that
-they come from, their JSON, and exit statuses. Those of `bench kernels` and `layers` are in kernels_test.py.
+"""Figures of merit and verdicts of `onebit train` and `bench collective`: their lines, the CSV files that they come
+from, their JSON, and exit statuses. Those of `bench kernels` and `layers` are in kernels_test.py, and those of
+scripts/predict.py in predict_test.py.
 
 Usage: figures_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -235,37 +236,6 @@ class Figures(unittest.TestCase):
             self.assertEqual(latencies, sorted(latencies))
             if ranks == 1:
                 self.assertEqual(latencies, [float(row["mean_s"])] * 3)
-
-    def test_predictions(self):
-        keys = {"predict.ranks": "[4, 16]", "predict.ranks_per_host": 2, "predict.bandwidths_gbit_per_s": "[0.1, 2.5]",
-                "predict.parameters": 1e8, "predict.collectives": "[ring, compressed, hierarchical_compressed]"}
-        figures, passed, words = self.figures(self.run_it(["predict"], keys), "predict", 1)
-        self.assertEqual((passed, words), (True, "12 predicted steps are finite and positive times"))
-        crossover, = {row["pays_below_bit_per_s"] for row in read_csv(self.directory / "out/crossover.csv")
-                      if row["ranks"] == "16"}
-        expected = {"ranks": ("16", "ranks"), "pays_below_bit_per_s": (f"{float(crossover):.6g}", "bit/s")}
-        for network, name in (("100 Mbit/s", "100_mbit_per_s"), ("2.5 Gbit/s", "2_5_gbit_per_s")):
-            row, = [row for row in read_csv(self.directory / "out/crossover.csv")
-                    if (row["network"], row["ranks"]) == (network, "16")]
-            for figure, column, unit in (("dense_step_s", "dense_step_s", "s"), ("speedup", "speedup", "times"),
-                                         ("compressed_step_s", "compressed_step_s", "s")):
-                expected[f"{figure}_at_{name}"] = (f"{float(row[column]):.6g}", unit)
-        self.assertEqual(figures, expected)
-
-    def test_a_fit_that_misses_its_measurements_fails(self):
-        # Times that fall with the length.
-        lines = ["collective,parameters,ranks,hosts,p50_s,compress_s,average_s,decompress_s,network"]
-        for mbit, parameters, seconds in ((100, 1e4, 10), (100, 1e5, 1), (100, 1e6, 1e-4), (400, 1e4, 10),
-                                          (400, 1e5, 1), (400, 1e6, 1e-4)):
-            lines.append(f'mpi_allreduce,{parameters},4,4,{seconds},0,0,0,"links (measured {mbit}.0), short"')
-        (self.directory / "rows.csv").write_text("\n".join(lines) + "\n")
-        keys = {"predict.measurements": "[rows.csv]", "predict.ranks": 4, "predict.ranks_per_host": 1}
-        figures, passed, words = self.figures(self.run_it(["predict"], keys, expected=1), "predict", 1)
-        self.assertFalse(passed)
-        self.assertRegex(words, r"^the fit of mpi_allreduce misses its rows by \S+ % \(median\)$")
-        fit, = read_csv(self.directory / "out/fit.csv")
-        self.assertEqual(figures["fit_median_error"], (f"{float(fit['median_error']):.6g}", "fraction"))
-        self.assertGreater(len(read_csv(self.directory / "out/predict.csv")), 0)
 
 
 if __name__ == "__main__":

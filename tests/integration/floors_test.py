@@ -15,7 +15,7 @@ FLOORS = {
     "app": 6,
     "train": 5, "bench": 5,
     "optim": 4, "workload": 4,
-    "comm": 3, "nn": 3, "data": 3, "scale": 3,
+    "comm": 3, "nn": 3, "data": 3,
     "compress": 2, "linalg": 2, "config": 2, "io": 2,
     "base": 1,
 }  # fmt: skip
@@ -26,12 +26,12 @@ KNOWN_TO = {
     r"yaml-cpp/": {"config"},
     r"hdf5\.h$": {"io"},
     r"nlohmann/": {"io"},
-    r"io/": {"io", "data", "train", "bench", "scale", "app"},
+    r"io/": {"io", "data", "train", "bench", "app"},
     r"sentencepiece": {"data"},
     r"CLI/": {"app"},
     r"Kokkos_Core\.hpp$": {"base"},
     r"base/mpi\.hpp$": {"app", "train", "workload", "bench", "comm", "io", "base"},
-    r"base/kokkos\.hpp$": FLOORS.keys() - {"scale", "config"},
+    r"base/kokkos\.hpp$": FLOORS.keys() - {"config"},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')

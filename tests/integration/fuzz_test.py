@@ -18,7 +18,7 @@ import time
 
 # Inputs that a fuzzer begins with, besides those of tests/fuzz/seeds, and its options.
 FUZZERS = {
-    "yaml": (["inputs", "inputs/predict"], ["-max_len=8192"]),
+    "yaml": (["inputs"], ["-max_len=8192"]),
     "corpus": ([], []),
     "checkpoint": ([], ["-max_len=2000", "-len_control=0"]),
 }

@@ -341,7 +341,7 @@ class Stages(Case):
         return {row["check"]: (row["verdict"], row["detail"]) for row in report.rows}
 
     def test_units(self):
-        self.here.units = ["scale_test", "quantize_test"]
+        self.here.units = ["config_test", "quantize_test"]
         with mock.patch.object(units, "ON_GPU", "*/serial.*"):
             found = self.run_stage(1, "quantize_test:*")
         self.assertEqual(found["quantize_test:Quantize/serial.levels_are_exact"][0], PASS)

@@ -174,7 +174,7 @@ TEST(Keys, integers_may_have_an_exponent_or_a_point) {
     EXPECT_EQ(parsed(std::string("train: {steps: ") + text + "}").train.steps, 1000) << text;
   EXPECT_EQ(parsed("train: {steps: 5}", {"train.steps= 2e3 "}).train.steps, 2000);
   EXPECT_EQ(parsed("freeze: {step: 1e2}").freeze.step.number, 100);
-  EXPECT_EQ(parsed("predict: {ranks: [8, 6.4e1]}").predict.ranks, (std::vector<std::int64_t>{8, 64}));
+  EXPECT_EQ(parsed("bench: {pixels: [8, 6.4e1]}").bench.pixels, (std::vector<std::int64_t>{8, 64}));
   for (const std::string& seed : {std::string("9223372036854775807"), std::string("2147483648"), std::string("0")}) {
     const Input input = parsed("run: {seed: " + seed + "}");
     EXPECT_EQ(std::to_string(input.run.seed), seed);
@@ -233,7 +233,7 @@ TEST(Keys, paths_are_not_a_shells) {
       expect_refused(refusal(one_key(key, "~/a")), place_of(key), {"home directory", "whole path"});
       for (const char* right : {"./~a", "a~", "a/~/b", "US$", "5$ 3"}) expect_taken(key, right);
     }
-  EXPECT_EQ(found, 12);
+  EXPECT_EQ(found, 11);
 }
 
 /// What stands behind --set is a text as it is, unless the key's type is another one.
@@ -326,11 +326,9 @@ TEST(Keys, numbers_of_lists_are_taken_in_their_range) {
             std::string(integers ? "[4.5]" : "[.nan]")})
         expect_not_taken(key, wrong);
     }
-  EXPECT_EQ(parsed("predict: {ranks: [4, 8]}").predict.ranks, (std::vector<std::int64_t>{4, 8}));
-  EXPECT_EQ(parsed("predict: {bandwidths_gbit_per_s: [0.05, 4.1]}").predict.bandwidths_gbit_per_s,
-            (std::vector<double>{0.05, 4.1}));
-  expect_refused(refusal("predict:\n  ranks: '8,64'\n"), "a.yaml:2:3", {"no list", "write [8,64]"});
-  EXPECT_TRUE(parsed("predict: {measurements: []}").predict.measurements.empty());
+  EXPECT_EQ(parsed("bench: {pixels: [4, 8]}").bench.pixels, (std::vector<std::int64_t>{4, 8}));
+  expect_refused(refusal("bench:\n  pixels: '8,64'\n"), "a.yaml:2:3", {"no list", "write [8,64]"});
+  EXPECT_TRUE(parsed("model: {quantization: {exclude: []}}").model.quantization.exclude.empty());
 }
 
 TEST(Keys, maps_of_a_list_are_taken_entry_by_entry) {
@@ -477,7 +475,7 @@ TEST(Differences, name_what_is_computed_and_nothing_else) {
       const Input changed = parsed(one_key(key, other)), unchanged = parsed(minimal);
       const bool is_free = (key.section == "run" && key.name != "seed") || key.section == "checkpoint" ||
                            (key.section == "comm" && key.name.rfind("dense_", 0) != 0) || key.section == "bench" ||
-                           key.section == "predict" || key.section == "faults" || key.path() == "train.steps" ||
+                           key.section == "faults" || key.path() == "train.steps" ||
                            key.path() == "train.accumulation" || key.path() == "train.validate_every" ||
                            key.path() == "train.validation_batch" || key.path() == "train.target_loss" ||
                            key.path() == "train.loss_at_most" || key.path() == "freeze.from" ||
@@ -582,6 +580,7 @@ TEST(Parse, refuses_with_line_and_column) {
       {"warmup:\n  steps: 3\n", "a.yaml:1:1", {"was renamed", "'freeze'", "'step'"}},
       {"comm:\n  collective: dense\n", "a.yaml:2:3", {"was renamed", "compression.compressor: none"}},
       {"checkpoint:\n  background: true\n", "a.yaml:2:3", {"was removed", "leave it out"}},
+      {"predict:\n  ranks: 8\n", "a.yaml:1:1", {"was moved", "scripts/predict.py"}},
       {"- train\n", "a.yaml:1:1", {"not a map"}},
       {"train\n", "a.yaml:1:1", {"not a map"}},
       {"train:\n  <<: {steps: 5}\n", "a.yaml:2:3", {"train.<<"}},
@@ -762,8 +761,6 @@ TEST(Check, refuses_combinations) {
        {"freeze.from"}},
       {"optimizer:\n  algorithm: onebit_lamb\nfreeze:\n  from: a.h5\n", 1, "a.yaml:4:3", {"onebit_lamb"}},
       {"lamb:\n  min_coefficient: 2\n  max_coefficient: 1\n", 1, "a.yaml:2:3", {"lamb.max_coefficient"}},
-      {"predict:\n  ranks: [4, 12]\n", 1, "a.yaml:2:3", {"12", "hosts of 8"}},
-      {"predict:\n  ranks_per_host: 5\n", 1, "a.yaml (predict.ranks has its default)", {"8", "hosts of 5"}},
       {"faults:\n  kind: nan\n  rank: 2\n", 2, "a.yaml:3:3", {"no rank 2", "below 2"}},
       {"faults:\n  kind: nan\n  step: 0\n", 2, "a.yaml:3:3", {"no step 0", "kind hang"}},
       {"bench: {smallest: 100, largest: 10}\n", 1, "a.yaml:1:9", {"bench.smallest (100)", "bench.largest (10)"}},
@@ -828,7 +825,7 @@ TEST(Effects, keys_without_one_are_named) {
       {"run: {backend: serial, threads: 2}", "run.threads"},
       {"run: {threads: 2}", ""},
       {"faults: {rank: 0}", "faults.rank"},
-      {"bench: {factor: 2}\npredict: {error: 0.1}", ""},
+      {"bench: {factor: 2}", ""},
   };
   for (const auto& one : cases) {
     const std::vector<std::string> messages = without_effect(parsed(one.text));
@@ -838,11 +835,6 @@ TEST(Effects, keys_without_one_are_named) {
     EXPECT_NE(messages[0].find(": " + key + " has no effect here: it is for "), std::string::npos) << messages[0];
   }
   EXPECT_EQ(without_effect(parsed(minimal, {"lamb.factor_min=0.4"}))[0].rfind("--set lamb.factor_min=0.4: ", 0), 0u);
-  const auto of_prediction =
-      without_effect_on_prediction(parsed("predict: {error: 0.1}\nmodel: {layers: 3, heads: 2}\nrun: {output: a}\n"));
-  ASSERT_EQ(of_prediction.size(), 1u);
-  EXPECT_EQ(of_prediction[0].rfind("a.yaml:2:", 0), 0u);
-  EXPECT_NE(of_prediction[0].find("predict.parameters"), std::string::npos);
 }
 
 /// A warning that is always printed helps nobody: each key has an effect somewhere, and its default input is silent.

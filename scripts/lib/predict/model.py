@@ -1,0 +1,335 @@
+"""The time of averages over ranks in the α-β-γ model, as closed forms (docs/reference/prediction.md).
+
+A message costs latency α, the time of its bytes at bandwidth β, and an overhead o of its sender's processor. Work costs
+γ for each element. A host's link has a bandwidth in each direction, which all ranks of the host share. Inside a host
+each rank has a channel of its own. Ranks are numbered host by host. Hockney 1994; Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", 2005.
+
+Seconds are for one number of parameters and one bandwidth, or for NumPy arrays of them.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+FORMS = (
+    "ring",  # reduce-scatter and all-gather around a ring, the ranks in order
+    "tree",  # recursive doubling with the whole vector
+    "rabenseifner",  # recursive halving, then recursive doubling
+    "pairwise",  # each rank sends every other rank its chunk, and the sums of its own chunk back
+    "hierarchical",  # reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+    "pairwise_bf16",  # dense in 16 bits: all-to-all and all-gather, all messages direct
+    "hierarchical_bf16",  # reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
+    "compressed",  # a bit or a few an element: all-to-all and all-gather, as an MPI library would choose them
+    "pairwise_compressed",  # a bit or a few an element, all messages direct, overlapped with compression and average
+    "hierarchical_compressed",  # dense reduce-scatter inside hosts, pairwise_compressed between, all-gather inside
+)
+# Of a call, in order.
+PARTS = ("allreduce", "reduce_scatter", "compress", "all_to_all", "average", "all_gather", "decompress")
+COSTS = ("reduce", "compress", "average", "decompress")  # the kinds of work, each with its γ
+
+# Work of an average in 16 bits on an element, in sums of two floats, each by the bytes that it reads and writes:
+# rounding and widening move 6, adding one that was received 2, and a sum 12.
+ROUNDING, RECEIVED = 6 / 12, 2 / 12
+
+# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms.
+Width = collections.namedtuple("Width", "dense_bytes compressed_bits", defaults=(4, 1))
+
+
+def is_compressed(form):
+    return form.endswith("compressed")
+
+
+@dataclasses.dataclass
+class Machine:
+    """Times in seconds, bandwidths in bytes per second."""
+
+    latency: float = 0  # α between hosts
+    bandwidth: float = math.inf  # β of a host's link that messages reach, each direction
+    burst: float = 0  # bytes of a call that an idle link passes at once (token bucket)
+    overhead: float = 0  # o of each message
+    inside_latency: float = 0  # α inside a host
+    inside_bandwidth: float = math.inf  # of a rank's channel inside its host, each direction
+    reduce: float = 0  # γ of adding an element to another
+    compress: float = 0  # γ of compressing an element with its residual
+    average: float = 0  # γ of averaging and recompressing, for each element received
+    decompress: float = 0  # γ of decompressing an element
+
+    def changed(self, **values):
+        return dataclasses.replace(self, **values)
+
+    def slowed_down(self, factor):
+        """All costs of work multiplied."""
+        return self.changed(**{cost: getattr(self, cost) * factor for cost in COSTS})
+
+
+class Cluster(collections.namedtuple("Cluster", "hosts ranks_per_host")):
+    """Hosts with the same number of ranks each."""
+
+    @property
+    def ranks(self):
+        return self.hosts * self.ranks_per_host
+
+
+class Bound(collections.namedtuple("Bound", "messages bytes inside_messages inside_bytes overheads")):
+    """A lower bound of a stage's time: a chain of messages that wait for each other, or what one link, one channel or
+    one processor has to do. `messages` of α and `bytes` through one link, the same inside a host, and `overheads` of
+    one processor."""
+
+    def seconds(self, machine):
+        return (self.messages * machine.latency + self.bytes / machine.bandwidth +
+                self.inside_messages * machine.inside_latency + self.inside_bytes / machine.inside_bandwidth +
+                self.overheads * machine.overhead)
+
+
+@dataclasses.dataclass
+class Stage:
+    """One step of a call: messages, which take as long as the longest of the bounds, or work."""
+
+    part: str
+    bounds: list = dataclasses.field(default_factory=list)
+    link_bytes: float = 0  # that leave a host
+    logarithmic: bool = False  # a round of Bruck's algorithm
+    overlaps: bool = False  # begins with the stage before it, which is work: the longer of the two counts
+    elements: float = 0  # of work, each at `cost`
+    cost: str = ""
+
+    def message_seconds(self, machine):
+        times = [bound.seconds(machine) for bound in self.bounds] or [0]
+        return functools.reduce(np.maximum, times)
+
+    def seconds(self, machine):
+        return self.elements * getattr(machine, self.cost) if self.cost else self.message_seconds(machine)
+
+
+def ring(part, cluster, laps, size, sharing=1):
+    """`laps` times around the ring (1: reduce-scatter or all-gather, 2: both) with messages of `size` bytes. `sharing`
+    rings share each link. The messages of a chunk form a chain, which crosses each host's link once a lap."""
+    rounds = laps * (cluster.ranks - 1)
+    crossings = rounds * cluster.hosts / cluster.ranks if cluster.hosts > 1 else 0
+    others = rounds - crossings
+    link_bytes = rounds * size * sharing if cluster.hosts > 1 else 0
+    bounds = [Bound(crossings, crossings * size, others, others * size, rounds)]
+    if cluster.hosts > 1:
+        bounds.append(Bound(1, link_bytes, 0, 0, 1))
+    if cluster.ranks_per_host > 1:
+        bounds.append(Bound(0, 0, 1, rounds * size, 1))
+    return Stage(part, bounds, link_bytes)
+
+
+def direct(part, cluster, size, sharing=1):
+    """Each rank sends `size` bytes to each other rank, all posted at once."""
+    n, r = cluster.ranks, cluster.ranks_per_host
+    stage = Stage(part)
+    if cluster.hosts > 1:
+        stage.link_bytes = r * (n - r) * size * sharing
+        stage.bounds += [Bound(1, stage.link_bytes, 0, 0, 1), Bound(1, size, 0, 0, n - 1)]
+    if r > 1:
+        stage.bounds += [Bound(0, 0, 1, (r - 1) * size, 1), Bound(0, 0, 1, size, n - 1)]
+    return stage
+
+
+def round_of(part, crossing, size, logarithmic=False):
+    """A round in which each rank sends `size` bytes to another. `crossing` ranks of a host have a partner on another
+    host; their messages queue at the link."""
+    bound = Bound(1, crossing * size, 0, 0, 1) if crossing else Bound(0, 0, 1, size, 1)
+    return Stage(part, [bound], crossing * size, logarithmic)
+
+
+def exchanges(cluster, size, halves):
+    """Exchanges with the ranks at distance 1, 2, 4, …: of the whole vector of `size` bytes (recursive doubling), or of
+    a half, a quarter, … and back, the longest between the nearest ranks. If n is not a power of two, the ranks beyond
+    one send their vectors to a neighbour first and get the result last. Hosts have a power of two of ranks."""
+
+    def exchange(distance, size):
+        return round_of("allreduce", 0 if distance < cluster.ranks_per_host else cluster.ranks_per_host, size)
+
+    rounds = []
+    for step in range(floor_log2(cluster.ranks)):
+        rounds += [exchange(1 << step, size / 2 ** (step + 1))] * 2 if halves else [exchange(1 << step, size)]
+    return rounds if is_power_of_two(cluster.ranks) else rounds + [exchange(1, size)] * 2
+
+
+def bruck_blocks(part, ranks, distance):
+    """Blocks in a message of Bruck's all-gather or all-to-all, in the round with `distance`."""
+    if part == "all_gather":
+        return min(distance, ranks - distance)
+    # The blocks whose number has the bit `distance`.
+    return ranks // (2 * distance) * distance + max(0, ranks % (2 * distance) - distance)
+
+
+def bruck_distances(ranks):
+    return [1 << step for step in range(ceil_log2(ranks))]
+
+
+def bruck(part, cluster, size):
+    """Each rank sends some of its blocks to the rank at distance 1, 2, 4, …: all-gather or all-to-all of blocks of
+    `size` bytes in ⌈log2 n⌉ rounds (Bruck et al. 1997)."""
+    return [round_of(part, min(distance, cluster.ranks_per_host) if cluster.hosts > 1 else 0,
+                     bruck_blocks(part, cluster.ranks, distance) * size, logarithmic=True)
+            for distance in bruck_distances(cluster.ranks)]
+
+
+def floor_log2(n):
+    return n.bit_length() - 1
+
+
+def ceil_log2(n):
+    return (n - 1).bit_length()
+
+
+def is_power_of_two(n):
+    return n & (n - 1) == 0
+
+
+def message_bytes(elements, bits):
+    """Bytes of a compressed message: words of codes and a scale."""
+    return 4 * bits * np.ceil(elements / 32) + 4
+
+
+def work(part, elements, cost):
+    return Stage(part, elements=elements, cost=cost)
+
+
+def reduced(elements, part="allreduce"):
+    return work(part, elements, "reduce")
+
+
+def dense_stages(form, cluster, d, width):
+    n, hosts, per_host = cluster.ranks, *cluster
+    size, part = d * width.dense_bytes, "allreduce"
+    host, between = Cluster(1, per_host), Cluster(hosts, 1)
+    if form == "ring":
+        return [ring(part, cluster, 2, size / n), reduced(d * (n - 1) / n)]
+    if form == "tree":
+        return [*exchanges(cluster, size, False), reduced(d * ceil_log2(n))]
+    if form == "rabenseifner":
+        added, folded = 1 - 0.5 ** floor_log2(n), not is_power_of_two(n)
+        return [*exchanges(cluster, size, True), reduced(d * (added + folded))]
+    if form == "pairwise":
+        return [direct(part, cluster, size / n), reduced(d * (n - 1) / n), direct(part, cluster, size / n)]
+    if form == "hierarchical":
+        return [ring(part, host, 1, size / per_host),
+                reduced(d * (per_host - 1) / per_host + d / per_host * (hosts - 1) / hosts),
+                ring(part, between, 2, size / n, per_host), ring(part, host, 1, size / per_host)]
+    if form == "pairwise_bf16":
+        return [reduced(d * ROUNDING), direct(part, cluster, 2 * d / n), reduced(d * RECEIVED),
+                direct(part, cluster, 2 * d / n), reduced(d * ROUNDING)]
+    assert form == "hierarchical_bf16", form
+    shard = d / per_host
+    message = 2 * shard / hosts
+    return [ring(part, host, 1, size / per_host),
+            reduced(d * (per_host - 1) / per_host + shard * (ROUNDING + RECEIVED)),
+            direct(part, between, message, per_host), direct(part, between, message, per_host),
+            ring(part, host, 1, 2 * shard), reduced(d * ROUNDING)]
+
+
+def overlapping(stage):
+    return dataclasses.replace(stage, overlaps=True)
+
+
+def compressed_stages(form, cluster, d, width):
+    n, hosts, per_host = cluster.ranks, *cluster
+    if form == "pairwise_compressed":
+        message = message_bytes(d / n, width.compressed_bits)
+        return [work("compress", d, "compress"), overlapping(direct("all_to_all", cluster, message)),
+                work("average", d, "average"), overlapping(direct("all_gather", cluster, message)),
+                work("decompress", d, "decompress")]
+    assert form == "hierarchical_compressed", form
+    shard, host, between = d / per_host, Cluster(1, per_host), Cluster(hosts, 1)
+    message = message_bytes(shard / hosts, width.compressed_bits)
+    return [ring("reduce_scatter", host, 1, d * width.dense_bytes / per_host),
+            reduced(d * (per_host - 1) / per_host, "reduce_scatter"), work("compress", shard, "compress"),
+            overlapping(direct("all_to_all", between, message, per_host)), work("average", shard, "average"),
+            overlapping(direct("all_gather", between, message, per_host)),
+            ring("all_gather", host, 1, message * hosts), work("decompress", d, "decompress")]
+
+
+def library_stages(cluster, d, width, machine):
+    """The form `compressed`: [(where this is what an MPI library chooses, stages)]."""
+    message = message_bytes(d / cluster.ranks, width.compressed_bits)
+    choices = {}
+    for part, one in (("all_to_all", direct("all_to_all", cluster, message)),
+                      ("all_gather", ring("all_gather", cluster, 1, message))):
+        rounds = bruck(part, cluster, message)
+        is_faster = one.seconds(machine) <= sum(stage.seconds(machine) for stage in rounds)
+        choices[part] = ((is_faster, [one]), (np.logical_not(is_faster), rounds))
+    return [(np.logical_and(spreads, gathers),
+             [work("compress", d, "compress"), *spread, work("average", d, "average"), *gather,
+              work("decompress", d, "decompress")])
+            for spreads, spread in choices["all_to_all"] for gathers, gather in choices["all_gather"]]
+
+
+def after_burst(stages, burst):
+    """The stages without the bytes that an idle link passes at once."""
+    left, shorter = burst, []
+    for stage in stages:
+        if np.any(stage.link_bytes):
+            passed = np.minimum(left, stage.link_bytes)
+            left = left - passed
+            share = 1 - passed / stage.link_bytes
+            stage = dataclasses.replace(
+                stage, bounds=[bound._replace(bytes=bound.bytes * share) for bound in stage.bounds])
+        shorter.append(stage)
+    return shorter
+
+
+def choices(form, cluster, parameters, width, machine):
+    """[(where, the stages of one call there)]; `machine` decides between algorithms as an MPI library would."""
+    if cluster.ranks == 1 and not is_compressed(form):
+        return [(True, [])]
+    if form == "compressed":
+        all_stages = library_stages(cluster, parameters, width, machine)
+    else:
+        make = compressed_stages if is_compressed(form) else dense_stages
+        all_stages = [(True, make(form, cluster, parameters, width))]
+    return [(where, after_burst(stages, machine.burst) if machine.burst else stages) for where, stages in all_stages]
+
+
+def stages(form, cluster, parameters, width, machine):
+    """The stages of one call, for one number of parameters and one machine."""
+    return next(chosen for where, chosen in choices(form, cluster, parameters, width, machine) if where)
+
+
+# parts: {part: seconds}, for overlapped messages what is left to wait for. messages: seconds without the rank's work.
+# link_bytes: that leave a host.
+Call = collections.namedtuple("Call", "parts messages link_bytes")
+
+
+def call_of(stages, machine):
+    parts, messages, link_bytes, before = dict.fromkeys(PARTS, 0), 0, 0, 0
+    for stage in stages:
+        seconds = stage.seconds(machine)
+        parts[stage.part] = parts[stage.part] + (np.maximum(0, seconds - before) if stage.overlaps else seconds)
+        before = seconds
+        if not stage.cost:
+            messages = messages + seconds
+        link_bytes = link_bytes + stage.link_bytes
+    return Call(parts, messages, link_bytes)
+
+
+def call(form, cluster, parameters, width, machine):
+    """What one call takes, also where the choice of an algorithm differs within arrays."""
+    found = None
+    for where, chosen in choices(form, cluster, parameters, width, machine):
+        if np.all(where):
+            return call_of(chosen, machine)
+        if np.any(where):
+            one = call_of(chosen, machine)
+            found = one if found is None else Call(
+                {part: np.where(where, one.parts[part], found.parts[part]) for part in PARTS},
+                np.where(where, one.messages, found.messages), np.where(where, one.link_bytes, found.link_bytes))
+    return found
+
+
+def total(parts):
+    """The sum of the seconds of the parts, in their order."""
+    return sum(parts[part] for part in PARTS)
+
+
+def total_seconds(form, cluster, parameters, width, machine):
+    """Of one call."""
+    return total(call(form, cluster, parameters, width, machine).parts)
