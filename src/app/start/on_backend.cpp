@@ -1,0 +1,79 @@
+#include "app/start/on_backend.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "base/device/gpus.hpp"
+#include "base/device/memory.hpp"
+#include "base/names.hpp"
+#include "base/system/activity.hpp"
+#include "train/start.hpp"
+
+namespace onebit::app {
+
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+#define ONEBIT_NAME(Exec) names.push_back(BackendName<Exec>::value);
+  ONEBIT_FOR_EACH_BACKEND(ONEBIT_NAME)
+  return names;
+}
+
+namespace {
+
+/// Refuses a backend that this build or this machine lacks.
+void check_backend(const config::Input& input) {
+  const std::string wanted = to_string(input.run.backend);
+  const std::vector<std::string> built = backends();
+  if (std::find(built.begin(), built.end(), wanted) == built.end())
+    throw InputError(input.where("run.backend"), "backend " + wanted + " was not compiled in",
+                     "use one of those that `onebit list` shows, or build with a Kokkos that has it "
+                     "(docs/guide/build.md)");
+  // A Kokkos with CUDA or HIP does not start without a GPU, even for its host backends.
+  if (gpu_count() == 0)
+    throw InputError(input.where("run.backend"), "this build needs a GPU and the machine has none",
+                     "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
+}
+
+}  // namespace
+
+void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
+  double memory = std::numeric_limits<double>::infinity();
+  if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
+  world.collectively([&] {
+    if (here) check_backend(input);
+    if (world.rank() == 0) train::check_start(input, ranks, memory);
+  });
+}
+
+std::unique_ptr<KokkosSession> start_kokkos(const Communicator& world, const config::Input& input, int& threads) {
+  const Activity activity("OneBit::app::start_kokkos");
+  world.collectively([&] {
+    check_backend(input);
+    threads = host_threads(input);
+  });
+  const int gpu = gpu_of_rank(world.local_rank(), gpu_count());
+  const std::string shared = sharing_warning(world.local_size(), gpu_count());
+  if (world.rank() == 0 && !shared.empty()) std::printf("warning: %s\n", shared.c_str());
+  std::unique_ptr<KokkosSession> session;
+  world.collectively([&] {
+    try {
+      session = std::make_unique<KokkosSession>(threads, gpu);
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      throw InputError("Kokkos", text.substr(0, text.find('\n')),
+                       "correct or unset the variable of the environment (KOKKOS_…) that this names");
+    }
+  });
+  return session;
+}
+
+std::unique_ptr<RunLocks> lock_output(const Communicator& world, const config::Input& input, bool trains) {
+  std::unique_ptr<RunLocks> locks;
+  world.collectively([&] {
+    if (world.rank() == 0) locks = std::make_unique<RunLocks>(input, trains);
+  });
+  return locks;
+}
+
+}  // namespace onebit::app
