@@ -251,7 +251,7 @@ in rows that were measured before the program had such averages.
 
 `scripts/experiments/figure9.py`: averages of {int(nine['parameters']):,} parameters on {nine['hosts']} hosts of
 one rank, all in one run for each rate. The compressed time counts compression, averaging and decompression.
-Every result equals its reference implementation in every element before it is timed. The ratio can exceed the saved bytes only where
+Every result equals its reference in every element before it is timed. The ratio can exceed the saved bytes only where
 the dense average is farther from the line rate than the compressed one; the next column compares with a dense average
 at the line rate.
 
@@ -319,6 +319,9 @@ line; "over the limit" is the hidden step over the longer one of the two. "Own w
 compress, average and update on the cores of one machine: the hidden step without its gradient over links of 10 Gbit/s.
 "Without own work" leaves it out of the ratio. What remains is mostly the embedding, a tenth of the parameters: its
 gradient is complete last.
+
+**These rows are of commit 216993f**, whose buckets also travelled during the forward pass of the next step. The program
+averages them during the backward pass alone now. That has not been measured on these links.
 
 The measured 16-bit averages stay below the line rate, and this flatters "faster than bf16". The last column compares
 with a step of Adam whose 16-bit averages run at the line rate: the longer one of the gradient and of that average.

@@ -100,7 +100,8 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
     const auto host = on_host(a);
     constexpr std::size_t stride = 61;  // prime: visits every place of a vector register and of a page
     return compare(
-        n / stride, [&](std::size_t i) { return host(stride * i); }, [&](std::size_t i) { return reference(stride * i); });
+        n / stride, [&](std::size_t i) { return host(stride * i); },
+        [&](std::size_t i) { return reference(stride * i); });
   };
   measure({"triad", length, 3 * bytes, 2.0 * static_cast<double>(n), [=] { triad(exec, a, b, c); },
            [=] { return compare_a([](std::size_t i) { return value_at(1, i) + 0.5 * value_at(2, i); }); }});

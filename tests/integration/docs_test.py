@@ -138,7 +138,7 @@ def reading_errors(source):
     lines = sum(text.count("\n") for text in texts)
     errors = []
     if not 2 <= len(rows) <= MOST_FILES or lines > MOST_LINES:
-        errors.append(f"{page}: {len(rows)} files of {lines} lines; at most {MOST_FILES} and {MOST_LINES} are one afternoon")
+        errors.append(f"{page}: {len(rows)} files of {lines} lines; an afternoon is {MOST_FILES} and {MOST_LINES}")
     for (file, name), text, later in zip(rows, texts, texts[1:]):
         last = name.split("::")[-1]
         if not last or last not in text or last not in later:

@@ -103,9 +103,11 @@ struct BinaryCase {
     const std::size_t stride = std::max<std::size_t>(size / sample, 1);
     const auto host = on_host(result);
     std::vector<double> reference(size / stride);
-    for (std::size_t e = 0; e < reference.size(); ++e) reference[e] = element(e * stride / shape.n, e * stride % shape.n);
+    for (std::size_t e = 0; e < reference.size(); ++e)
+      reference[e] = element(e * stride / shape.n, e * stride % shape.n);
     return compare(
-        reference.size(), [&](std::size_t e) { return host(e * stride); }, [&](std::size_t e) { return reference[e]; }, allowed);
+        reference.size(), [&](std::size_t e) { return host(e * stride); }, [&](std::size_t e) { return reference[e]; },
+        allowed);
   }
   /// Row i of the left factor times row j of the right one. \param term of the product of two factors
   template <class Term>

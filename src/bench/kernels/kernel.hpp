@@ -1,7 +1,7 @@
 #pragma once
 /// \file kernel.hpp
-/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their reference implementations. The
-/// functions at the end make the kernels one after the other, so that few buffers exist at a time.
+/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their reference
+/// implementations. The functions at the end make the kernels one after the other, so that few buffers exist at a time.
 
 #include <cmath>
 #include <functional>
@@ -68,10 +68,11 @@ Check checked(const Exec& exec, const Kernel& kernel, const Communicator& commun
   communicator.sum(&check.checked, 1);
   communicator.sum(&check.wrong, 1);
   if (check.wrong > 0)
-    throw WrongResult(kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
-                      " of " + std::to_string(static_cast<long>(check.checked)) +
-                      " elements differ from the reference implementation, so it is not timed\n  remedy: report it with the backend "
-                      "and this input");
+    throw WrongResult(
+        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) + " of " +
+        std::to_string(static_cast<long>(check.checked)) +
+        " elements differ from the reference implementation, so it is not timed\n  remedy: report it with the backend "
+        "and this input");
   return check;
 }
 
@@ -116,7 +117,8 @@ inline double product_tolerance(Precision precision) { return precision == Preci
 /// Attention on a device rounds the factors of all its products to tf32, in bf16 too.
 inline double attention_tolerance(Precision precision) { return precision == Precision::fp32 ? tolerance : 5e-3; }
 
-/// Compares values(i) with reference(i) for i in [0, length), within `fraction` of the greatest |reference(i)|. NaN is wrong.
+/// Compares values(i) with reference(i) for i in [0, length), within `fraction` of the greatest |reference(i)|. NaN is
+/// wrong.
 template <class Values, class Reference>
 Check compare(std::size_t length, const Values& values, const Reference& reference, double fraction = tolerance) {
   double greatest = 0;
@@ -145,7 +147,8 @@ inline void confirm_references(FiguresOfMerit& figures, const Check& check) {
   figures.set("checked", check.checked, "elements");
   figures.set("wrong", check.wrong, "elements");
   if (check.checked > 0)
-    figures.confirm(std::to_string(static_cast<long>(check.checked)) + " elements equal those of their reference implementations");
+    figures.confirm(std::to_string(static_cast<long>(check.checked)) +
+                    " elements equal those of their reference implementations");
 }
 
 /// The machine: `copy` and `triad` on arrays far larger than the caches, `fma` in registers, `gemm` of large square
