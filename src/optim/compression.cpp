@@ -116,12 +116,13 @@ std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(
 }
 
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& average, std::size_t first) {
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& average, std::size_t first,
+                       const char* of_server) {
   const auto extents = average.residual_extents();
   const Vector<Exec, float> worker = average.worker_residual(archive.exec());
   const Vector<Exec, float> server = average.server_residual(archive.exec());
   archive.part("worker_residual", worker, {first + extents.begin, first + extents.end, extents.row, extents.rows});
-  archive.part("server_residual", server, {first + extents.server_begin, first + extents.server_end});
+  archive.part(of_server, server, {first + extents.server_begin, first + extents.server_end});
   if (archive.restores()) average.set_residuals(archive.exec(), worker, server);
 }
 
@@ -173,7 +174,7 @@ void Average<Exec>::state(Archive<Exec>& archive) {
   template std::unique_ptr<comm::CompressedBuckets<Exec>> make_momentum_buckets(const Setup<Exec>&);            \
   template std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(                     \
       const config::Input&, const TensorTable&, std::unique_ptr<comm::Transport<comm::ForSecondThread<Exec>>>); \
-  template void archive_residuals(Archive<Exec>&, comm::CompressedAverage<Exec>&, std::size_t);                 \
+  template void archive_residuals(Archive<Exec>&, comm::CompressedAverage<Exec>&, std::size_t, const char*);    \
   template void archive_residuals(Archive<Exec>&, comm::CompressedBuckets<Exec>&);                              \
   template void report_residuals(const Exec&, const comm::CompressedAverage<Exec>&, StepState&);                \
   template class Average<Exec>;

@@ -33,9 +33,11 @@ std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(
 
 /// Saves or restores the residuals. δ_i belongs to a rank, or to a host where averages are hierarchical; for another
 /// number of them each gets the mean, so that (1/n) Σ δ_i stays. The δ̄_k together are one vector of length d, of which
-/// each rank has its chunk. \param first the first element of the vectors, where they are a range of all d
+/// each rank has its chunk.
+/// \param first the first element of the vectors, where they are a range of all d \param of_server name of the δ̄_k
 template <class Exec>
-void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& average, std::size_t first = 0);
+void archive_residuals(Archive<Exec>& archive, comm::CompressedAverage<Exec>& average, std::size_t first = 0,
+                       const char* of_server = "server_residual");
 /// The same for buckets. A run with buckets restores what one without them has saved, and the other way round.
 template <class Exec>
 void archive_residuals(Archive<Exec>& archive, comm::CompressedBuckets<Exec>& buckets);

@@ -184,7 +184,7 @@ public:
 
   void state(Archive<Exec>& archive) override {
     archive.part("momentum", m_own, m_shards.part());
-    if (m_compresses) archive_residuals(archive, *m_average);
+    if (m_compresses) archive_residuals(archive, *m_average, 0, "update_residual");
     m_residual_factor.state(archive);
   }
 
