@@ -8,7 +8,7 @@ Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs
                         [--python]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
-Kokkos Kernels where no usable ones are found, and exports the default corpus.
+Kokkos Kernels where no usable Kokkos is found, and exports the default corpus.
 Elsewhere: says what to provide.
 
   --cuda      also build Kokkos and Kokkos Kernels for CUDA (needs nvcc on PATH)
@@ -32,6 +32,10 @@ Environment:
   Kokkos_ROOT, KokkosKernels_ROOT, CMAKE_PREFIX_PATH
                       where to look for Kokkos before building one: 3.4 to 5.x
                       with OpenMP (and CUDA for --cuda, HIP for --hip)
+  ONEBIT_KOKKOS_SOURCE
+                      sources of the Kokkos to build in place of the
+                      distribution's, with those of Kokkos Kernels, if wanted, in
+                      the folder kokkos-kernels beside them
   ONEBIT_DEPS         where to build what is built (default: .deps in the
                       checkout); several checkouts may share one
   ONEBIT_CUDA_ARCH    compute capability without the dot (default: 90, Hopper)
@@ -114,14 +118,14 @@ fi
 without_apt() {
   cat >&2 <<'TEXT'
 setup: this system has no apt, so nothing was installed. Provide:
-  - a C++17 compiler, CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
+  - a compiler for C++17 (Kokkos 5: C++20), CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
     with matplotlib, NumPy, SciPy and PyYAML
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, nlohmann-json, SentencePiece, GoogleTest
-  - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP), and the Kokkos Kernels
-    of the same version with the BLAS TPL
+  - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP); Kokkos Kernels are
+    optional. ONEBIT_KOKKOS_SOURCE=/sources/of/kokkos makes this script build one.
 Tell CMake where Kokkos is:
-  export Kokkos_ROOT=/path/to/kokkos KokkosKernels_ROOT=/path/to/kokkos-kernels
+  export Kokkos_ROOT=/path/to/kokkos
 With Spack:
   spack install kokkos-kernels@:4+openmp+serial+blas ^openblas threads=openmp
   spack install hdf5+mpi yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
@@ -191,7 +195,6 @@ find_kokkos() {
 cmake_minimum_required(VERSION 3.22)
 project(probe CXX)
 find_package(Kokkos QUIET CONFIG)
-find_package(KokkosKernels QUIET CONFIG)
 set(verdict "yes Kokkos \${Kokkos_VERSION} in \${Kokkos_DIR}")
 foreach(device $devices)
   if(NOT device IN_LIST Kokkos_DEVICES)
@@ -200,9 +203,6 @@ foreach(device $devices)
 endforeach()
 if(Kokkos_VERSION VERSION_LESS 3.4 OR NOT Kokkos_VERSION VERSION_LESS 6)
   set(verdict "no Kokkos in \${Kokkos_DIR} is \${Kokkos_VERSION}, not 3.4 to 5.x")
-endif()
-if(NOT KokkosKernels_FOUND)
-  set(verdict "no CMake finds no Kokkos Kernels")
 endif()
 if(NOT Kokkos_FOUND)
   set(verdict "no CMake finds no Kokkos")
@@ -231,7 +231,7 @@ provide_kokkos() {
     say "using $found for $flavour"
   elif "$root/scripts/build_kokkos.sh" --is-built "$flavour"; then
     return 0
-  elif found=$(find_kokkos "$devices"); then
+  elif [[ -z ${ONEBIT_KOKKOS_SOURCE:-} ]] && found=$(find_kokkos "$devices"); then
     say "using $found for $flavour"
   else
     "$root/scripts/build_kokkos.sh" "$flavour"
@@ -249,7 +249,7 @@ if command -v apt-get >/dev/null; then
 else
   [[ $cuda_mpi == no ]] || fail "--cuda-mpi builds from apt's source packages, and this system has no apt"
   # A site that has everything needs no apt.
-  found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
+  [[ -n ${ONEBIT_KOKKOS_SOURCE:-} ]] || found=$(find_kokkos OPENMP) || { say "$found" >&2; without_apt; }
 fi
 for flavour in "${flavours[@]}"; do
   provide_kokkos "$flavour"

@@ -138,6 +138,10 @@ namespace math = ::Kokkos;
 namespace math = ::Kokkos::Experimental;
 #endif
 
+/// The lowest finite number of a type, where maxima begin. In Kokkos 5.0 those of Kokkos::Max begin with −∞.
+template <class T>
+inline constexpr T lowest_number = std::numeric_limits<T>::lowest();
+
 /// Number of threads of an instance (1 for Serial; the resident threads of a GPU).
 template <class Exec>
 int concurrency(const Exec& exec) {

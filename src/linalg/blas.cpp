@@ -1,7 +1,5 @@
 #include "linalg/blas.hpp"
 
-#include <KokkosKernels_config.h>
-
 #include <algorithm>
 
 #include "linalg/vendor/onednn.hpp"
@@ -24,9 +22,6 @@ namespace onebit::linalg {
 
 BlasInfo blas_info() {
   if (onednn_is_faster()) return {onednn_version(), "AVX-512", ""};
-#ifndef KOKKOSKERNELS_ENABLE_TPL_BLAS
-  return {"Kokkos-fallback", "", "Kokkos Kernels was built without a BLAS: matrix products are slow on the host"};
-#else
   if (!openblas_get_config || !openblas_get_corename) return {"BLAS", "", ""};
   BlasInfo info;
   const std::string config = openblas_get_config();
@@ -42,7 +37,6 @@ BlasInfo blas_info() {
                    " kernels on a processor with AVX-512; unset OPENBLAS_CORETYPE, or matrix products are slow";
 #endif
   return info;
-#endif
 }
 
 // OpenBLAS with OpenMP and MKL follow the OpenMP setting of the calling thread. OpenBLAS with pthreads has its own

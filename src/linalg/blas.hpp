@@ -7,7 +7,7 @@
 namespace onebit::linalg {
 
 struct BlasInfo {
-  std::string library;  ///< e.g. "oneDNN-2.6.3", "OpenBLAS-0.3.21"; "Kokkos-fallback" without a BLAS
+  std::string library;  ///< e.g. "oneDNN-2.6.3", "OpenBLAS-0.3.21"; "BLAS" if it does not tell
   std::string core;     ///< kernels in use, e.g. "AVX-512", "Haswell"; empty if the library does not tell
   std::string warning;  ///< one sentence if the kernels are older than the processor, else empty
 };

@@ -1,7 +1,5 @@
 #include "linalg/gemm.hpp"
 
-#include <KokkosKernels_config.h>
-
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -11,8 +9,17 @@
 #include "linalg/gpu_product.hpp"
 #include "linalg/tiles.hpp"
 #include "linalg/vendor/onednn.hpp"
-#ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
+#ifdef ONEBIT_KOKKOS_KERNELS
 #include <KokkosBlas_Host_tpl.hpp>
+#else
+extern "C" {
+void sgemm_(const char* op_a, const char* op_b, const int* m, const int* n, const int* k, const float* alpha,
+            const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
+            const int* ldc);
+void dgemm_(const char* op_a, const char* op_b, const int* m, const int* n, const int* k, const double* alpha,
+            const double* a, const int* lda, const double* b, const int* ldb, const double* beta, double* c,
+            const int* ldc);
+}
 #endif
 
 namespace onebit::linalg {
@@ -22,24 +29,21 @@ void gemm_on_this_thread(Transpose op_a, Transpose op_b, int m, int n, int k, Re
                          Rows<const Real> b, Real beta, Rows<Real> c) {
   if constexpr (std::is_same_v<Real, float>)
     if (onednn_is_faster()) return onednn_product(op_a, op_b, m, n, k, alpha, a, b, beta, c);
-#ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
   // Row-major C = A B is column-major Cᵀ = Bᵀ Aᵀ.
   const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
-  KokkosBlas::Impl::HostBlas<Real>::gemm(letter(op_b), letter(op_a), n, m, k, alpha, b.data,
-                                         static_cast<int>(b.row_stride), a.data, static_cast<int>(a.row_stride), beta,
-                                         c.data, static_cast<int>(c.row_stride));
+  const char first = letter(op_b), second = letter(op_a);
+  const int ldb = static_cast<int>(b.row_stride), lda = static_cast<int>(a.row_stride),
+            ldc = static_cast<int>(c.row_stride);
+#ifdef ONEBIT_KOKKOS_KERNELS
+  KokkosBlas::Impl::HostBlas<Real>::gemm(first, second, n, m, k, alpha, b.data, ldb, a.data, lda, beta, c.data, ldc);
 #else
-  const auto at = [](Rows<const Real> x, Transpose op, std::size_t i, std::size_t j) {
-    return op == Transpose::yes ? x.data[j * x.row_stride + i] : x.data[i * x.row_stride + j];
+  const auto call = [&](auto product) {
+    product(&first, &second, &n, &m, &k, &alpha, b.data, &ldb, a.data, &lda, &beta, c.data, &ldc);
   };
-  for (int i = 0; i < m; ++i) {
-    Real* row = c.data + i * c.row_stride;
-    for (int j = 0; j < n; ++j) row[j] = beta == Real(0) ? Real(0) : beta * row[j];
-    for (int l = 0; l < k; ++l) {
-      const Real factor = alpha * at(a, op_a, i, l);
-      for (int j = 0; j < n; ++j) row[j] += factor * at(b, op_b, l, j);
-    }
-  }
+  if constexpr (std::is_same_v<Real, float>)
+    call(sgemm_);
+  else
+    call(dgemm_);
 #endif
 }
 

@@ -2,9 +2,9 @@
 /// \file gemm.hpp
 /// C ← α op(A) op(B) + β C on row-major matrices: one interface over the vendors' libraries.
 ///
-/// On the host C is cut into tiles by its shape alone, and each tile is one single-threaded call of a BLAS (through
-/// Kokkos Kernels' TPL) or of oneDNN. The bits of a threaded BLAS depend on the thread count, and OneBit's must not. On
-/// a GPU it is what gpu_product.hpp chooses, on the stream of the instance.
+/// On the host C is cut into tiles by its shape alone. Each tile is one single-threaded call of oneDNN or of a BLAS:
+/// that of Kokkos Kernels, or the one that CMake finds. The bits of a threaded BLAS depend on the thread count, and
+/// OneBit's must not. On a GPU it is what gpu_product.hpp chooses, on the stream of the instance.
 
 #include <cstddef>
 #include <string>

@@ -352,7 +352,7 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
     for (int e = 0; e < lane.elements(channels); ++e) sums[e] = 0;
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) {
-      largest[s] = Kokkos::reduction_identity<Real>::max();
+      largest[s] = lowest_number<Real>;
       total[s] = 0;
     }
     for (int key = 0; key < end; key += columns) {

@@ -67,7 +67,7 @@ struct Maximum {
   using Reducer = Kokkos::Max<T>;
   template <class T>
   KOKKOS_FUNCTION static T identity() {
-    return Kokkos::reduction_identity<T>::max();
+    return lowest_number<T>;
   }
   template <class T>
   KOKKOS_FUNCTION static void join(T& result, T term) {

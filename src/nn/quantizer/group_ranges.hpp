@@ -43,8 +43,8 @@ struct RangeTerms {
   GroupRanges<Real> ranges;
 
   KOKKOS_FORCEINLINE_FUNCTION void init(Real (&v)[count]) const {
-    v[0] = Kokkos::reduction_identity<Real>::min();
-    v[1] = Kokkos::reduction_identity<Real>::max();
+    v[0] = -lowest_number<Real>;
+    v[1] = lowest_number<Real>;
     v[2] = 0;
   }
   KOKKOS_FORCEINLINE_FUNCTION void add(Real (&v)[count], int i, int j) const {
