@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "app/identity.hpp"
 #include "app/input_file.hpp"
@@ -27,6 +28,8 @@
 #include "bench/bench.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
+#include "data/tokenizer.hpp"
+#include "io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/variance_change.hpp"
 #include "train/start.hpp"
@@ -58,6 +61,29 @@ void check_backend(const config::Input& input) {
                      "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
 }
 
+/// Refuses keys whose run needs a library that this build lacks.
+void check_libraries(const config::Input& input) {
+  const auto refuse = [&](const std::string& key, const std::string& library, const std::string& otherwise) {
+    throw InputError(input.where(key), key + " needs " + library + ", and this build has none",
+                     "build OneBit with " + library + " (docs/guide/build.md), or " + otherwise);
+  };
+  const WorkloadKind kind = input.workload.kind;
+  const bool has_text = kind == WorkloadKind::transformer || kind == WorkloadKind::classification;
+  if (!data::has_sentencepiece() && has_text && input.data.tokenizer == TokenizerKind::sentencepiece)
+    refuse("data.tokenizer", "SentencePiece", "set it to bytes or characters");
+  if (has_hdf5()) return;
+  const std::string& restart = input.checkpoint.restart;
+  const std::tuple<bool, const char*, const char*> keys[] = {
+      {kind == WorkloadKind::replay, "replay.file", "choose another workload.kind"},
+      {input.checkpoint.every > 0, "checkpoint.every", "set it to 0"},
+      {restart != "none" && restart != "auto", "checkpoint.restart", "set it to none"},
+      {!input.checkpoint.initialize_from.empty(), "checkpoint.initialize_from", "leave it out"},
+      {!input.freeze.from.empty(), "freeze.from", "leave it out"},
+      {!input.run.dump_parameters.empty(), "run.dump_parameters", "leave it out"}};
+  for (const auto& [needs, key, otherwise] : keys)
+    if (needs) refuse(key, "parallel HDF5", otherwise);
+}
+
 /// Refuses what a run on so many ranks would refuse when it starts. Collective.
 /// \param here whether the run takes place on this machine, whose memory then has to hold it
 void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
@@ -65,6 +91,7 @@ void check_start(const Communicator& world, const config::Input& input, int rank
   if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
   world.collectively([&] {
     if (here) check_backend(input);
+    check_libraries(input);
     if (world.rank() == 0) train::check_start(input, ranks, memory);
   });
 }
@@ -179,6 +206,7 @@ void list() {
   print("workloads", names(WorkloadKind{}));
   print("compressors", names(CompressorKind{}));
   std::printf("%s", bench::features().c_str());
+  std::printf("libraries:%s%s\n", data::has_sentencepiece() ? " SentencePiece" : "", has_hdf5() ? " HDF5" : "");
 }
 
 /// " bench collective": the subcommands that were given.
@@ -300,6 +328,7 @@ private:
   void add_train() {
     add_measuring_command(m_app, "train", "train; CSV files into run.output", [this](const config::Input& input) {
       check(m_world, input, m_world.size());
+      m_world.collectively([&] { check_libraries(input); });
       return on_backend(m_world, input, true, [&](const auto& exec) { return train::train(exec, input, m_world); });
     });
     CLI::App& validate = add_input_command(m_app, "validate", "check an input, print it resolved, run nothing",
