@@ -251,7 +251,7 @@ in rows that were measured before the program had such averages.
 
 `scripts/experiments/figure9.py`: averages of {int(nine['parameters']):,} parameters on {nine['hosts']} hosts of
 one rank, all in one run for each rate. The compressed time counts compression, averaging and decompression.
-Every result equals its plain twin in every element before it is timed. The ratio can exceed the saved bytes only where
+Every result equals its reference in every element before it is timed. The ratio can exceed the saved bytes only where
 the dense average is farther from the line rate than the compressed one; the next column compares with a dense average
 at the line rate.
 
@@ -312,14 +312,16 @@ already include BERT-Large's optimiser. This computation bounds the speed-up on 
 ## Steps that hide the signs
 
 `scripts/experiments/whole_step.py --rates 50mbit,200mbit,1gbit --compute-ms 1000,200`: a gradient takes longer, and the
-momentum is averaged in buckets of {int(beside['compressed_bucket_bytes']):,} bytes during the backward pass and during
-the forward pass of the next step (`comm.compressed_bucket_bytes`, `comm.overlap_compressed: step`). "1-bit Adam" is
-the step without that, "hidden" the step with it, and Adam's bf16 averages are hidden behind the backward pass. No step
-can be shorter than its gradient, nor than the signs take on the line; "over the limit" is the hidden step over the
-longer one of the two. "Own work" is what {beside['hosts']} ranks compress, average and update on the cores of one
-machine: the hidden step without its gradient over links of 10 Gbit/s. "Without own work" leaves it out of the ratio.
-What remains is mostly the embedding, a tenth of the parameters: its gradient becomes final last, and the next forward
-pass needs it first.
+momentum is averaged in buckets of {int(beside['compressed_bucket_bytes']):,} bytes during the backward pass
+(`comm.compressed_bucket_bytes`). "1-bit Adam" is the step without that, "hidden" the step with it, and Adam's bf16
+averages are hidden behind the backward pass. No step can be shorter than its gradient, nor than the signs take on the
+line; "over the limit" is the hidden step over the longer one of the two. "Own work" is what {beside['hosts']} ranks
+compress, average and update on the cores of one machine: the hidden step without its gradient over links of 10 Gbit/s.
+"Without own work" leaves it out of the ratio. What remains is mostly the embedding, a tenth of the parameters: its
+gradient is complete last.
+
+**These rows are of commit 216993f**, whose buckets also travelled during the forward pass of the next step. The program
+averages them during the backward pass alone now. That has not been measured on these links.
 
 The measured 16-bit averages stay below the line rate, and this flatters "faster than bf16". The last column compares
 with a step of Adam whose 16-bit averages run at the line rate: the longer one of the gradient and of that average.

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "app/commands.hpp"
-#include "app/threads.hpp"
+#include "app/start/threads.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
 #include "base/system/subnormals.hpp"

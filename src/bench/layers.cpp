@@ -96,7 +96,7 @@ public:
       for (const auto* file : {&m_file, &m_passes})
         if (*file) (*file)->finish();
     });
-    confirm_twins(m_figures, m_checked);
+    confirm_references(m_figures, m_checked);
     return m_figures;
   }
 

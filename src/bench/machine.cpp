@@ -96,11 +96,12 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
   const double bytes = sizeof(float) * static_cast<double>(n);
   const std::string length = "n=" + std::to_string(n);
   const auto a = make_array(exec, 0, n), b = make_array(exec, 1, n), c = make_array(exec, 2, n);
-  const auto compare_a = [=](const auto& twin) {
+  const auto compare_a = [=](const auto& reference) {
     const auto host = on_host(a);
     constexpr std::size_t stride = 61;  // prime: visits every place of a vector register and of a page
     return compare(
-        n / stride, [&](std::size_t i) { return host(stride * i); }, [&](std::size_t i) { return twin(stride * i); });
+        n / stride, [&](std::size_t i) { return host(stride * i); },
+        [&](std::size_t i) { return reference(stride * i); });
   };
   measure({"triad", length, 3 * bytes, 2.0 * static_cast<double>(n), [=] { triad(exec, a, b, c); },
            [=] { return compare_a([](std::size_t i) { return value_at(1, i) + 0.5 * value_at(2, i); }); }});
@@ -133,7 +134,7 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
     const auto check = [=] {
       constexpr std::size_t sample = 1000;  // as many elements as a plain loop can check
       const auto host = on_host(product);
-      const auto twin = [&](std::size_t k) {
+      const auto reference = [&](std::size_t k) {
         const std::size_t i = k * (size / sample) / edge, j = k * (size / sample) % edge;
         double sum = 0;
         for (int l = 0; l < edge; ++l)
@@ -142,7 +143,7 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
         return sum;
       };
       return compare(
-          sample, [&](std::size_t k) { return host(k * (size / sample)); }, twin, product_tolerance(precision));
+          sample, [&](std::size_t k) { return host(k * (size / sample)); }, reference, product_tolerance(precision));
     };
     const std::string length = std::to_string(edge), shape = length + "x" + length + "x" + length;
     Kernel kernel{name, shape, 3.0 * sizeof(float) * static_cast<double>(size), 2.0 * edge * static_cast<double>(size),

@@ -32,8 +32,8 @@ struct Contribution {
 /// x ← CA(x): the average of all ranks' vectors, sent in compressed form.
 ///
 /// 1. Rank i, a worker: c_i = x_i + f δ_i, δ_i ← c_i − C(c_i). Chunk k of C(c_i) goes to rank k (all-to-all).
-/// 2. Rank k, the server of chunk k: a = (1/n) Σ_i C(c_i)_k, added in rank order. The server may make something else of
-///    a. Then c̄ = a + f δ̄_k, δ̄_k ← c̄ − C(c̄). With a server of the caller's, f is 1 here, because a has another unit.
+/// 2. Rank k, the server of chunk k: a = (1/n) Σ_i C(c_i)_k, added in rank order, and then what the caller's server
+///    makes of a. c̄ = a + f δ̄_k, δ̄_k ← c̄ − C(c̄). With a server of the caller's, f is 1 here: a has another unit.
 /// 3. C(c̄) goes to all ranks (all-gather), which decompress the same bits.
 ///
 /// The factor f is the same on every rank; by default it is 1. One rank alone sends nothing but compresses twice. Where

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/kokkos.hpp"
+#include "compress/decode.hpp"
 #include "compress/layout.hpp"
-#include "compress/word_traversal.hpp"
 
 namespace onebit::compress {
 

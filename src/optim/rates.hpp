@@ -7,7 +7,7 @@
 
 #include "base/device/parallel.hpp"
 #include "base/tensor_table.hpp"
-#include "compress/word_traversal.hpp"
+#include "compress/decode.hpp"
 #include "config/input.hpp"
 
 namespace onebit::optim {

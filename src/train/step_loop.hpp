@@ -2,18 +2,17 @@
 /// \file step_loop.hpp
 /// The step loop: gradient, average (dense or compressed) and update, then checkpoint, validation and results.
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
 
 #include "base/system/activity.hpp"
 #include "base/system/stop_signal.hpp"
-#include "comm/compressed_average.hpp"
 #include "train/agreement.hpp"
 #include "train/replicas.hpp"
 #include "train/results/messages.hpp"
 #include "train/session.hpp"
+#include "train/validation.hpp"
 
 namespace onebit::train {
 
@@ -64,7 +63,8 @@ public:
       bool stops = agreement.stops && step < last;
       record.seconds = watch.seconds();
 
-      m_run.owes_validation = config::validates(m_input.train, step) && (stops || !validate(record));
+      m_run.owes_validation =
+          config::validates(m_input.train, step) && (stops || !validate(m_session, m_local_errors, record));
       stops = stops || m_run.owes_validation;
       check_replicas(record);
       report(record);
@@ -129,41 +129,13 @@ private:
     }
   }
 
-  /// Records means over all ranks' validation samples. \returns false when a signal interrupted it
-  bool validate(StepRecord& record) {
-    const Region region("OneBit::train::validate");
-    enum { stopped, failed, loss, right, samples, count };
-    double sums[count] = {};
-    const auto exchange = [&](bool fails, const workload::LossSum& mine) {
-      const double values[count] = {StopSignal::received() ? 1.0 : 0.0, fails ? 1.0 : 0.0, mine.sum, mine.right,
-                                    mine.samples};
-      std::copy_n(values, count, sums);
-      m_communicator.sum(sums, count);
-      return sums[stopped] == 0 && sums[failed] == 0;
-    };
-    workload::LossSum mine;
-    bool ends = false;
-    m_local_errors.capture([&] {
-      mine = m_session.workload->validation_loss(m_session.exec, m_session.x,
-                                                 [&] { return !(ends = !exchange(false, {})); });
-    });
-    // A rank that failed meets the others here, which are after the same batch or at the end.
-    if (!ends) exchange(m_local_errors.failed(), mine);
-    if (sums[stopped] > 0) return false;
-    if (sums[failed] > 0 || !(sums[samples] > 0)) return true;
-    record.validated = true;
-    record.validation_loss = sums[loss] / sums[samples];
-    record.validation_accuracy = sums[right] / sums[samples];
-    return true;
-  }
-
   /// The validation that a signal interrupted before the restart. \returns false when a signal interrupts it again
   bool catch_up() {
     StepRecord record = m_run.results.last();
     record.step = m_run.step;
     record.lr = optim::learning_rate(m_input, m_run.step);
     record.state = m_run.last;
-    if (!validate(record)) return false;
+    if (!validate(m_session, m_local_errors, record)) return false;
     m_run.owes_validation = false;
     m_local_errors.capture([&] { m_run.results.add_validation(record); });
     m_progress(record, m_run.results.tokens_per_second());

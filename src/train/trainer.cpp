@@ -4,67 +4,20 @@
 #include "train/trainer.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "base/system/stop_signal.hpp"
 #include "io/file.hpp"
 #include "io/run_lock.hpp"
 #include "train/results/messages.hpp"
+#include "train/results/output.hpp"
 #include "train/results/run_columns.hpp"
 #include "train/results/run_figures.hpp"
 #include "train/step_loop.hpp"
 
 namespace onebit::train {
 namespace {
-
-namespace fs = std::filesystem;
-
-fs::path resolved_input(const config::Input& input) { return fs::path(input.run.output) / "input.resolved.yaml"; }
-
-/// The file of `run.dump_parameters`; a relative name is taken inside `run.output`.
-fs::path dump_file(const config::Input& input) { return fs::path(input.run.output) / input.run.dump_parameters; }
-
-fs::path partial(const fs::path& path) { return path.string() + ".partial"; }
-
-/// Makes the output directory. Refuses what could not be written at the end of the run.
-void check_output(const config::Input& input) {
-  const fs::path directory = input.run.output;
-  std::error_code error;
-  fs::create_directories(directory, error);
-  for (const char* name : {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv"})
-    if (fs::is_directory(directory / name, error))
-      throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",
-                       "remove it, or name another directory");
-
-  if (input.run.dump_parameters.empty()) return;
-  const fs::path dump = dump_file(input);
-  int reason = std::ofstream(partial(dump), std::ios::app).is_open() ? 0 : errno;
-  if (reason == 0) fs::remove(partial(dump), error);
-  if (fs::is_directory(dump, error)) reason = EISDIR;
-  if (reason != 0)
-    throw InputError(input.where("run.dump_parameters"),
-                     "file '" + dump.string() + "' cannot be written" + because(reason),
-                     "name a file in a directory that exists and that you may write");
-}
-
-/// Writes the resolved input under its partial name. Keeps what a run that ended early left, unless this run goes on
-/// with it. \throws InputError
-void begin_output(const config::Input& input, bool restarts) {
-  const fs::path directory = input.run.output;
-  for (const fs::path& name : {resolved_input(input), directory / steps_file, directory / groups_file})
-    if (!restarts) keep_earlier(partial(name));
-  errno = 0;
-  std::ofstream file(partial(resolved_input(input)));
-  file << config::resolved(input);
-  file.close();
-  if (!file)
-    throw InputError(input.where("run.output"),
-                     "directory '" + directory.string() + "' cannot be written" + because(errno),
-                     "name a directory that you may write, with free space");
-}
 
 /// Writes the final state and the results. \returns the figures of the run and the verdict on it
 template <class Exec>
@@ -91,7 +44,7 @@ FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkp
     if (!root) return;
     keep_earlier(resolved_input(input));
     std::error_code error;
-    fs::rename(partial(resolved_input(input)), resolved_input(input), error);
+    std::filesystem::rename(partial(resolved_input(input)), resolved_input(input), error);
     if (error) throw unwritable(resolved_input(input).string(), error.value());
   });
   if (root) {
@@ -133,7 +86,7 @@ std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input
     // A run that was refused, or stopped in its set-up, leaves nothing.
     if (!root || error.status() == ExitStatus::failed_run) throw;
     std::error_code ignored;
-    if (!checkpoints.restarts()) fs::remove(partial(resolved_input(input)), ignored);
+    if (!checkpoints.restarts()) std::filesystem::remove(partial(resolved_input(input)), ignored);
     checkpoints.leave();
     throw;
   }

@@ -1,6 +1,7 @@
 /// \file extending_test.cpp
-/// The examples of docs/develop/extending.md compute what they say: the algorithm against its plain twin in double, the
-/// compressor against its definition, the workload's gradient against differences of its value; and all together train.
+/// The examples of docs/develop/extending.md compute what they say: the algorithm against its reference implementation
+/// in double, the compressor against its definition, the workload's gradient against differences of its value; and all
+/// together train.
 
 #include <cmath>
 

@@ -48,7 +48,7 @@ public:
 private:
   Setup<Exec> m_setup;
   Vector<Exec, float> m_momentum;
-  optim::Average<Exec> m_compressed_average;
+  Average<Exec> m_compressed_average;
 };
 
 }  // namespace onebit::optim

@@ -8,6 +8,7 @@ Usage: docs_test.py SOURCE_DIRECTORY
 - Every path in code quotes and code blocks exists, so the paper map (docs/reference/papers.md) names real files.
 - Sources, scripts and inputs name pages that exist.
 - README is short. Its tables count and its code does not.
+- The files of docs/develop/reading.md are few and short, and each leads to the next.
 - A drawing of docs/develop/figures is small, its text is text, and it has colours for dark pages.
 """
 
@@ -21,6 +22,7 @@ LEAST_BLOCKS = {"extending.md": 8, "library.md": 3, "python.md": 2}
 LEAST_PATHS = {"papers.md": 40}
 MOST_WORDS = 500  # of README
 MOST_BYTES = 8000  # of a drawing
+MOST_FILES, MOST_LINES = 12, 1600  # from `main` to the sign words
 
 FOLDERS = r"src|inputs|scripts|tests|docs|cmake|packaging|python"
 PATH = re.compile(rf"(?:\./)?((?:{FOLDERS})/[\w./-]*\w|[a-z]+/\w+\.(?:hpp|cpp))")
@@ -128,9 +130,26 @@ def drawing_errors(source):
     return errors
 
 
+def reading_errors(source):
+    """The way from `main` to the sign words: a table of files, each with the name that leads to the next."""
+    page = source / "docs/develop/reading.md"
+    rows = re.findall(r"^\| `(src/\S+)` \|.*\| (?:`(\S+)`)? ?\|$", page.read_text(encoding="utf-8"), re.M)
+    texts = [(source / file).read_text(encoding="utf-8") for file, _ in rows]
+    lines = sum(text.count("\n") for text in texts)
+    errors = []
+    if not 2 <= len(rows) <= MOST_FILES or lines > MOST_LINES:
+        errors.append(f"{page}: {len(rows)} files of {lines} lines; an afternoon is {MOST_FILES} and {MOST_LINES}")
+    for (file, name), text, later in zip(rows, texts, texts[1:]):
+        last = name.split("::")[-1]
+        if not last or last not in text or last not in later:
+            errors.append(f"{page}: '{name}' does not lead from {file} to the next file")
+    return errors
+
+
 def main() -> None:
     source = pathlib.Path(sys.argv[1])
-    errors, blocks, paths = mention_errors(source) + length_errors(source) + drawing_errors(source), {}, {}
+    errors, blocks, paths = mention_errors(source) + length_errors(source), {}, {}
+    errors += drawing_errors(source) + reading_errors(source)
     changelog = source / "CHANGELOG.md"  # names what was, not what is
     for page in sorted([*(source / "docs").rglob("*.md"), *source.glob("*.md")]):
         text = page.read_text(encoding="utf-8")

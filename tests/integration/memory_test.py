@@ -72,7 +72,7 @@ class Memory(unittest.TestCase):
         vectors = 4 + 3 * 4 / n + bit
         expected = {  # at the end, with messages and a table of words
             "sharded_onebit_adam": vectors + (5 + 2 / n) * bit + bit,
-            "server_onebit_adam": vectors + (3 + 1 / n) * bit + bit,
+            "server_onebit_adam": vectors + (4 + 1 / n) * bit + bit,
         }
         for algorithm, at_end in expected.items():
             measured = float(self.synthetic(n, algorithm, MANY, 3)["optimizer_bytes_per_parameter"])

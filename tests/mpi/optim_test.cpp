@@ -194,8 +194,8 @@ TYPED_TEST(Optim, every_algorithm_is_its_reference) {
 TYPED_TEST(Optim, onebit_adam_is_algorithm_1) {
   const Communicator world;
   const TensorTable tensors = make_tensors();
-  const config::Input input = test::with_clear_decisions(make_input("onebit_adam"), tensors, world.size(), {},
-                                                         optim::learning_rate);
+  const config::Input input =
+      test::with_clear_decisions(make_input("onebit_adam"), tensors, world.size(), {}, optim::learning_rate);
   const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
   comm::DenseAverage<TypeParam> average(*transport);
   const optim::Setup<TypeParam> setup{input, tensors, *transport, average};

@@ -1,4 +1,4 @@
-"""Quantisers of gradients in float64 (numpy): an independent twin of src/nn/quantizer/gradient_quantizer.hpp.
+"""Quantisers of gradients in float64 (numpy): an independent implementation of src/nn/quantizer/gradient_quantizer.hpp.
 
 A matrix is quantised in groups, its rows. For a quantisation by columns, the caller transposes.
 The random draws are a contract with src; `rounding_draws` and `pruning_draws` state it.

@@ -207,7 +207,7 @@ template <class Exec>
 class RatesOf : public ::testing::Test {};
 TYPED_TEST_SUITE(RatesOf, test::Backends, test::BackendNames);
 
-/// The rates in both ways to read them are those of the plain twin. \param factor of the weight decays
+/// The rates in both ways to read them are those of the reference implementation. \param factor of the weight decays
 template <class Exec>
 void expect_rates(const config::Input& input, const TensorTable& tensors, double factor) {
   const std::size_t d = tensors.size();

@@ -95,17 +95,19 @@ struct BinaryCase {
   void multiply_planes() { product(exec, planes, b, StoreFloats<Exec>(result, shape.n)); }
   int kept_rows() const { return shape.m / average_planes; }
 
-  /// Some elements of the first rows of the result. \param element (i, j) of the twin
+  /// Some elements of the first rows of the result. \param element (i, j) of the reference
   template <class Element>
   Check check(int rows, const Element& element, double allowed) const {
     constexpr std::size_t sample = 1000;
     const std::size_t size = static_cast<std::size_t>(rows) * shape.n;
     const std::size_t stride = std::max<std::size_t>(size / sample, 1);
     const auto host = on_host(result);
-    std::vector<double> twin(size / stride);
-    for (std::size_t e = 0; e < twin.size(); ++e) twin[e] = element(e * stride / shape.n, e * stride % shape.n);
+    std::vector<double> reference(size / stride);
+    for (std::size_t e = 0; e < reference.size(); ++e)
+      reference[e] = element(e * stride / shape.n, e * stride % shape.n);
     return compare(
-        twin.size(), [&](std::size_t e) { return host(e * stride); }, [&](std::size_t e) { return twin[e]; }, allowed);
+        reference.size(), [&](std::size_t e) { return host(e * stride); }, [&](std::size_t e) { return reference[e]; },
+        allowed);
   }
   /// Row i of the left factor times row j of the right one. \param term of the product of two factors
   template <class Term>

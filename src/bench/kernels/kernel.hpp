@@ -1,7 +1,7 @@
 #pragma once
 /// \file kernel.hpp
-/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their plain twins. The
-/// functions at the end make the kernels one after the other, so that few buffers exist at a time.
+/// What `onebit bench kernels` measures: kernels with their least traffic and work, and their reference
+/// implementations. The functions at the end make the kernels one after the other, so that few buffers exist at a time.
 
 #include <cmath>
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace onebit::bench {
 
-/// Result of a comparison with a twin: the number of compared elements and of wrong ones.
+/// Result of a comparison with a reference: the number of compared elements and of wrong ones.
 struct Check {
   double checked = 0, wrong = 0;
 };
@@ -55,7 +55,7 @@ double seconds(const Exec& exec, const Kernel& kernel) {
   return watch.seconds();
 }
 
-/// Runs a kernel once and compares its result with its twin's. Collective. \throws WrongResult for a wrong one
+/// Runs a kernel once and compares its result with its reference's. Collective. \throws WrongResult for a wrong one
 template <class Exec>
 Check checked(const Exec& exec, const Kernel& kernel, const Communicator& communicator) {
   if (kernel.prepare) kernel.prepare();
@@ -68,10 +68,11 @@ Check checked(const Exec& exec, const Kernel& kernel, const Communicator& commun
   communicator.sum(&check.checked, 1);
   communicator.sum(&check.wrong, 1);
   if (check.wrong > 0)
-    throw WrongResult(kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) +
-                      " of " + std::to_string(static_cast<long>(check.checked)) +
-                      " elements differ from the plain twin, so it is not timed\n  remedy: report it with the backend "
-                      "and this input");
+    throw WrongResult(
+        kernel.name + " (" + kernel.shape + "): " + std::to_string(static_cast<long>(check.wrong)) + " of " +
+        std::to_string(static_cast<long>(check.checked)) +
+        " elements differ from the reference implementation, so it is not timed\n  remedy: report it with the backend "
+        "and this input");
   return check;
 }
 
@@ -102,7 +103,7 @@ auto on_host(const View& array) {
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), array);
 }
 
-/// An element of a kernel in float may differ from its twin in double by this fraction of the twin's greatest
+/// An element of a kernel in float may differ from its reference in double by this fraction of the reference's greatest
 /// magnitude.
 inline constexpr double tolerance = 2e-5;
 
@@ -116,14 +117,15 @@ inline double product_tolerance(Precision precision) { return precision == Preci
 /// Attention on a device rounds the factors of all its products to tf32, in bf16 too.
 inline double attention_tolerance(Precision precision) { return precision == Precision::fp32 ? tolerance : 5e-3; }
 
-/// Compares values(i) with twin(i) for i in [0, length), within `fraction` of the greatest |twin(i)|. NaN is wrong.
-template <class Values, class Twin>
-Check compare(std::size_t length, const Values& values, const Twin& twin, double fraction = tolerance) {
+/// Compares values(i) with reference(i) for i in [0, length), within `fraction` of the greatest |reference(i)|. NaN is
+/// wrong.
+template <class Values, class Reference>
+Check compare(std::size_t length, const Values& values, const Reference& reference, double fraction = tolerance) {
   double greatest = 0;
-  for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(twin(i))));
+  for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(reference(i))));
   Check check{static_cast<double>(length), 0};
   for (std::size_t i = 0; i < length; ++i)
-    check.wrong += !(std::abs(values(i) - static_cast<double>(twin(i))) <= fraction * greatest);
+    check.wrong += !(std::abs(values(i) - static_cast<double>(reference(i))) <= fraction * greatest);
   return check;
 }
 inline Check operator+(const Check& one, const Check& other) {
@@ -141,11 +143,12 @@ inline void set_rate(FiguresOfMerit& figures, const Kernel& kernel, double secon
 }
 
 /// Adds the verdict of a benchmark, whose results have been compared: a wrong one would have ended it.
-inline void confirm_twins(FiguresOfMerit& figures, const Check& check) {
+inline void confirm_references(FiguresOfMerit& figures, const Check& check) {
   figures.set("checked", check.checked, "elements");
   figures.set("wrong", check.wrong, "elements");
   if (check.checked > 0)
-    figures.confirm(std::to_string(static_cast<long>(check.checked)) + " elements equal those of their plain twins");
+    figures.confirm(std::to_string(static_cast<long>(check.checked)) +
+                    " elements equal those of their reference implementations");
 }
 
 /// The machine: `copy` and `triad` on arrays far larger than the caches, `fma` in registers, `gemm` of large square

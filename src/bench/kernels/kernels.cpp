@@ -74,7 +74,7 @@ public:
     m_communicator.collectively([&] {
       if (m_file) m_file->finish();
     });
-    confirm_twins(m_figures, m_checked);
+    confirm_references(m_figures, m_checked);
     return m_figures;
   }
 

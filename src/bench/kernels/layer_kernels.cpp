@@ -16,7 +16,7 @@ namespace {
 
 using linalg::Transpose;
 
-/// Elements of a result that are compared with a twin.
+/// Elements of a result that are compared with a reference.
 constexpr std::size_t sample = 200;
 
 template <class Exec>
@@ -34,9 +34,9 @@ Matrix<Exec, float> make_matrix(const Exec& exec, int number, int rows, int colu
   return matrix;
 }
 
-/// Compares some elements of a (rows, columns) result with twin(i, j).
-template <class View, class Twin>
-Check compare_some(const View& result, const Twin& twin, double fraction) {
+/// Compares some elements of a (rows, columns) result with reference(i, j).
+template <class View, class Reference>
+Check compare_some(const View& result, const Reference& reference, double fraction) {
   const auto host = on_host(result);
   const std::size_t columns = host.extent(1), size = host.size(), count = std::min(sample, size);
   // An odd stride, so that neither rows nor columns repeat soon.
@@ -45,7 +45,7 @@ Check compare_some(const View& result, const Twin& twin, double fraction) {
   for (std::size_t e = 0; e < count; ++e) {
     const std::size_t i = e * stride % size / columns, j = e * stride % size % columns;
     found[e] = static_cast<double>(host(i, j));
-    wanted[e] = twin(i, j);
+    wanted[e] = reference(i, j);
   }
   return compare(
       count, [&](std::size_t e) { return found[e]; }, [&](std::size_t e) { return wanted[e]; }, fraction);

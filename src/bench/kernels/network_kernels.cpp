@@ -50,10 +50,10 @@ Doubles columns_of(const Doubles& matrix, const std::vector<int>& columns) {
   return copy;
 }
 
-Check compare(const Doubles& values, const Doubles& twin, double share = tolerance) {
+Check compare(const Doubles& values, const Doubles& reference, double share = tolerance) {
   return bench::compare(
       values.values.size(), [&](std::size_t i) { return values.values[i]; },
-      [&](std::size_t i) { return twin.values[i]; }, share);
+      [&](std::size_t i) { return reference.values[i]; }, share);
 }
 
 std::string extents(std::initializer_list<int> numbers) {

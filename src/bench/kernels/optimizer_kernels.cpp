@@ -57,7 +57,8 @@ float earlier_residual(std::size_t i) {
   return c - (c >= 0 ? sent_scale : -sent_scale);
 }
 
-/// Compares the messages and the residual of a compression of c with those of the plain twin, bit for bit.
+/// Compares the messages and the residual of a compression of c with those of the reference implementation, bit for
+/// bit.
 template <class Exec>
 Check check_compression(const Exec& exec, const compress::Compressor<Exec>& compressor,
                         const compress::LayoutRef& layout, const compress::Compression<Exec>& compression) {

@@ -1,4 +1,4 @@
-#include "app/identity.hpp"
+#include "app/start/identity.hpp"
 
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "app/threads.hpp"
+#include "app/start/threads.hpp"
 
 #include <sched.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "app/run_files.hpp"
+#include "app/start/run_files.hpp"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "app/input_file.hpp"
+#include "app/start/input_file.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "app/identity.hpp"
+#include "app/start/identity.hpp"
 #include "base/error.hpp"
 #include "config/checks.hpp"
 #include "io/file.hpp"

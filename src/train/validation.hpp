@@ -1,0 +1,41 @@
+#pragma once
+/// \file validation.hpp
+/// The validation of a step, which a signal may interrupt.
+
+#include <algorithm>
+
+#include "base/system/stop_signal.hpp"
+#include "train/agreement.hpp"
+#include "train/session.hpp"
+
+namespace onebit::train {
+
+/// Records means over all ranks' validation samples. \returns false when a signal interrupted it
+template <class Exec>
+bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& record) {
+  const Region region("OneBit::train::validate");
+  enum { stopped, failed, loss, right, samples, count };
+  double sums[count] = {};
+  const auto exchange = [&](bool fails, const workload::LossSum& mine) {
+    const double values[count] = {StopSignal::received() ? 1.0 : 0.0, fails ? 1.0 : 0.0, mine.sum, mine.right,
+                                  mine.samples};
+    std::copy_n(values, count, sums);
+    session.communicator.sum(sums, count);
+    return sums[stopped] == 0 && sums[failed] == 0;
+  };
+  workload::LossSum mine;
+  bool ends = false;
+  errors.capture([&] {
+    mine = session.workload->validation_loss(session.exec, session.x, [&] { return !(ends = !exchange(false, {})); });
+  });
+  // A rank that failed meets the others here, which are after the same batch or at the end.
+  if (!ends) exchange(errors.failed(), mine);
+  if (sums[stopped] > 0) return false;
+  if (sums[failed] > 0 || !(sums[samples] > 0)) return true;
+  record.validated = true;
+  record.validation_loss = sums[loss] / sums[samples];
+  record.validation_accuracy = sums[right] / sums[samples];
+  return true;
+}
+
+}  // namespace onebit::train
