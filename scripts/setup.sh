@@ -24,8 +24,9 @@ Elsewhere: says what to provide.
               test integration.site
   --reframe   also install ReFrame from PyPI where that can be reached, for
               packaging/reframe and the test integration.reframe
-  --python    also install mpi4py, NumPy and PyTorch for the system's Python, for
-              the package of python/ and its tests
+  --python    also install mpi4py, NumPy and PyTorch for the system's Python, and
+              scikit-build-core from PyPI where that can be reached, for the
+              package of python/ and its tests
   --help      this text
 
 Environment:
@@ -110,9 +111,8 @@ if [[ $reframe == yes ]]; then
   packages+=(python3-pip)
 fi
 if [[ $python == yes ]]; then
-  packages+=(python3-mpi4py python3-numpy                   # at run time
-             python3-venv python3-setuptools python3-wheel) # `pip install ./python` without an index
-  optional+=(python3-torch)                                 # not in Ubuntu 24.04
+  packages+=(python3-mpi4py python3-numpy python3-pip python3-venv)
+  optional+=(python3-torch) # not in Ubuntu 24.04
 fi
 
 without_apt() {
@@ -182,6 +182,7 @@ provide_from_pypi() {
   fi
 }
 provide_ruff() { provide_from_pypi ruff ruff 0.14.4 integration.style; }
+provide_build_backend() { provide_from_pypi scikit-build-core scikit-build-core 1.1.0 python.installed; }
 provide_reframe() { provide_from_pypi reframe reframe-hpc 4.9.2 integration.reframe; }
 
 # --- Kokkos -----------------------------------------------------------------
@@ -262,6 +263,9 @@ if [[ $style == yes ]]; then
 fi
 if [[ $reframe == yes ]]; then
   provide_reframe
+fi
+if [[ $python == yes ]]; then
+  provide_build_backend
 fi
 "$root/scripts/corpus.sh"
 say "ready"

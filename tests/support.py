@@ -27,9 +27,12 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
-def scratch(owner):
-    """A directory that lasts as long as a test or a class of tests."""
-    directory = tempfile.TemporaryDirectory(prefix="onebit-test.")
+def scratch(owner, parent=None):
+    """A directory that lasts as long as a test or a class of tests.
+
+    A build in a neighbour of the build directory finds that one's objects in ccache, which compares relative paths.
+    """
+    directory = tempfile.TemporaryDirectory(prefix="onebit-test.", dir=parent)
     (owner.addClassCleanup if isinstance(owner, type) else owner.addCleanup)(directory.cleanup)
     return pathlib.Path(directory.name)
 
@@ -45,6 +48,11 @@ def run(test, command, expected=0, **options):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)
     test.assertEqual(done.returncode, expected, done.stdout + done.stderr)
     return done
+
+
+def cmake_cache(build):
+    """The variables of a build directory's CMakeCache.txt."""
+    return dict(re.findall(r"(?m)^(\w+):\w+=(.*)$", (pathlib.Path(build) / "CMakeCache.txt").read_text()))
 
 
 def train(test, keys, output, path, ranks=1, **options):

@@ -4,7 +4,6 @@ import ctypes
 import functools
 import os
 import pathlib
-import sys
 
 ABI_VERSION = 1  # ONEBIT_ABI_VERSION of the header that this module was written for
 BAD_INPUT = 2  # ONEBIT_BAD_INPUT
@@ -54,8 +53,8 @@ def candidates():
     """Where the library may be, the first one first. A name without a directory is for the system's loader."""
     if os.environ.get("ONEBIT_LIBRARY"):
         return [os.environ["ONEBIT_LIBRARY"]]
-    checkout = pathlib.Path(__file__).resolve().parents[2]
-    places = [checkout / "build/openmp", pathlib.Path(sys.prefix, "lib"), pathlib.Path(sys.prefix, "lib64")]
+    package = pathlib.Path(__file__).resolve().parent  # where pip puts it
+    places = [package, package.parents[1] / "build/openmp"]  # the second in a checkout
     return [str(place / NAME) for place in places if (place / NAME).is_file()] + [f"{NAME}.{ABI_VERSION}"]
 
 

@@ -10,6 +10,8 @@
 #include "base/choices.hpp"
 #include "bench/bench.hpp"
 #include "config/algorithms.hpp"
+#include "data/tokenizer.hpp"
+#include "io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "workload/precision.hpp"
 #include "workload/transformer.hpp"
@@ -52,6 +54,7 @@ inline void list() {
   print("workloads", names(WorkloadKind{}));
   print("compressors", names(CompressorKind{}));
   std::printf("%s", bench::features().c_str());
+  std::printf("libraries:%s%s\n", data::has_sentencepiece() ? " SentencePiece" : "", has_hdf5() ? " HDF5" : "");
 }
 
 }  // namespace onebit::app

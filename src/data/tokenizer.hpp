@@ -9,6 +9,9 @@
 
 namespace onebit::data {
 
+constexpr int byte_values = 256;
+constexpr const char* mask_text = "[MASK]";
+
 /// Maps text to tokens. No text encodes to the additional token [MASK].
 class Tokenizer {
 public:
@@ -31,6 +34,9 @@ std::unique_ptr<Tokenizer> make_byte_tokenizer();
 /// moves it at random.
 std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool has_mask);
 
+/// Whether this build has SentencePiece.
+bool has_sentencepiece();
+
 /// Byte-pair encoding by SentencePiece with byte fallback. decode(encode(x)) == x for any UTF-8 x, except that U+2581,
 /// the sign of SentencePiece for a space, becomes a space.
 ///
@@ -41,7 +47,8 @@ std::unique_ptr<Tokenizer> make_character_tokenizer(std::string_view text, bool 
 /// \param vocabulary      number of tokens, including 256 byte tokens and [MASK]
 /// \param cache_directory created if it is missing
 /// \param where           place of the text and the vocabulary in messages
-/// \throws InputError when the vocabulary does not suit the text, or the cache cannot be used or is damaged
+/// \throws InputError when the vocabulary does not suit the text, or the cache cannot be used or is damaged,
+///         or this build has no SentencePiece
 std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(std::string_view text, int vocabulary,
                                                         const std::string& cache_directory, const std::string& where);
 

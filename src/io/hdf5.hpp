@@ -1,6 +1,6 @@
 #pragma once
 /// \file hdf5.hpp
-/// HDF5 files: gradients for replay, and checkpoints.
+/// HDF5 files: gradients for replay, and checkpoints. In a build without HDF5 the constructors throw.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,9 @@
 #include "base/mpi.hpp"
 
 namespace onebit {
+
+/// Whether this build has parallel HDF5.
+bool has_hdf5();
 
 /// Reads an HDF5 file. Several ranks may open the same file. All members throw InputError, with the name of the file,
 /// for a file or dataset that is missing, truncated or of the wrong type.

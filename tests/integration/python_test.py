@@ -10,7 +10,6 @@ scripts/setup.sh --python installs them.
 import os
 import pathlib
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import support
 
 RANKS, MPIEXEC, LIBRARY, BITS_CPP, BITS_C = sys.argv[1:6] if len(sys.argv) > 5 else ("1", "", "", "", "")
 PROGRAMS, PACKAGE = TESTS / "library", TESTS.parent / "python"
+BUILD_BACKEND = pathlib.Path(os.environ.get("ONEBIT_DEPS", TESTS.parent / ".deps")) / "scikit-build-core"
 CASES = 16  # of bits.h
 ENVIRONMENT = {**support.ENVIRONMENT, "PYTHONPATH": f"{PACKAGE}:{TESTS}", "ONEBIT_LIBRARY": LIBRARY,
                "PYTHONDONTWRITEBYTECODE": "1"}
@@ -122,18 +122,36 @@ class Library(unittest.TestCase):
 
     @needs_python
     def test_installed(self):
-        """`pip install` into a virtual environment, without an index; and a library that cannot be found."""
+        """A wheel in a new virtual environment: it brings the library, and says if another one cannot be loaded."""
+        build = support.cmake_cache(pathlib.Path(LIBRARY).parent)
+        version = build["CMAKE_PROJECT_VERSION"]
+        program = "import onebit; print(onebit.__version__)"
+        self.assertEqual(support.run(self, [PYTHON, "-c", program], env=ENVIRONMENT).stdout.strip(), version)
+        if not BUILD_BACKEND.is_dir():
+            self.skipTest("no scikit-build-core here: scripts/setup.sh --python installs it from PyPI")
         scratch = support.scratch(self)
+        environment = {name: value for name, value in ENVIRONMENT.items()
+                       if name not in ("PYTHONPATH", "ONEBIT_LIBRARY")}
+        # The objects are those of this build: ccache has them.
+        support.run(self, [PYTHON, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps",
+                           f"--wheel-dir={scratch}", PACKAGE],
+                    env={**environment, "PYTHONPATH": str(BUILD_BACKEND), "Kokkos_ROOT": build["Kokkos_DIR"],
+                         "CC": build["CMAKE_C_COMPILER"], "CXX": build["CMAKE_CXX_COMPILER"],
+                         "CMAKE_ARGS": f"-DONEBIT_NATIVE={build['ONEBIT_NATIVE']}",
+                         "CMAKE_CXX_COMPILER_LAUNCHER": build.get("CMAKE_CXX_COMPILER_LAUNCHER", ""),
+                         "SKBUILD_BUILD_DIR": str(support.scratch(self, pathlib.Path(LIBRARY).parents[1]))})
         python = scratch / "venv/bin/python"
         support.run(self, [PYTHON, "-m", "venv", "--system-site-packages", scratch / "venv"])
-        shutil.copytree(PACKAGE, scratch / "python", ignore=shutil.ignore_patterns("build", "*.egg-info"))
-        support.run(self, [python, "-m", "pip", "install", "--no-index", "--no-build-isolation", scratch / "python"])
+        support.run(self, [python, "-m", "pip", "install", "--no-index", next(scratch.glob("onebit-*.whl"))])
         program = ("import numpy, onebit, onebit.torch; from mpi4py import MPI; print(onebit.__file__, "
+                   "onebit.__version__, onebit._library.library()._name, "
                    "*onebit.CompressedAllreduce(MPI.COMM_WORLD, 2)(numpy.array([3, -3], 'f')))")
-        environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
         done = support.run(self, [python, "-c", program], env=environment, cwd=scratch)
-        file, *values = done.stdout.split()
-        self.assertEqual(pathlib.Path(file).parents[4], scratch / "venv")
+        file, installed, library, *values = done.stdout.split()
+        package = pathlib.Path(file).parent
+        self.assertEqual(package.parents[3], scratch / "venv")
+        self.assertEqual(installed, version)
+        self.assertEqual(library, str(package / "libonebit.so"))
         self.assertEqual(values, ["3.0", "-3.0"])
         done = support.run(self, [python, "-c", program], 1, env={**environment, "ONEBIT_LIBRARY": "/none.so"},
                            cwd=scratch)

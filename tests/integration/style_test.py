@@ -88,6 +88,12 @@ class Style(unittest.TestCase):
         self.run_tool([tool, "check", "--no-cache", "python", "scripts", "tests"],
                       "ruff check --fix python scripts tests, or by hand")
 
+    def test_pre_commit(self):
+        """.pre-commit-config.yaml has the versions of this test."""
+        versions = re.findall(r"rev: v([\d.]+)", (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+        ruff = re.search(r"ruff ruff ([\d.]+)", (ROOT / "scripts/setup.sh").read_text(encoding="utf-8"))[1]
+        self.assertEqual([versions[0].split(".")[0], *versions[1:]], [LAYOUT, ruff])
+
     def test_lines(self):
         paths = files("python", "src", "scripts", "tests") + files("docs", kinds={".md"})
         self.refuse([error for path in paths for error in long_lines(path)],

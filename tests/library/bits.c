@@ -4,7 +4,7 @@
 #include "bits.h"
 
 #include <math.h>
-#include <onebit.h>
+#include <onebit/onebit.h>
 #include <stdlib.h>
 
 static int failures = 0;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <tuple>
 
 #include "base/device/gpus.hpp"
 #include "base/device/memory.hpp"
 #include "base/names.hpp"
 #include "base/system/activity.hpp"
+#include "data/tokenizer.hpp"
+#include "io/hdf5.hpp"
 #include "train/start.hpp"
 
 namespace onebit::app {
@@ -35,6 +38,29 @@ void check_backend(const config::Input& input) {
                      "run where a GPU is visible (nvidia-smi, rocm-smi), or use a build without CUDA and HIP");
 }
 
+/// Refuses keys whose run needs a library that this build lacks.
+void check_libraries(const config::Input& input) {
+  const auto refuse = [&](const std::string& key, const std::string& library, const std::string& otherwise) {
+    throw InputError(input.where(key), key + " needs " + library + ", and this build has none",
+                     "build OneBit with " + library + " (docs/guide/build.md), or " + otherwise);
+  };
+  const WorkloadKind kind = input.workload.kind;
+  const bool has_text = kind == WorkloadKind::transformer || kind == WorkloadKind::classification;
+  if (!data::has_sentencepiece() && has_text && input.data.tokenizer == TokenizerKind::sentencepiece)
+    refuse("data.tokenizer", "SentencePiece", "set it to bytes or characters");
+  if (has_hdf5()) return;
+  const std::string& restart = input.checkpoint.restart;
+  const std::tuple<bool, const char*, const char*> keys[] = {
+      {kind == WorkloadKind::replay, "replay.file", "choose another workload.kind"},
+      {input.checkpoint.every > 0, "checkpoint.every", "set it to 0"},
+      {restart != "none" && restart != "auto", "checkpoint.restart", "set it to none"},
+      {!input.checkpoint.initialize_from.empty(), "checkpoint.initialize_from", "leave it out"},
+      {!input.freeze.from.empty(), "freeze.from", "leave it out"},
+      {!input.run.dump_parameters.empty(), "run.dump_parameters", "leave it out"}};
+  for (const auto& [needs, key, otherwise] : keys)
+    if (needs) refuse(key, "parallel HDF5", otherwise);
+}
+
 }  // namespace
 
 void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
@@ -42,6 +68,7 @@ void check_start(const Communicator& world, const config::Input& input, int rank
   if (here && !is_gpu(input.run.backend)) memory = available_host_memory() / ranks;
   world.collectively([&] {
     if (here) check_backend(input);
+    check_libraries(input);
     if (world.rank() == 0) train::check_start(input, ranks, memory);
   });
 }
@@ -71,6 +98,7 @@ std::unique_ptr<KokkosSession> start_kokkos(const Communicator& world, const con
 std::unique_ptr<RunLocks> lock_output(const Communicator& world, const config::Input& input, bool trains) {
   std::unique_ptr<RunLocks> locks;
   world.collectively([&] {
+    if (trains) check_libraries(input);
     if (world.rank() == 0) locks = std::make_unique<RunLocks>(input, trains);
   });
   return locks;

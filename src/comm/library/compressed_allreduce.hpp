@@ -11,6 +11,11 @@
 #include <memory>
 #include <string>
 
+/// \cond as in onebit.h, whose macros the site shows
+#define ONEBIT_VERSION "0.1.0"
+#define ONEBIT_VERSION_NUMBER 100
+/// \endcond
+
 namespace onebit {
 
 /// How vectors are compressed and exchanged; the same on every rank.

@@ -16,6 +16,11 @@
 extern "C" {
 #endif
 
+/// OneBit's version: that of CMakeLists.txt, which checks it.
+#define ONEBIT_VERSION "0.1.0"
+/// The same as a number: 10000 · major + 100 · minor + patch.
+#define ONEBIT_VERSION_NUMBER 100
+
 /// Of this header. Grows when a program that was compiled with an older header could not use the library. Functions may
 /// be added without that; an older library of this version then lacks their names.
 #define ONEBIT_ABI_VERSION 1

@@ -27,9 +27,9 @@ class Onebit(CMakePackage, CudaPackage, ROCmPackage):
     version("main", branch="main")
 
     # Each is an option of CMakeLists.txt, but for onednn, which CMake uses where it finds it. The other options are
-    # ONEBIT_BUILD_TESTS, which is Spack's --test=root, and those for work on OneBit itself.
+    # ONEBIT_BUILD_TESTS, which is Spack's --test=root, those that leave a part out, and those for work on OneBit.
     variant("openmp", default=True, description="OpenMP backend")
-    variant("native", default=True, description="machine code for the processor that it is built on")
+    variant("native", default=False, description="machine code for the processor that it is built on")
     variant("nccl", default=True, when="+cuda", description="transport nccl")
     variant("rccl", default=True, when="+rocm", description="transport nccl, by RCCL")
     variant("onednn", default=True, description="products in bf16 on the host")
