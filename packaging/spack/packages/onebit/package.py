@@ -53,8 +53,7 @@ class Onebit(CMakePackage, CudaPackage, ROCmPackage):
     depends_on("onednn@2:3", when="+onednn")
     depends_on("googletest", type="test")
     depends_on("openblas threads=openmp")
-    # CMakeLists.txt takes 5.x as well, which nobody has tried.
-    depends_on("kokkos@3.4:4+openmp+serial")
+    depends_on("kokkos@3.4:5+openmp+serial")  # docs/guide/build.md says which were tried
     depends_on("kokkos-kernels+openmp+serial+blas")
     for arch in CudaPackage.cuda_arch_values:
         with when(f"+cuda cuda_arch={arch}"):
