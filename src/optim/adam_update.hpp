@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "optim/algorithm.hpp"
-#include "optim/clipping.hpp"
-#include "optim/rates.hpp"
+#include "optim/rates/clipping.hpp"
+#include "optim/rates/rates.hpp"
 
 namespace onebit::optim {
 

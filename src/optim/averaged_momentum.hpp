@@ -6,7 +6,7 @@
 
 #include "optim/adam_update.hpp"
 #include "optim/compression.hpp"
-#include "optim/residual_factor.hpp"
+#include "optim/rates/residual_factor.hpp"
 
 namespace onebit::optim {
 

@@ -14,8 +14,8 @@
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
 #include "optim/others/averaging_steps.hpp"
-#include "optim/rates.hpp"
-#include "optim/residual_factor.hpp"
+#include "optim/rates/rates.hpp"
+#include "optim/rates/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"
 
 namespace {

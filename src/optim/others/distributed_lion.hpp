@@ -9,8 +9,8 @@
 
 #include "comm/sign_vote.hpp"
 #include "optim/algorithm.hpp"
-#include "optim/clipping.hpp"
-#include "optim/rates.hpp"
+#include "optim/rates/clipping.hpp"
+#include "optim/rates/rates.hpp"
 
 namespace onebit::optim {
 

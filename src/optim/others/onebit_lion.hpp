@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "optim/clipping.hpp"
 #include "optim/compression.hpp"
-#include "optim/rates.hpp"
+#include "optim/rates/clipping.hpp"
+#include "optim/rates/rates.hpp"
 
 namespace onebit::optim {
 

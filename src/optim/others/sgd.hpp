@@ -6,11 +6,11 @@
 #include <cmath>
 #include <optional>
 
-#include "optim/clipping.hpp"
 #include "optim/compression.hpp"
 #include "optim/others/averaging_steps.hpp"
-#include "optim/rates.hpp"
-#include "optim/residual_factor.hpp"
+#include "optim/rates/clipping.hpp"
+#include "optim/rates/rates.hpp"
+#include "optim/rates/residual_factor.hpp"
 
 namespace onebit::optim {
 

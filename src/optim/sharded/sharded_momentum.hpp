@@ -10,7 +10,7 @@
 #include "comm/compressed_all_gather.hpp"
 #include "optim/adam_update.hpp"
 #include "optim/compression.hpp"
-#include "optim/residual_factor.hpp"
+#include "optim/rates/residual_factor.hpp"
 #include "optim/sharded/shards.hpp"
 
 namespace onebit::optim {

@@ -1,7 +1,7 @@
 /// \file rates.cpp
 /// The rate of each tensor, from the input.
 
-#include "optim/rates.hpp"
+#include "optim/rates/rates.hpp"
 
 #include <algorithm>
 #include <string>
