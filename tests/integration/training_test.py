@@ -262,8 +262,6 @@ class Training(unittest.TestCase):
             run, steps, _ = self.train(keys, ranks)
             self.assertIn("during the backward pass, because each needs its own part", self.stdout)
             self.assertEqual((run["compressed_bucket_bytes"], run["compressed_overlap"]), ("16384", "backward"))
-            times = [float(row["allreduce_hidden_s"]) for row in steps if row["phase"] == "compressed"]
-            self.assertGreater(sum(times), 0)
             whole, _, _ = self.train({**keys, "comm.compressed_bucket_bytes": 0}, ranks)
             self.assertEqual(whole["skipped_steps"], run["skipped_steps"])
             self.assertNotEqual(whole["parameters_hash"], run["parameters_hash"])  # other chunks and scales
@@ -273,6 +271,12 @@ class Training(unittest.TestCase):
             self.assertEqual(one["parameters_hash"], whole["parameters_hash"])
             # Buckets of a step that is skipped have travelled.
             self.assertEqual(int(one["bytes_sent"]) > int(whole["bytes_sent"]), "faults.kind" in keys)
+        # A backward pass of 133 ms, of which a rank computes next to nothing.
+        _, steps, _ = self.train({"workload.kind": "synthetic", "workload.parameters": 200000, "freeze.step": 2,
+                                  "workload.compute_time_ms": 200, "train.steps": 8, "train.batch": 2,
+                                  "train.validate_every": 0, "optimizer.algorithm": "onebit_adam",
+                                  "comm.compressed_bucket_bytes": 16384}, 2)
+        self.assertGreater(max(float(row["allreduce_hidden_s"]) for row in steps if row["phase"] == "compressed"), 0)
         # The norm of a whole gradient is known when no bucket is left to hide.
         clipped = {**TINY_GPT, **buckets, "optimizer.clip": 0.5}
         run, steps, _ = self.train(clipped, 2)

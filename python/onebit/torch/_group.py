@@ -1,6 +1,8 @@
 """The ranks of a process group of torch.distributed, which carries the library's messages where no MPI job is."""
 
+import atexit
 import ctypes
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -22,14 +24,43 @@ def _bytes(address, count, on_gpu):
     return torch.frombuffer((ctypes.c_uint8 * count).from_address(address), dtype=torch.uint8)
 
 
+class _Kept:
+    """Tensors of an object's exchanges, by a key: the same ones in every exchange.
+
+    A thread of gloo lets go of a tensor a little after the exchange. If it were the last to do so, it would need the
+    interpreter, which may have ended meanwhile; that ends the process. So the tensors are kept, also beyond the
+    interpreter's end.
+    """
+
+    _all = weakref.WeakSet()
+
+    def __init__(self):
+        self._tensors = {}
+        _Kept._all.add(self)
+
+    def __call__(self, key, make):
+        """\\returns what make() returned for this key"""
+        if key not in self._tensors:
+            self._tensors[key] = make()
+        return self._tensors[key]
+
+    def replace(self, key, tensor):
+        self._tensors[key] = tensor
+        return tensor
+
+    @staticmethod
+    @atexit.register
+    def outlive():
+        for kept in _Kept._all:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept._tensors))
+
+
 class Carrier:
     """onebit_transport of a group: its functions exchange by torch.distributed. `group` is None for a rank alone."""
 
     def __init__(self, group, rank, ranks, on_gpu):
         self._group, self._ranks, self._on_gpu, self._error = group, ranks, on_gpu, None
-        # The last exchange's tensors. A thread of gloo lets go of them a little after the exchange. If it were the last
-        # to do so, it would need the interpreter, which may have ended meanwhile; that ends the process.
-        self._held = ()
+        self._kept = _Kept()
         # Kept, because the library calls them later.
         self._functions = [Exchange(self._caught(exchange)) for exchange in (self._all_to_all, self._all_gather)]
         self.transport = Transport(ctypes.sizeof(Transport), rank, ranks, None, *self._functions)
@@ -48,13 +79,15 @@ class Carrier:
 
     def _all_to_all(self, send, received, count):
         count *= self._ranks
-        self._held = _bytes(received, count, self._on_gpu), _bytes(send, count, self._on_gpu)
-        dist.all_to_all_single(*self._held, group=self._group)
+        dist.all_to_all_single(self._memory(received, count), self._memory(send, count), group=self._group)
 
     def _all_gather(self, send, received, count):
-        everything = _bytes(received, count * self._ranks, self._on_gpu)
-        self._held = list(everything.split(count)), _bytes(send, count, self._on_gpu)
-        dist.all_gather(*self._held, group=self._group)
+        everything = self._memory(received, count * self._ranks)
+        of_ranks = self._kept((received, count, "of ranks"), lambda: everything.split(count))
+        dist.all_gather(list(of_ranks), self._memory(send, count), group=self._group)
+
+    def _memory(self, address, count):
+        return self._kept((address, count), lambda: _bytes(address, count, self._on_gpu))
 
     def check(self, status):
         """Raises what a call of the library reported; an error of an exchange as its cause."""
@@ -72,6 +105,7 @@ class GroupRanks:
         """group: None for the default one"""
         self._group = group if group is not None else dist.group.WORLD
         self._is_default = group is None
+        self._kept = _Kept()
         self.rank, self.size = dist.get_rank(self._group), dist.get_world_size(self._group)
         if self.rank < 0:
             raise ValueError(message("ranks", "this process is not in the group", "call it on the group's ranks alone"))
@@ -83,7 +117,7 @@ class GroupRanks:
 
     def _carried(self, x, exchange):
         """Exchanges x, or a copy in memory that the group takes."""
-        self._held = there = x.to(self._device).contiguous()  # as Carrier's
+        there = self._kept.replace("carried", x.to(self._device).contiguous())
         exchange(there)
         if there.data_ptr() != x.data_ptr():
             x.copy_(there)
@@ -99,7 +133,8 @@ class GroupRanks:
         self._carried(x, lambda there: dist.broadcast(there, self._source(0), group=self._group))
 
     def least(self, numbers):
-        self._held = least = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        least = self._kept(len(numbers), lambda: torch.empty(len(numbers), dtype=torch.float64, device=self._device))
+        least.copy_(torch.tensor(numbers, dtype=torch.float64))
         dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self._group)
         return least.tolist()
 
