@@ -110,8 +110,7 @@ protected:
   const Communicator& world() const { return m_world; }
   bool is_root() const { return m_root; }
   CLI::App& app() { return m_app; }
-  const std::string& path() const { return m_path; }  ///< INPUT or FILE
-  std::string& path() { return m_path; }
+  std::string& path() { return m_path; }  ///< INPUT or FILE
 
 private:
   /// \throws AgreedError for a word that should be a command, and is none

@@ -56,10 +56,9 @@ public:
     }
     if (m_buckets == nullptr) return m_setup.average(exec, m_floats, times);
 
-    std::optional<compress::MomentumShares> shares;
-    if (m_in_messages) shares = update.momentum_shares();
     m_buckets->allocate();
-    m_buckets->begin_step(shares, m_residual_factor(lr));
+    m_buckets->begin_step(m_in_messages ? std::optional(update.momentum_shares()) : std::nullopt,
+                          m_residual_factor(lr));
     m_buckets->average(exec, m_in_messages ? g : m_floats, times);
     m_in_messages = true;
     m_floats = {};
@@ -69,8 +68,9 @@ public:
   void update_parameters(const Exec& exec, const AdamUpdate& update, const Rates<Exec>& rates,
                          const Vector<Exec, float>& v, const Vector<Exec, float>& x, PhaseTimes& times) const {
     const Stopwatch watch;
-    if (!m_in_messages) optim::update_parameters(exec, update, rates, m_floats, v, x);
-    if (m_in_messages)
+    if (!m_in_messages)
+      optim::update_parameters(exec, update, rates, m_floats, v, x);
+    else
       for (const auto& [elements, decoder] : m_buckets->last()) {
         const auto range = std::make_pair(elements.begin, elements.end);
         optim::update_parameters<Exec>(exec, update, rates.from(elements.begin), decoder, Kokkos::subview(v, range),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/device/stream.hpp"
+#include "base/system/stream.hpp"
 #include "bench/kernels/kernel.hpp"
 #include "linalg/bits/binary_product.hpp"
 #include "linalg/packing.hpp"

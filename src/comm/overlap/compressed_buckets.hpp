@@ -51,20 +51,21 @@ public:
   virtual double server_residual_l2() const = 0;
 };
 
-/// The averages of buckets by a transport, in order; `layouts[k]` or the hierarchy of bucket k is in `make(k)`.
+/// What makes the averages of buckets, each when the first compressed step needs it.
 /// \tparam On where the kernels run. Kokkos::Serial on a host lets OverlappedAverage's thread average: kernels of
 ///            OpenMP may come from one thread only. On a GPU they have a stream of their own. Exec, with the caller's
 ///            instance, is for `average` alone.
 template <class Exec, class On>
 struct BucketsOptions {
   std::vector<std::size_t> begins;  ///< (buckets + 1) first elements; each bucket but the last has the same length
-  std::function<std::unique_ptr<CompressedAverage<On>>(std::size_t k)> make;
+  std::function<std::unique_ptr<CompressedAverage<On>>(std::size_t k)> make;  ///< the average of bucket k
   /// Decodes bucket k's messages by kernels of Exec; empty where On is Exec.
   std::function<std::unique_ptr<const compress::Compressor<Exec>>(std::size_t k)> make_decoder;
   std::unique_ptr<Transport<On>> transport;  ///< that of the averages, where nothing else has it; may be null
   bool undoable = false;                     ///< `roll_back` will be called, which needs a copy of the residuals
 };
 
+/// Buckets without memory yet. What the functions of `options` refer to must outlive them.
 template <class Exec, class On>
 std::unique_ptr<CompressedBuckets<Exec>> make_buckets(BucketsOptions<Exec, On> options);
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <type_traits>
 
-#include "base/device/stream.hpp"
 #include "base/error.hpp"
+#include "base/system/stream.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
 
