@@ -86,7 +86,7 @@ inline constexpr AlgorithmTraits algorithms[] = {
     {"sharded_adam",        false, Variance::never_frozen,  Averages::nothing,               2, 2, starts_from_variance | shards_state},
     {"sharded_onebit_adam", true,  Variance::frozen_at_T_w, Averages::shard_momentum,        2, 2, starts_from_variance | scales_residual_by_lr | shards_state},
     {"server_onebit_adam",  true,  Variance::frozen_at_T_w, Averages::shard_gradients,       2, 2, starts_from_variance | scales_residual_by_lr | shards_state},
-    {"muon",                false, Variance::never_frozen,  Averages::nothing,               1, 1, variance_of_tables},
+    {"muon",                false, Variance::never_frozen,  Averages::nothing,               1, 1, shards_state | serves_tensors | variance_of_tables},
     {"onebit_muon",         true,  Variance::never_frozen,  Averages::tensors,               1, 1, serves_tensors | variance_of_tables},
 };
 // clang-format on

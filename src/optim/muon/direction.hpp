@@ -60,15 +60,14 @@ public:
     }
   }
 
-  /// Saves or restores v, by one range for each table of all the parameters. \param parts of all \param own false for a
-  /// rank that leaves it to another one that has the same
-  void state(Archive<Exec>& archive, const std::vector<TensorPart>& parts, bool own) {
+  /// Saves or restores v, by one range for each table of all the parameters. \param parts of all
+  void state(Archive<Exec>& archive, const std::vector<TensorPart>& parts) {
     std::size_t first = 0;
     for (const TensorPart& part : parts) {
       if (part.role != Role::table) continue;
       const std::size_t begin = std::clamp(part.begin, m_range.begin, m_range.end);
       const std::size_t end = std::clamp(part.end(), m_range.begin, m_range.end);
-      archive.part("variance", of(m_variance, {first, first + end - begin}), {begin, own ? end : begin});
+      archive.part("variance", of(m_variance, {first, first + end - begin}), {begin, end});
       first += end - begin;
     }
   }
