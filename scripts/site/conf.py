@@ -47,7 +47,7 @@ def pages_of(docname, text):
     its table begin."""
     if docname == FRONT:
         return list(dict.fromkeys(re.findall(r"\]\(([\w./]*/[A-Z]+)\.md\)", text)))
-    return re.findall(r"(?m)^\| \[[^\]]*\]\((\w+)\.md\)", text) if docname.endswith("/README") else []
+    return re.findall(r"(?m)^\| \[[^\]]*\]\(([\w/]+)\.md\)", text) if docname.endswith("/README") else []
 
 
 def add_to_page(_, docname, source):

@@ -76,7 +76,7 @@ Check check_compression(const Exec& exec, const compress::Compressor<Exec>& comp
   return check;
 }
 
-/// One element of Adam in double; docs/reference/algorithms.md.
+/// One element of Adam in double; docs/reference/algorithms/README.md.
 struct AdamRef {
   double x, m, v;
   AdamRef(const optim::AdamUpdate& update, std::size_t i, double weight_decay, bool updates_moments,
