@@ -292,7 +292,7 @@ def page(studies, arguments):
              f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
              "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
-             "the reduction is against dense fp32 training of as many steps (docs/reference/output.md); against 16 "
+             "the reduction is against dense fp32 training of as many steps (docs/reference/output/run.md); against 16 "
              "bits it is half of that. T_w is the step at which the variance was frozen. A run that met a NaN is a "
              "result: its loss counts as infinite."]
     if any(study.accuracy for study in studies):

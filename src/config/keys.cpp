@@ -218,7 +218,7 @@ std::vector<Section> keys(Input& in) {
       "The run goes on. 0 is no target.");
   key("loss_at_most", in.train.loss_at_most, real(0),
       "The greatest final validation loss of a run that counts as right. A run that ends above it prints `VALIDATION "
-      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output.md). 0 is no bound.");
+      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output/figures_of_merit.md). 0 is no bound.");
 
   key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms/README.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");
@@ -448,7 +448,7 @@ std::vector<Section> keys(Input& in) {
       "Embeddings, the head and attention's own products always have full precision.",
       true);
   key("record_every", in.model.quantization.record_every, integer(0),
-      "Steps between rows of `gradient_groups.csv` (docs/reference/output.md): the ranges of the rows and columns of "
+      "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows and columns of "
       "each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no such file.");
 
   key.section("data",
