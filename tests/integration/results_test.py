@@ -169,7 +169,7 @@ def prediction_errors():
 README, ANSWERS = "README.md", "docs/results/README.md"  # of the first the results, of the second the answers
 CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, TRAINING, SPEED, PERFORMANCE = (
     f"docs/results/{name}.md" for name in ("convergence", "fine_tuning", "thirty", "communication",
-                                           "quantized_training", "quantized_speed", "performance"))
+                                           "quantized_training/binary_fine_tune", "quantized_speed", "performance"))
 BERT, XEON = r"(?s)Masked-language-model BERT on the King James Bible:\n.*?", r"(?s)\n(?:### )?Intel.*?"  # to skip to
 
 # (page, pattern of its text with a group for each number, the computed numbers in order). The other pages have the
@@ -236,7 +236,7 @@ CLAIMS = [
     (ANSWERS,
      r"A small BERT fine-tunes to ([\d.]+) % with about one bit for each of them and to ([\d.]+) % in float",
      lambda: [accuracy(run) for run in ("fqt_4", "fp32")]),
-    *((TRAINING, rf"(?s)\n## Fine-tuning on sections.*?\n\| {name} \| 3 \|[^|]*\| [+-][\d.]+ \| ([\d.]+) % \(",
+    *((TRAINING, rf"\n\| {name} \| 3 \|[^|]*\| [+-][\d.]+ \| ([\d.]+) % \(",
        lambda run=run: [accuracy(run)])
       for name, run in (("QAT", "qat"), ("FQT, b = 4, with 1-bit Adam on 4 ranks", "onebit_4_ranks"),
                         ("full precision, not pre-trained", "scratch_fp32"))),
