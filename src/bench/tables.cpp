@@ -59,16 +59,15 @@ const CsvTable repetitions_table = {
 
 const CsvTable kernels_table = {
     "kernels.csv",
-    "`onebit bench kernels` writes one row for each kernel and shape "
-    "([performance](../../develop/performance/README.md)). It compares the result with the kernel's reference "
-    "implementation before it measures; a wrong result ends the run.",
+    "`onebit bench kernels` writes one row for each kernel and shape ([performance](../../develop/performance.md)). "
+    "It compares the result with the kernel's reference implementation before it measures; a wrong result ends the "
+    "run.",
     {
         {{"kernel", "shape"}, "", "name; parameters d, senders × elements, or rows × columns × terms of a product"},
         {{"precision"}, "", "of the factors in its products: `fp32`, or the model's precision if it rounds them"},
         {{"backend", "ranks", "threads_per_rank"}, "", "of the run; all ranks measure at once"},
         {{"bytes"}, "B",
-         "the least that any implementation must move "
-         "([counts](../../develop/performance/README.md#what-each-kernel-must-move))"},
+         "the least that any implementation must move ([counts](../../develop/performance/kernels.md))"},
         {{"flop"}, "", "the least that any implementation must compute"},
         {{"arithmetic_intensity"}, "1/B", "`flop` / `bytes`; empty for `fma`, which moves nothing"},
         {{"checked", "wrong"}, "",
@@ -89,7 +88,7 @@ const CsvTable kernels_table = {
 const CsvTable layers_table = {
     "layers.csv",
     "`onebit bench layers` writes one row for each kernel of each layer "
-    "([performance](../../develop/performance/README.md#1-bit-layers)). It compares the results with reference "
+    "([performance](../../develop/performance.md#1-bit-layers)). It compares the results with reference "
     "implementations before it measures; a wrong result ends the run.",
     {
         {{"network", "pixels"}, "", "an entry of `bench.layers`, and the width of its square images; 0 without images"},

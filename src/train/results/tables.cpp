@@ -208,7 +208,7 @@ const CsvTable run_table = {
         {{"parameters_hash"}, "", "hash of the final parameters' bits: equal for runs that ended in the same bits"},
         {{"optimizer_bytes_per_parameter"}, "B",
          "of Views of the optimiser, its compressors and transports at the end of the run, over the parameters; "
-         "maximum over ranks ([memory of a run](../../develop/performance.md#memory-of-a-run))"},
+         "maximum over ranks ([memory of a run](../../develop/performance/memory.md))"},
         {{"peak_view_bytes"}, "B", "peak of all Views together, in any memory; maximum over ranks"},
         {{"peak_memory_bytes"}, "B", "peak host memory of the process (Linux's VmHWM), maximum over ranks"},
         {{"predicted_dense_bytes", "predicted_compressed_bytes"}, "B",
