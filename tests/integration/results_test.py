@@ -124,7 +124,7 @@ def hidden_steps(rate):
 
 
 def hidden_row(hidden_s, adam_s, line_rate_s):
-    """As the table of communication.md has it: two times, and how much shorter the hidden step is than two of Adam."""
+    """As the table of communication/steps.md has it: two times, and how much shorter the hidden step is than two of Adam."""
     return [adam_s, hidden_s, adam_s / hidden_s, line_rate_s / hidden_s]
 
 
@@ -167,9 +167,11 @@ def prediction_errors():
 
 
 README, ANSWERS = "README.md", "docs/results/README.md"  # of the first the results, of the second the answers
-CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, TRAINING, SPEED, PERFORMANCE = (
+CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, LIBRARIES, STEPS, TRAINING, SPEED, LAYERS, PERFORMANCE = (
     f"docs/results/{name}.md" for name in ("convergence", "fine_tuning", "thirty", "communication",
-                                           "quantized_training/binary_fine_tune", "quantized_speed", "performance"))
+                                           "communication/libraries", "communication/steps",
+                                           "quantized_training/binary_fine_tune", "quantized_speed",
+                                           "quantized_speed/layers", "performance"))
 BERT, XEON = r"(?s)Masked-language-model BERT on the King James Bible:\n.*?", r"(?s)\n(?:### )?Intel.*?"  # to skip to
 
 # (page, pattern of its text with a group for each number, the computed numbers in order). The other pages have the
@@ -218,7 +220,7 @@ CLAIMS = [
      r"DeepSpeed's compressed average takes ([\d.]+) times as long as OneBit's at 200 Mbit/s and ([\d.]+) times at 1 "
      r"Gbit/s",
      lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
-    *((COMMUNICATION, rf"\n\| {rate} \|[^|]*\|[^|]*\| `{method}` \|(?:[^|]*\|){{3}} ([\d.]+) \|",
+    *((LIBRARIES, rf"\n\| {rate} \|[^|]*\|[^|]*\| `{method}` \|(?:[^|]*\|){{3}} ([\d.]+) \|",
        lambda rate=rate, method=method: [peer_time(method, rate)])
       for rate in ("200mbit", "1gbit")
       for method in ("powersgd_1", "gloo_fp32", "gloo_bf16", "pairwise_allreduce", "pairwise_bf16")),
@@ -228,7 +230,7 @@ CLAIMS = [
      lambda: hidden_steps("200mbit")[:2]),
     (ANSWERS, r"At (\d) Gbit/s it gains nothing over bf16 averages at the line rate",
      lambda: [gbit for gbit, rate in ((0.2, "200mbit"), (1, "1gbit")) if hidden_row(*hidden_steps(rate))[3] < 1]),
-    *((COMMUNICATION,
+    *((STEPS,
        rf"\n\| 1 \| {rate} \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|(?:[^|]*\|){{5}} ([\d.]+) × \| ([\d.]+) × \|",
        lambda rate=rate: hidden_row(*hidden_steps(rate))) for rate in ("200mbit", "1gbit")),
 
@@ -247,9 +249,9 @@ CLAIMS = [
     (PERFORMANCE, XEON + r"\n\| BERT-Base, T 128, vocabulary 30522, batch 8 \| bf16 \| ([\d.]+) \(",
      lambda: [1e3 * bf16_steps()[2]]),
     (SPEED, XEON + r"\n\| bf16 \| ([\d.]+) \|", lambda: [bf16_steps()[3]]),
-    (SPEED, r"\n\| bert_base \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|",
+    (LAYERS, r"\n\| bert_base \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
-    *((SPEED, rf"\n\| resnet18 \| {pixels} \| ([\d.]+) \|",
+    *((LAYERS, rf"\n\| resnet18 \| {pixels} \| ([\d.]+) \|",
        lambda pixels=pixels: [layers_gain("resnet18", "fp32_layer", pixels=pixels)]) for pixels in (32, 64, 128, 224)),
 
     # The cost of a step.
