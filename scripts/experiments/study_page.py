@@ -304,7 +304,7 @@ def own_pages(study, text, runs):
     pages = [(study.name, study.title, [text, runs], "text, figures and tables")]
     if words(text, runs) > MOST_WORDS:
         pages = [(study.name, study.title, [text], "text, figures and tables"),
-                 (f"{study.name}_runs", f"{study.title}: the runs", [runs], f"the table of {len(study.present())} runs")]
+                 (f"{study.name}_runs", f"{study.title}: all runs", [runs], f"{len(study.present())} runs")]
     for name, title, blocks, _ in pages:
         blocks = [re.sub(r"\]\((?!https?:|#)", "](../", block) for block in blocks]  # links from the folder
         (study.kept / f"{name}.md").write_text(tables.page([MADE, f"# {title}", *blocks]))

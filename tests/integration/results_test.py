@@ -124,7 +124,7 @@ def hidden_steps(rate):
 
 
 def hidden_row(hidden_s, adam_s, line_rate_s):
-    """As the table of communication/steps.md has it: two times, and how much shorter the hidden step is than two of Adam."""
+    """As communication/steps.md has it: two times, and how much shorter the hidden step is than two of Adam."""
     return [adam_s, hidden_s, adam_s / hidden_s, line_rate_s / hidden_s]
 
 
