@@ -53,9 +53,8 @@ std::string line(const char* title, const Names& names) {
 inline std::string list(const std::string& csv_file) {
   if (csv_file.empty())
     return line("backends", backends()) + line("algorithms", config::algorithm_names()) +
-           line("workloads", names(WorkloadKind{})) + line("compressors", names(CompressorKind{})) +
-           bench::features() + "libraries:" + (data::has_sentencepiece() ? " SentencePiece" : "") +
-           (has_hdf5() ? " HDF5" : "") + "\n";
+           line("workloads", names(WorkloadKind{})) + line("compressors", names(CompressorKind{})) + bench::features() +
+           "libraries:" + (data::has_sentencepiece() ? " SentencePiece" : "") + (has_hdf5() ? " HDF5" : "") + "\n";
   std::string files;
   for (const auto* const tables : {&train::tables, &bench::tables})
     for (const CsvTable* const table : *tables) {

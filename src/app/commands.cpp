@@ -95,9 +95,8 @@ private:
     CLI::App* const command = app().add_subcommand("list", "what this build has");
     command->add_flag("--input-keys", m_input_keys, "print docs/reference/input.md");
     command->add_option("--output-columns", m_csv_file, "print the page of a CSV file of docs/reference/output");
-    command->callback([this] {
-      print_text(world(), [this] { return m_input_keys ? config::documentation() : list(m_csv_file); });
-    });
+    command->callback(
+        [this] { print_text(world(), [this] { return m_input_keys ? config::documentation() : list(m_csv_file); }); });
   }
 
   // Values of arguments.

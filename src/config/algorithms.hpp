@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithms.hpp
-/// The properties of each algorithm that the input, a run and the results depend on. docs/reference/algorithms/README.md says
-/// what each one computes, and src/optim/algorithm.cpp makes it.
+/// The properties of each algorithm that the input, a run and the results depend on.
+/// docs/reference/algorithms/README.md says what each one computes, and src/optim/algorithm.cpp makes it.
 
 #include <string>
 #include <string_view>

@@ -218,7 +218,8 @@ std::vector<Section> keys(Input& in) {
       "The run goes on. 0 is no target.");
   key("loss_at_most", in.train.loss_at_most, real(0),
       "The greatest final validation loss of a run that counts as right. A run that ends above it prints `VALIDATION "
-      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output/figures_of_merit.md). 0 is no bound.");
+      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output/figures_of_merit.md). "
+      "0 is no bound.");
 
   key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms/README.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");
@@ -307,7 +308,8 @@ std::vector<Section> keys(Input& in) {
       "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze`, `onebit_sgd` and "
       "`efficient_adam`, whose parameters are linear in what is compressed.");
 
-  key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms/successors.md).");
+  key.section("zero_one",
+              "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms/successors.md).");
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),
       "F: the last step that may update the variance; local steps begin after it. DeepSpeed: `var_freeze_step`.");
   key("variance_update_scaler", in.zero_one.variance_update_scaler, integer(1),
@@ -318,7 +320,8 @@ std::vector<Section> keys(Input& in) {
   key("local_step_clipper", in.zero_one.local_step_clipper, integer(1),
       "H: the greatest interval between two exchanges; 1 for no local steps.");
 
-  key.section("lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms/successors.md).");
+  key.section("lamb",
+              "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms/successors.md).");
   key("min_coefficient", in.lamb.min_coefficient, real(0),
       "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
   key("max_coefficient", in.lamb.max_coefficient, real_above(0),
@@ -448,8 +451,9 @@ std::vector<Section> keys(Input& in) {
       "Embeddings, the head and attention's own products always have full precision.",
       true);
   key("record_every", in.model.quantization.record_every, integer(0),
-      "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows and columns of "
-      "each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no such file.");
+      "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows "
+      "and columns of each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no "
+      "such file.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "

@@ -1,6 +1,6 @@
 /// \file optimizer_kernels.cpp
-/// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance/kernels.md has the table of
-/// what each must move.
+/// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance/kernels.md has the
+/// table of what each must move.
 
 #include "base/float_bits.hpp"
 #include "bench/kernels/kernel.hpp"
