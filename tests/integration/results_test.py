@@ -195,11 +195,11 @@ CLAIMS = [
     (ANSWERS,
      r"Efficient-Adam sends ([\d.]+) times fewer bytes than 32-bit Adam for a GPT and ends at ([+-][\d.]+) nats",
      lambda: [fewer_bytes("thirty"), loss_of_one_bit("thirty")]),
-    *((THIRTY,
+    *((f"docs/results/thirty/{study}.md",
        rf"\n\| Efficient-Adam, β1 = 0\.6, γ = {rate} \|[^|]*\|[^|]*\| ([+-][\d.]+) \|[^|]*\| ([\d.]+) \| ([\d.]+) \|",
        lambda study=study: [loss_of_one_bit(study), fewer_bytes(study), fewer_bytes(study) / 2])
       for study, rate in (("thirty", "6e-3"), ("thirty_bert", "8e-3"))),
-    (THIRTY, r"ends at\s(1\.\d+) with seed 1, where Efficient-Adam ends at (1\.\d+)",
+    ("docs/results/thirty/thirty.md", r"ends at\s(1\.\d+) with seed 1, where Efficient-Adam ends at (1\.\d+)",
      lambda: losses_of_one_seed("thirty", "adam_b9_6e_3")),
     (THIRTY,
      BERT + r"\n\| Efficient-Adam is as good as Adam with the same β1 and γ and bias correction \|[^|]*"
