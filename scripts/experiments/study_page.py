@@ -303,7 +303,8 @@ def own_pages(study, text, runs):
     Returns the rows that lead there."""
     pages = [(study.name, study.title, [text, runs], "text, figures and tables")]
     if words(text, runs) > MOST_WORDS:
-        pages = [(study.name, study.title, [text], "text, figures and tables"),
+        link = f"[All runs]({study.kept.name}/{study.name}_runs.md)."
+        pages = [(study.name, study.title, [text, link], "text, figures and tables"),
                  (f"{study.name}_runs", f"{study.title}: all runs", [runs], f"{len(study.present())} runs")]
     for name, title, blocks, _ in pages:
         blocks = [re.sub(r"\]\((?!https?:|#)", "](../", block) for block in blocks]  # links from the folder
