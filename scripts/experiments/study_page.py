@@ -326,10 +326,10 @@ def page(studies, arguments):
     files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
     parts = [MADE, f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
-             "seeds; differences are means over the same seeds. Bytes are what a rank sent to other ranks. The reduction "
-             "compares them with dense fp32 training of as many steps (docs/reference/output/run.md); compared with 16 "
-             "bits it is half as large. T_w is the step at which the variance was frozen. A run that met a NaN is a "
-             "result: its loss counts as infinite."]
+             "seeds; differences are means over the same seeds. Bytes are what a rank sent to other ranks. The "
+             "reduction compares them with dense fp32 training of as many steps (docs/reference/output/run.md); "
+             "compared with 16 bits it is half as large. T_w is the step at which the variance was frozen. A run that "
+             "met a NaN is a result: its loss counts as infinite."]
     if any(study.accuracy for study in studies):
         parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
                       "losses of classes are nats a sample.")
