@@ -19,15 +19,14 @@ std::vector<double> column_maxima(const std::vector<double>& matrix, std::size_t
 
 }  // namespace
 
-std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const std::string& name,
-                                  const std::vector<std::string>& columns) {
+std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const CsvTable& table) {
   std::unique_ptr<CsvFile> file;
   communicator.collectively([&] {
     if (communicator.rank() > 0) return;
-    const std::string path = input.run.output + "/" + name;
+    const std::string path = input.run.output + "/" + table.file;
     keep_earlier(path + ".partial");
     try {
-      file = std::make_unique<CsvFile>(path, columns);
+      file = std::make_unique<CsvFile>(path, table.names());
     } catch (const Error& error) {
       throw Error(ExitStatus::bad_input, input.where("run.output") + ": " + error.what());
     }

@@ -25,7 +25,7 @@ public:
       m_columns += tensor.shape.size() > 1 ? static_cast<double>(tensor.size() / tensor.shape.back()) : 1;
     m_tensors = static_cast<double>(tensors.tensors().size());
     for (const Tensor& tensor : tensors.tensors())
-      if (m_traits.has(config::variance_of_tables) && role_of(tensor) == Role::table)
+      if (m_traits.has(config::variance_of_tables) && role_of(tensor) == TensorRole::table)
         m_tables += static_cast<double>(tensor.size());
   }
 

@@ -131,7 +131,7 @@ public:
   void take_change(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g,
                    const Vector<Exec, float>& m, std::size_t first) const {
     std::size_t begin = 0;
-    for (const Range& table : ranges_of(m_parts, Role::table, {first, first + g.extent(0)})) {
+    for (const Range& table : ranges_of(m_parts, TensorRole::table, {first, first + g.extent(0)})) {
       take_change_of(exec, update, g, m, {begin, table.begin});
       take_change_of(exec, for_tables(update), g, m, table);
       begin = table.end;
@@ -163,7 +163,7 @@ private:
     auto of_tensor = all.begin();
     for (const Tensor& tensor : tensors.tensors()) {
       while (of_tensor->end <= tensor.offset) ++of_tensor;
-      const double lr_factor = role_of(tensor) == Role::vector ? 0 : of_tensor->lr_factor;
+      const double lr_factor = role_of(tensor) == TensorRole::vector ? 0 : of_tensor->lr_factor;
       rates.push_back({tensor.offset + tensor.size(), lr_factor, of_tensor->weight_decay});
     }
     return rates;
