@@ -79,9 +79,6 @@ constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise"}
 enum class DenseType { fp32, bf16, fp16 };
 constexpr auto names(DenseType) { return std::array{"fp32", "bf16", "fp16"}; }
 
-enum class Rounding { nearest, stochastic };
-constexpr auto names(Rounding) { return std::array{"nearest", "stochastic"}; }
-
 enum class OnNonfinite { abort, skip };
 constexpr auto names(OnNonfinite) { return std::array{"abort", "skip"}; }
 

@@ -21,7 +21,6 @@ enum class Stream : std::uint32_t {
   synthetic = 7,
   gradient_rounding = 8,
   gradient_pruning = 9,
-  average_rounding = 10,
   votes = 11
 };
 

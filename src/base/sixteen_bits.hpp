@@ -25,10 +25,6 @@ struct Bfloat16 {
     const std::uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16, quiet_nan = bits >> 16 | 0x40u;
     return static_cast<std::uint16_t>(value == value ? rounded : quiet_nan);
   }
-  /// \param magnitude bits of a float ≥ 0 or of infinity
-  KOKKOS_FORCEINLINE_FUNCTION static SixteenBitPlace place(std::uint32_t magnitude) {
-    return {magnitude >> 16, magnitude << 16};
-  }
   KOKKOS_FORCEINLINE_FUNCTION static float widened(std::uint16_t bits) { return as_float(std::uint32_t{bits} << 16); }
 };
 
@@ -62,16 +58,5 @@ struct Float16 {
     return as_float(sign | (magnitude < 0x400u ? small : magnitude < infinity ? normal : special));
   }
 };
-
-/// Rounds away from 0 with a probability that is the distance from the lower neighbour, so that the mean is the value.
-/// Beyond the greatest finite number it rounds to nearest, and NaN stays NaN. \param random a uniform word
-template <class Type>
-KOKKOS_FORCEINLINE_FUNCTION std::uint16_t rounded_by(float value, std::uint32_t random) {
-  const std::uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000u;
-  const SixteenBitPlace at = Type::place(bits & 0x7FFFFFFFu);
-  const bool within = at.below + 1u < Type::infinity;
-  return within && value == value ? static_cast<std::uint16_t>(sign | (at.below + (random < at.fraction)))
-                                  : Type::nearest(value);
-}
 
 }  // namespace onebit

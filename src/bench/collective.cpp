@@ -92,8 +92,8 @@ std::vector<std::vector<int>> hosts_with_ranks(const std::vector<int>& hosts) {
 Expected bf16_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
   const auto [begin, end] = own_range(communicator, length);
   if (begin == end) return {begin, {}};
-  return {begin, comm::DenseAverageRef{{DenseType::bf16}, hosts_with_ranks(hosts)}(
-                     vectors_of(all_ranks(communicator.size()), begin, end), 0)};
+  return {begin, comm::DenseAverageRef{
+                     DenseType::bf16, hosts_with_ranks(hosts)}(vectors_of(all_ranks(communicator.size()), begin, end))};
 }
 
 /// The average of some ranks' vectors in float. \returns elements [begin, end)
@@ -224,7 +224,7 @@ public:
     if (name == prefix(name) + "_bf16") {
       std::vector<int> hosts = m_hosts;
       if (transport->hosts() == nullptr) std::iota(hosts.begin(), hosts.end(), 0);
-      const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, comm::DenseOptions{DenseType::bf16});
+      const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, DenseType::bf16);
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
               [=, communicator = &m_communicator] { return bf16_oracle(*communicator, length, hosts); }, transport};
     }

@@ -20,6 +20,8 @@
 namespace onebit::bench {
 namespace {
 
+/// Most output pixels or tokens of a layer that are timed: one of more counts as often as these fit into it.
+constexpr double most_rows = 16384;
 /// The order of the table's columns of times.
 const char* const kernel_names[] = {"fp32_layer", "bf16_layer", "int8_layer", "scq_layer", "fqt_layer"};
 
@@ -41,7 +43,7 @@ public:
     m_flop.clear();
     for (const LayerShape& shape : layer_shapes(name, pixels)) {
       const double all_rows = static_cast<double>(shape.rows) * samples;
-      const int rows = static_cast<int>(std::min<double>(all_rows, m_input.bench.most_rows));
+      const int rows = static_cast<int>(std::min(all_rows, most_rows));
       layer_kernels<Exec>(m_exec, rows, shape, [&](const std::vector<Kernel>& kernels) {
         const std::vector<Check> checks = check(kernels);
         const std::vector<RepetitionTimes> times = time(kernels);

@@ -105,7 +105,7 @@ const CsvTable layers_table = {
         {{"rows"}, "", "of the layer: its output pixels or tokens, over the batch"},
         {{"measured_rows"},
          "",
-         "at most `bench.most_rows`. The time of the layer is about `rows` / `measured_rows` times the measured one"},
+         "at most 16384. The time of the layer is about `rows` / `measured_rows` times the measured one"},
         {{"inputs", "outputs"}, "", "K, for a convolution its input channels times the pixels of its kernel; D"},
         {{"kernel"}, "", "`fqt_layer`, `scq_layer`, `fp32_layer`, `bf16_layer` or `int8_layer`"},
         {{"shape"}, "", "`measured_rows` × `inputs` × `outputs`"},

@@ -10,44 +10,26 @@
 namespace onebit::comm {
 namespace {
 
-/// R of the elements that one sender sends in one step.
-template <class SixteenBits, Rounding rounding>
-struct RoundTo {
-  using Type = SixteenBits;
-  std::uint64_t seed;
-  long step;
-  int sender;
-
-  KOKKOS_FORCEINLINE_FUNCTION std::uint16_t operator()(float value, std::size_t element) const {
-    if constexpr (rounding == Rounding::nearest) {
-      return Type::nearest(value);
-    } else {
-      return rounded_by<Type>(value, rounding_word(seed, step, sender, element));
-    }
-  }
-};
-
 /// numbers(i) ← R(values(i)), with zeros as padding.
-template <class Exec, class Round>
-void round_all(const Exec& exec, const Round& round, const Vector<Exec, float>& values, std::size_t first,
-               const Vector<Exec, std::uint16_t>& numbers) {
+template <class Type, class Exec>
+void round_all(const Exec& exec, const Vector<Exec, float>& values, const Vector<Exec, std::uint16_t>& numbers) {
   const std::size_t length = values.extent(0);
   for_each(
-      exec, "OneBit::comm::round", length, KOKKOS_LAMBDA(std::size_t i) { numbers(i) = round(values(i), first + i); });
+      exec, "OneBit::comm::round", length, KOKKOS_LAMBDA(std::size_t i) { numbers(i) = Type::nearest(values(i)); });
   for_each(
       exec, "OneBit::comm::pad", numbers.extent(0) - length, KOKKOS_LAMBDA(std::size_t i) { numbers(length + i) = 0; });
 }
 
 /// mean(j) ← R((1/n) Σ of the j-th elements of n chunks), added in float in their order.
-template <class Exec, class Round>
-void average_rounded(const Exec& exec, const Round& round, int ranks, const Vector<Exec, std::uint16_t>& chunks,
-                     std::size_t first, const Vector<Exec, std::uint16_t>& mean) {
+template <class Type, class Exec>
+void average_rounded(const Exec& exec, int ranks, const Vector<Exec, std::uint16_t>& chunks,
+                     const Vector<Exec, std::uint16_t>& mean) {
   const std::size_t length = mean.extent(0);
   for_each(
       exec, "OneBit::comm::average_rounded", length, KOKKOS_LAMBDA(std::size_t j) {
         float sum = 0;
-        for (int rank = 0; rank < ranks; ++rank) sum += Round::Type::widened(chunks(rank * length + j));
-        mean(j) = round(sum / static_cast<float>(ranks), first + j);
+        for (int rank = 0; rank < ranks; ++rank) sum += Type::widened(chunks(rank * length + j));
+        mean(j) = Type::nearest(sum / static_cast<float>(ranks));
       });
 }
 
@@ -113,33 +95,23 @@ void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, fl
 }
 
 template <class Exec>
-void DenseAverage<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times,
-                                    std::size_t first) {
-  if (m_options.type == DenseType::fp32) return average(exec, m_transport, values, times);
+void DenseAverage<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times) {
+  if (m_type == DenseType::fp32) return average(exec, m_transport, values, times);
   const Region region("OneBit::comm::average_in_16_bits");
   const Stopwatch watch;
-  const bool bf16 = m_options.type == DenseType::bf16;
-  if (m_options.rounding == Rounding::nearest) {
-    if (bf16)
-      average_in_16_bits<RoundTo<Bfloat16, Rounding::nearest>>(exec, values, first);
-    else
-      average_in_16_bits<RoundTo<Float16, Rounding::nearest>>(exec, values, first);
-  } else {
-    if (bf16)
-      average_in_16_bits<RoundTo<Bfloat16, Rounding::stochastic>>(exec, values, first);
-    else
-      average_in_16_bits<RoundTo<Float16, Rounding::stochastic>>(exec, values, first);
-  }
+  if (m_type == DenseType::bf16)
+    average_in_16_bits<Bfloat16>(exec, values);
+  else
+    average_in_16_bits<Float16>(exec, values);
   times.add(Phase::allreduce, watch.seconds());
 }
 
 template <class Exec>
-template <class Round>
-void DenseAverage<Exec>::average_in_16_bits(const Exec& exec, const Vector<Exec, float>& values, std::size_t first) {
-  using Type = typename Round::Type;
+template <class Type>
+void DenseAverage<Exec>::average_in_16_bits(const Exec& exec, const Vector<Exec, float>& values) {
   const Hosts<Exec>* const hosts = m_transport.hosts();
   if (hosts == nullptr) {
-    exchange<Round>(exec, m_transport, values, first);
+    exchange<Type>(exec, m_transport, values);
     widen<Type>(exec, m_sent, values);
   } else {
     const int local = hosts->local.ranks(), own = hosts->local.rank(), across = hosts->across.ranks();
@@ -149,7 +121,7 @@ void DenseAverage<Exec>::average_in_16_bits(const Exec& exec, const Vector<Exec,
     divide(exec, local, shard);
     const std::size_t longest = across * chunk_length(begins[1], across);  // shard 0 is the longest
     const Numbers sent = reserve<Exec>(m_sent, longest), shards = reserve<Exec>(m_shards, local * longest);
-    exchange<Round>(exec, hosts->across, shard, first + begins[own]);
+    exchange<Type>(exec, hosts->across, shard);
     hosts->local.all_gather(exec, as_words<Exec>(sent), as_words<Exec>(shards));
     for (int number = 0; number < local; ++number)
       widen<Type>(exec, part(shards, number * longest, (number + 1) * longest),
@@ -159,18 +131,17 @@ void DenseAverage<Exec>::average_in_16_bits(const Exec& exec, const Vector<Exec,
 }
 
 template <class Exec>
-template <class Round>
-void DenseAverage<Exec>::exchange(const Exec& exec, Transport<Exec>& across, const Vector<Exec, float>& values,
-                                  std::size_t first) {
-  const int ranks = across.ranks(), rank = across.rank();
+template <class Type>
+void DenseAverage<Exec>::exchange(const Exec& exec, Transport<Exec>& across, const Vector<Exec, float>& values) {
+  const int ranks = across.ranks();
   const std::size_t chunk = chunk_length(values.extent(0), ranks);
   if (chunk == 0) return;
   const bool alone = ranks == 1;
   const Numbers sent = reserve<Exec>(m_sent, ranks * chunk), mean = reserve<Exec>(m_average, chunk);
   const Numbers received = alone ? sent : reserve<Exec>(m_received, ranks * chunk);
-  round_all(exec, Round{m_options.seed, m_step, rank + 1}, values, first, sent);
+  round_all<Type>(exec, values, sent);
   if (!alone) across.all_to_all(exec, as_words<Exec>(sent), as_words<Exec>(received));
-  average_rounded(exec, Round{m_options.seed, m_step, 0}, ranks, received, first + rank * chunk, mean);
+  average_rounded<Type>(exec, ranks, received, mean);
   if (alone)
     Kokkos::deep_copy(exec, sent, mean);
   else

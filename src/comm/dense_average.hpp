@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "base/choices.hpp"
-#include "base/random.hpp"
 #include "base/timer.hpp"
 #include "comm/transport/transport.hpp"
 
@@ -19,23 +18,8 @@ void divide(const Exec& exec, int ranks, const Vector<Exec, float>& values);
 template <class Exec>
 void average(const Exec& exec, Transport<Exec>& transport, const Vector<Exec, float>& values, PhaseTimes& times);
 
-/// How dense averages are sent.
-struct DenseOptions {
-  DenseType type = DenseType::fp32;
-  Rounding rounding = Rounding::nearest;  ///< to 16 bits
-  std::uint64_t seed = 0;                 ///< of stochastic rounding
-};
-
 /// The least magnitude that R makes infinite.
 float infinite_from(DenseType type);
-
-/// The random word that rounds an element: word e % 4 of Philox at (⌊e/4⌋; step, sender), e the element.
-/// \param sender i + 1 for the vector of rank i, 0 for the average
-KOKKOS_INLINE_FUNCTION std::uint32_t rounding_word(std::uint64_t seed, long step, int sender, std::size_t element) {
-  const Philox4 random = philox(stream_key(seed, Stream::average_rounding), element / 4,
-                                static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint32_t>(sender));
-  return random.word[element % 4];
-}
 
 /// The average of gradients and momenta. In float it is `average`. In 16 bits, R the rounding:
 ///
@@ -50,30 +34,26 @@ KOKKOS_INLINE_FUNCTION std::uint32_t rounding_word(std::uint64_t seed, long step
 template <class Exec>
 class DenseAverage {
 public:
-  explicit DenseAverage(Transport<Exec>& transport, const DenseOptions& options = {})
-      : m_transport(transport), m_options(options) {}
+  explicit DenseAverage(Transport<Exec>& transport, DenseType type = DenseType::fp32)
+      : m_transport(transport), m_type(type) {}
 
-  /// Begins step t: each step draws its own numbers to round by.
-  void begin_step(long step) { m_step = step; }
   /// values ← their average; complete when the call returns.
-  /// \param first place of the first element in the whole vector, a multiple of 32
-  void operator()(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times, std::size_t first = 0);
+  void operator()(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times);
 
   Transport<Exec>& transport() const { return m_transport; }
 
 private:
   using Numbers = Vector<Exec, std::uint16_t>;
 
-  /// \tparam Round a rounding to numbers of 16 bits
-  template <class Round>
-  void average_in_16_bits(const Exec& exec, const Vector<Exec, float>& values, std::size_t first);
+  /// 	param Type numbers of 16 bits
+  template <class Type>
+  void average_in_16_bits(const Exec& exec, const Vector<Exec, float>& values);
   /// Steps 1 to 3 for `values`; R(a) is then in `m_sent`.
-  template <class Round>
-  void exchange(const Exec& exec, Transport<Exec>& across, const Vector<Exec, float>& values, std::size_t first);
+  template <class Type>
+  void exchange(const Exec& exec, Transport<Exec>& across, const Vector<Exec, float>& values);
 
   Transport<Exec>& m_transport;
-  DenseOptions m_options;
-  long m_step = 0;
+  DenseType m_type;
   // Kept for the next call; they grow to the longest vector.
   Numbers m_sent, m_received;  ///< (chunks) R(x_i) by receiver, and then R(a); R(x_i)_k by sender
   Numbers m_average;           ///< (chunk) R(a) of this rank

@@ -14,31 +14,28 @@ namespace onebit::comm {
 
 /// The dense average in 16 bits.
 struct DenseAverageRef {
-  DenseOptions options;
+  DenseType type;
   std::vector<std::vector<int>> hosts;  ///< the ranks of each, ascending; one each if averages are not hierarchical
 
   /// The average that every rank gets. \param x (ranks) vectors of one length
-  std::vector<float> operator()(const std::vector<std::vector<float>>& x, long step) const {
+  std::vector<float> operator()(const std::vector<std::vector<float>>& x) const {
     std::vector<float> result;
     for (std::size_t j = 0; j < x.front().size(); ++j) {
       float sum_of_hosts = 0;
-      for (std::size_t host = 0; host < hosts.size(); ++host) {
+      for (const std::vector<int>& host : hosts) {
         float sum = 0;
-        for (const int rank : hosts[host]) sum += x[rank][j];
-        sum_of_hosts += rounded(sum / static_cast<float>(hosts[host].size()), host + 1, j, step);
+        for (const int rank : host) sum += x[rank][j];
+        sum_of_hosts += rounded(sum / static_cast<float>(host.size()));
       }
-      result.push_back(rounded(sum_of_hosts / static_cast<float>(hosts.size()), 0, j, step));
+      result.push_back(rounded(sum_of_hosts / static_cast<float>(hosts.size())));
     }
     return result;
   }
 
 private:
-  float rounded(float value, std::size_t sender, std::size_t element, long step) const {
-    const FloatTypeRef& type = options.type == DenseType::bf16 ? bfloat16_ref : float16_ref;
-    if (options.rounding == Rounding::nearest) return static_cast<float>(type.nearest(value));
-    const Philox4 random = philox(stream_key(options.seed, Stream::average_rounding), element / 4,
-                                  static_cast<std::uint64_t>(step) * 4294967296u + sender);
-    return static_cast<float>(type.rounded_by(value, random.word[element % 4]));
+  float rounded(float value) const {
+    const FloatTypeRef& of = type == DenseType::bf16 ? bfloat16_ref : float16_ref;
+    return static_cast<float>(of.nearest(value));
   }
 };
 

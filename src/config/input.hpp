@@ -129,7 +129,6 @@ struct Input {
     int bucket_bytes = 25 << 20;
     int compressed_bucket_bytes = 0;
     DenseType dense_type = DenseType::fp32;
-    Rounding dense_rounding = Rounding::nearest;
   } comm;
   struct {
     WorkloadKind kind = WorkloadKind::transformer;
@@ -188,7 +187,6 @@ struct Input {
     std::vector<std::string> layers{"vgg16", "resnet18", "bert_base"};
     std::vector<std::int64_t> pixels{32, 64, 128, 224};
     int batch = 64;
-    int most_rows = 16384;
   } bench;
   struct {
     Fault kind = Fault::none;

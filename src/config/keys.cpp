@@ -394,9 +394,6 @@ std::vector<Section> keys(Input& in) {
   key("dense_type", in.comm.dense_type,
       "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
       "(docs/reference/algorithms/averages.md). Averages of parameters and variances are always floats.");
-  key("dense_rounding", in.comm.dense_rounding,
-      "Rounding to the 16 bits of `dense_type`: `nearest`, ties to even, or `stochastic`, which has the number as its "
-      "mean.");
 
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
@@ -516,9 +513,6 @@ std::vector<Section> keys(Input& in) {
       "Networks whose layers `layers` times: every convolution as a matrix product, or the dense layers of BERT-Base.");
   key("pixels", in.bench.pixels, integer(1, 1024), "Widths of the square images of `vgg16` and `resnet18`.");
   key("batch", in.bench.batch, integer(1, 65536), "Images of `layers`; `bert_base` has 8 texts of 128 tokens.");
-  key("most_rows", in.bench.most_rows, integer(1, 65536),
-      "Most output pixels or tokens of a layer that `layers` times. A layer of more rows is timed with these, and "
-      "counts as often as they fit into it.");
 
   key.section("faults", "A fault on purpose, to test how a run reports it (docs/guide/faults.md).");
   key("kind", in.faults.kind,

@@ -55,10 +55,6 @@ compress::Options make_options(const config::Input& input) {
 
 }  // namespace
 
-comm::DenseOptions dense_options(const config::Input& input) {
-  return {input.comm.dense_type, input.comm.dense_rounding, static_cast<std::uint64_t>(input.run.seed)};
-}
-
 template <class Exec>
 std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
   return make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()).chunk_begins;
@@ -167,7 +163,7 @@ void Average<Exec>::operator()(const Exec& exec, const Vector<Exec, float>& x, P
   if (m_compressed)
     (*m_compressed)(exec, x, times, residual_factor);
   else
-    (*m_dense)(exec, x, times, m_first);
+    (*m_dense)(exec, x, times);
 }
 
 template <class Exec>

@@ -10,9 +10,6 @@
 
 namespace onebit::optim {
 
-/// How dense averages of gradients and momenta are sent.
-comm::DenseOptions dense_options(const config::Input& input);
-
 /// (n + 1) first element of each rank's chunk in CA of vectors with these tensors, flat.
 template <class Exec>
 std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup);

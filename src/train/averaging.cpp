@@ -46,7 +46,7 @@ template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                const TensorTable& tensors, comm::Transport<Exec>& transport) {
   constexpr int repetitions = 3;
-  comm::DenseAverage<Exec> dense(transport, optim::dense_options(input));
+  comm::DenseAverage<Exec> dense(transport, input.comm.dense_type);
   config::Input trial = input;
   if (!config::traits(input.optimizer.algorithm).compresses) trial.compression.compressor = CompressorKind::none;
   optim::Average<Exec> average(optim::Setup<Exec>{trial, tensors, transport, dense});

@@ -36,9 +36,8 @@ GradientExchange<Exec>::GradientExchange(const config::Input& input, const Commu
   const bool possible = communicator.size() > 1 && (kind == TransportKind::nccl || any_thread_may_call());
   if (possible && input.comm.bucket_bytes > 0 && length < d)
     with_second_transport<Exec>(input, communicator, kind, [&](auto transport) {
-      communicator.collectively([&] {
-        m_gradients = comm::make_bucket_average<Exec>(std::move(transport), length, optim::dense_options(input));
-      });
+      communicator.collectively(
+          [&] { m_gradients = comm::make_bucket_average<Exec>(std::move(transport), length, input.comm.dense_type); });
     });
 
   if (const std::size_t bytes = input.comm.compressed_bucket_bytes; bytes > 0) {

@@ -32,14 +32,13 @@ public:
   /// How momenta in buckets are averaged, for the log; empty where the input asks for no such buckets.
   const std::string& about_momenta() const { return m_about_momenta; }
 
-  /// Begins step t. \param average of the buckets of g; nullptr: the algorithm exchanges after the backward pass
+  /// Begins a step. \param average of the buckets of g; nullptr: the algorithm exchanges after the backward pass
   /// \param g (d) not complete yet \param check is called for every range of g before the range is averaged
-  void begin(const Exec& exec, comm::BucketAverage<Exec>* average, const Vector<Exec, float>& g, long step,
-             const Ranged& check) {
+  void begin(const Exec& exec, comm::BucketAverage<Exec>* average, const Vector<Exec, float>& g, const Ranged& check) {
     m_average = average;
     m_check = check;
     m_length = g.extent(0);
-    if (average != nullptr) m_overlapped->start(exec, *average, g, step, check);
+    if (average != nullptr) m_overlapped->start(exec, *average, g, check);
   }
   /// Says that elements [b, d) of g are complete when the kernels so far are done.
   void gradient_ready_from(std::size_t b) {

@@ -43,7 +43,7 @@ struct Session {
         hosts(static_cast<int>(comm::ranks_by_host(communicator.hosts()).size())),
         workload(make_workload(exec, input, communicator, hosts)),
         averaging(choose_averaging(exec, input, communicator, tensors(), checkpoints)),
-        dense_average(*averaging.transport, optim::dense_options(input)),
+        dense_average(*averaging.transport, input.comm.dense_type),
         exchange_communicator(communicator.get()),
         exchange(input, exchange_communicator, averaging.transport->kind(), tensors()) {
     if (checkpoints.restarts()) input.freeze.from.clear();  // the checkpoint holds the variance

@@ -45,7 +45,6 @@ public:
       record.lr = optim::learning_rate(m_input, step);
 
       optim::StepContext context{step, record.lr, m_run.mean_square_norm};
-      m_session.dense_average.begin_step(step);
       const double loss = gradient(context, record);
       Agreement agreement{};
       record.times.add_rest(Phase::agree, [&] { agreement = agree(loss, record); });
@@ -82,7 +81,7 @@ private:
   /// \param context gets whether they are \returns this rank's loss
   double gradient(optim::StepContext& context, StepRecord& record) {
     Session<Exec>& s = m_session;
-    s.exchange.begin(s.exec, s.algorithm->begin(context), s.g, context.step,
+    s.exchange.begin(s.exec, s.algorithm->begin(context), s.g,
                      [&](std::size_t begin, std::size_t end) { m_gradient_check(s.exec, s.g, begin, end); });
     double loss = 0;
     m_local_errors.capture([&] {

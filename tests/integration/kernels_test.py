@@ -147,7 +147,7 @@ class Kernels(unittest.TestCase):
 
     def test_layers(self):
         (self.directory / "layers.yaml").write_text("bench: {layers: [vgg16, resnet18], pixels: [4], batch: 2, "
-                                                    "most_rows: 20, warmup: 0, repetitions: 1}\n")
+                                                    "warmup: 0, repetitions: 1}\n")
         done = support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
                            cwd=self.directory, env=ENVIRONMENT)
         rows = support.read_csv(self.directory / "layers/layers.csv")

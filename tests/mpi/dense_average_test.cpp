@@ -35,12 +35,7 @@ std::vector<std::vector<float>> vectors_of_all(int ranks, long step, std::size_t
   return vectors;
 }
 
-std::vector<DenseOptions> all_options() {
-  std::vector<DenseOptions> options;
-  for (const DenseType type : {DenseType::bf16, DenseType::fp16})
-    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) options.push_back({type, rounding, 11});
-  return options;
-}
+constexpr DenseType types[] = {DenseType::bf16, DenseType::fp16};
 
 /// Hosts of `local` ranks each.
 std::vector<std::vector<int>> hosts_of(int ranks, int local) {
@@ -52,22 +47,20 @@ std::vector<std::vector<int>> hosts_of(int ranks, int local) {
 template <class Exec>
 class Dense16 : public ::testing::Test {
 protected:
-  /// Two steps with each type and rounding on vectors of several lengths. \param check gets the bytes of a call
+  /// Two steps with each type on vectors of several lengths. \param check gets the bytes of a call
   template <class Check>
   void expect_simulation(Transport<Exec>& transport, int local, const Check& check) {
-    for (const DenseOptions& options : all_options())
+    for (const DenseType type : types)
       for (const std::size_t length : {0, 1, 33, 1000, 5003}) {
-        SCOPED_TRACE(::testing::Message()
-                     << to_string(options.type) << " " << to_string(options.rounding) << " length " << length);
-        DenseAverage<Exec> average(transport, options);
-        const DenseAverageRef simulation{options, hosts_of(world.size(), local)};
+        SCOPED_TRACE(::testing::Message() << to_string(type) << " length " << length);
+        DenseAverage<Exec> average(transport, type);
+        const DenseAverageRef simulation{type, hosts_of(world.size(), local)};
         for (long step = 1; step <= 2; ++step) {
           const auto x = test::to_device<Exec>(vector_of(world.rank(), step, length));
           const Traffic before = transport.traffic();
-          average.begin_step(step);
           average(Exec(), x, times);
           // The simulation is the same on every rank, so this shows too that all hold the same bits.
-          EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(vectors_of_all(world.size(), step, length), step)));
+          EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(vectors_of_all(world.size(), step, length))));
           check(length, before, transport.traffic());
         }
       }
@@ -110,18 +103,17 @@ TYPED_TEST(Dense16, hierarchical_average_equals_simulation) {
 TYPED_TEST(Dense16, buckets_give_the_bits_of_the_whole) {
   const Communicator buckets;
   const std::size_t length = 5000;
-  for (const DenseOptions& options : all_options()) {
-    SCOPED_TRACE(to_string(options.type) + " " + to_string(options.rounding));
+  for (const DenseType type : types) {
+    SCOPED_TRACE(to_string(type));
     const auto average = make_bucket_average<TypeParam>(
-        make_transport<Kokkos::Serial>(TransportKind::automatic, buckets), block_length, options);
+        make_transport<Kokkos::Serial>(TransportKind::automatic, buckets), block_length, type);
     OverlappedAverage<TypeParam> overlapped;
-    const DenseAverageRef simulation{options, hosts_of(this->world.size(), 1)};
+    const DenseAverageRef simulation{type, hosts_of(this->world.size(), 1)};
     for (const long step : {3, 4}) {
       const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), step, length));
-      overlapped.start(TypeParam(), *average, x, step, [](std::size_t, std::size_t) {});
+      overlapped.start(TypeParam(), *average, x, [](std::size_t, std::size_t) {});
       overlapped.finish(this->times);
-      EXPECT_TRUE(
-          test::same_bits(test::to_host(x), simulation(vectors_of_all(this->world.size(), step, length), step)));
+      EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(vectors_of_all(this->world.size(), step, length))));
     }
   }
 }
@@ -132,7 +124,7 @@ TYPED_TEST(Dense16, sends_half_of_what_floats_do) {
   std::uint64_t bytes[2] = {};
   for (const DenseType type : {DenseType::fp32, DenseType::bf16}) {
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
-    DenseAverage<TypeParam> average(*transport, {type});
+    DenseAverage<TypeParam> average(*transport, type);
     average(TypeParam(), x, this->times);
     bytes[type == DenseType::bf16] = transport->traffic().total();
   }
@@ -143,18 +135,18 @@ TYPED_TEST(Dense16, sends_half_of_what_floats_do) {
 /// A number that a type cannot hold, and NaN, reach every rank alike and touch no other element.
 TYPED_TEST(Dense16, all_ranks_get_infinity_and_nan) {
   const int ranks = this->world.size();
-  for (const DenseOptions& options : all_options()) {
-    SCOPED_TRACE(to_string(options.type) + " " + to_string(options.rounding));
+  for (const DenseType type : types) {
+    SCOPED_TRACE(to_string(type));
     std::vector<float> values(100, 1.0f);
     if (this->world.rank() == ranks - 1) {
-      values[1] = infinite_from(options.type);
+      values[1] = infinite_from(type);
       values[2] = std::nextafter(values[1], 0.0f);
       values[3] = std::numeric_limits<float>::quiet_NaN();
       values[4] = -values[1];
     }
     const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
     const auto x = test::to_device<TypeParam>(values);
-    DenseAverage<TypeParam> average(*transport, options);
+    DenseAverage<TypeParam> average(*transport, type);
     average(TypeParam(), x, this->times);
     const std::vector<float> mean = test::to_host(x);
     EXPECT_EQ(mean[1], std::numeric_limits<float>::infinity());

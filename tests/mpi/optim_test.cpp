@@ -113,7 +113,7 @@ bool begin_step(optim::Algorithm<Exec>& algorithm, const Vector<Exec, float>& g,
   const std::size_t length = buckets->bucket_length();
   for (std::size_t end = g.extent(0); end > 0;) {
     const std::size_t begin = (end - 1) / length * length;
-    buckets->begin(Kokkos::subview(g, std::make_pair(begin, end)), context.step, begin, times);
+    buckets->begin(Kokkos::subview(g, std::make_pair(begin, end)), begin, times);
     buckets->serve(begin, times);
     buckets->finish(begin, times);
     end = begin;

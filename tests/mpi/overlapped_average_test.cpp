@@ -71,7 +71,7 @@ TYPED_TEST(Overlapped, average_is_that_of_the_whole_vector) {
         const auto device = test::to_device<TypeParam>(values);
         std::size_t seen_from = length;
         bool as_they_were = true;
-        overlapped.start(exec, *average, device, 1, [&](std::size_t begin, std::size_t end) {
+        overlapped.start(exec, *average, device, [&](std::size_t begin, std::size_t end) {
           EXPECT_EQ(end, seen_from);
           EXPECT_EQ(begin % block_length, 0u);
           EXPECT_LT(begin, end);
@@ -104,7 +104,7 @@ TYPED_TEST(Overlapped, average_by_collectives_is_that_of_the_bucket) {
   const auto by_collectives = on_host<TypeParam>(buckets, {}, 2 * block_bytes);
   OverlappedAverage<TypeParam> overlapped;
   const auto device = test::to_device<TypeParam>(values);
-  overlapped.start(TypeParam(), *by_collectives, device, 1, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), *by_collectives, device, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   overlapped.finish(times);
 
@@ -123,14 +123,14 @@ TYPED_TEST(Overlapped, ends_when_it_is_not_used) {
   const auto average = on_host<TypeParam>(buckets, pairwise, 1);
   OverlappedAverage<TypeParam> never;
   OverlappedAverage<TypeParam> left;
-  left.start(TypeParam(), *average, values, 1, [](std::size_t, std::size_t) {});
+  left.start(TypeParam(), *average, values, [](std::size_t, std::size_t) {});
 }
 
 /// An average that leaves its buckets as they are.
 template <class Exec>
 struct NoAverage : BucketAverage<Exec> {
   std::size_t bucket_length() const override { return block_length; }
-  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {}
+  void begin(const Vector<Exec, float>&, std::size_t, PhaseTimes&) override {}
   Traffic traffic() const override { return {}; }
   Traffic traffic_within_host() const override { return {}; }
 };
@@ -138,7 +138,7 @@ struct NoAverage : BucketAverage<Exec> {
 /// Fails in its second average.
 template <class Exec>
 struct Failing final : NoAverage<Exec> {
-  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
+  void begin(const Vector<Exec, float>&, std::size_t, PhaseTimes&) override {
     if (++calls == 2) throw std::runtime_error("the second bucket failed");
   }
   int calls = 0;
@@ -147,7 +147,7 @@ struct Failing final : NoAverage<Exec> {
 /// An average whose messages take a while: two messages a bucket, which the thread waits for one after the other.
 template <class Exec>
 struct Slow final : NoAverage<Exec> {
-  void begin(const Vector<Exec, float>&, long, std::size_t, PhaseTimes&) override {
+  void begin(const Vector<Exec, float>&, std::size_t, PhaseTimes&) override {
     for (int message = 0; message < 2; ++message) {
       const Activity activity("OneBit::test::message", waits_for_ranks);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -159,7 +159,7 @@ struct Slow final : NoAverage<Exec> {
 template <class Exec>
 struct Noting final : NoAverage<Exec> {
   explicit Noting(const float* first) : first(first) {}
-  void begin(const Vector<Exec, float>& bucket, long, std::size_t, PhaseTimes& times) override {
+  void begin(const Vector<Exec, float>& bucket, std::size_t, PhaseTimes& times) override {
     const Stopwatch watch;
     began.push_back({static_cast<std::size_t>(bucket.data() - first), ready_begin.load()});
     most_under_way = std::max(most_under_way, began.size() - completed);
@@ -193,7 +193,7 @@ struct Noting final : NoAverage<Exec> {
 /// Writes down the parts of averages in the order in which they are called.
 template <class Exec>
 struct Recording final : NoAverage<Exec> {
-  void begin(const Vector<Exec, float>&, long, std::size_t first, PhaseTimes&) override { add("begin", first); }
+  void begin(const Vector<Exec, float>&, std::size_t first, PhaseTimes&) override { add("begin", first); }
   void serve(std::size_t first, PhaseTimes&) override { add("serve", first); }
   void finish(std::size_t first, PhaseTimes&) override { add("finish", first); }
   void add(const char* part, std::size_t first) { parts += part + std::to_string(first) + " "; }
@@ -206,7 +206,7 @@ TYPED_TEST(Overlapped, three_buckets_are_under_way) {
   Recording<TypeParam> recording;
   BucketPipeline<TypeParam> pipeline(recording);
   PhaseTimes times;
-  const auto begin = [&](std::size_t first) { return pipeline.begin({}, 1, first, times); };
+  const auto begin = [&](std::size_t first) { return pipeline.begin({}, first, times); };
   EXPECT_EQ(begin(30), std::nullopt);
   EXPECT_EQ(begin(20), std::nullopt);
   EXPECT_EQ(begin(10), 30u);
@@ -231,7 +231,7 @@ TYPED_TEST(Overlapped, each_bucket_is_averaged_once_after_it_is_complete) {
     SCOPED_TRACE(step);
     notes.restart(length);
     std::size_t before = 0;
-    overlapped.start(TypeParam(), notes, values, 1, [&](std::size_t, std::size_t) { ++before; });
+    overlapped.start(TypeParam(), notes, values, [&](std::size_t, std::size_t) { ++before; });
     for (std::size_t b = length; b > block_length; b -= std::min<std::size_t>(b, 300 + 500 * step)) {
       notes.ready_begin = b;
       overlapped.ready_from(b);
@@ -261,7 +261,7 @@ TYPED_TEST(Overlapped, each_part_of_a_bucket_counts_as_going_on) {
   const Vector<TypeParam, float> values("OneBit::test::values", buckets * block_length);
   Slow<TypeParam> slow;
   OverlappedAverage<TypeParam> overlapped;
-  overlapped.start(TypeParam(), slow, values, 1, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), slow, values, [](std::size_t, std::size_t) {});
   PhaseTimes times;
   Activity::watch(true);
   const std::uint64_t before = Activity::seen().changes;
@@ -277,7 +277,7 @@ TYPED_TEST(Overlapped, error_of_the_thread_comes_out_of_finish) {
   const Vector<TypeParam, float> values("OneBit::test::values", 5000);
   Failing<TypeParam> failing;
   OverlappedAverage<TypeParam> overlapped;
-  overlapped.start(TypeParam(), failing, values, 1, [](std::size_t, std::size_t) {});
+  overlapped.start(TypeParam(), failing, values, [](std::size_t, std::size_t) {});
   overlapped.ready_from(0);
   PhaseTimes times;
   try {

@@ -108,7 +108,7 @@ TYPED_TEST(Transfers, repeated_averages_allocate_nothing) {
         allreduce.serve(this->exec, this->times);
         allreduce.finish(this->exec, this->times);
         average(this->exec, *transport, x, this->times);
-        overlapped.start(this->exec, *by_buckets, x, 1, [](std::size_t, std::size_t) {});
+        overlapped.start(this->exec, *by_buckets, x, [](std::size_t, std::size_t) {});
         overlapped.finish(this->times);
       };
       averages();

@@ -808,7 +808,6 @@ TEST(Effects, keys_without_one_are_named) {
       {"compression: {compressor: none, error_feedback: false}", "compression.error_feedback"},
       {"comm: {message_bytes: 4096}", "comm.message_bytes"},
       {"comm: {exchange: pairwise, message_bytes: 4096}", ""},
-      {"comm: {dense_rounding: stochastic}", "comm.dense_rounding"},
       {"workload: {parameters: 10}", "workload.parameters"},
       {"workload: {kind: quadratic}\nmodel: {layers: 3}", "model.layers"},
       {"workload: {kind: quadratic}\nmodel: {quantization: {kind: fqt}}", "model.quantization.kind"},

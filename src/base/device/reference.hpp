@@ -71,12 +71,6 @@ struct FloatTypeRef {
     const double u = unit(std::fabs(value)), rounded = std::nearbyint(value / u) * u;
     return std::fabs(rounded) > greatest() ? std::copysign(infinity(), value) : rounded;
   }
-  /// One of the two neighbours. \param random a uniform word
-  double rounded_by(double value, std::uint32_t random) const {
-    if (!(std::fabs(value) <= greatest())) return nearest(value);
-    const double u = unit(std::fabs(value)), units = std::fabs(value) / u, below = std::floor(units);
-    return std::copysign((below + (random < (units - below) * 0x1p32)) * u, value);
-  }
 };
 inline constexpr FloatTypeRef float_ref{8, 23}, bfloat16_ref{8, 7}, float16_ref{5, 10};
 

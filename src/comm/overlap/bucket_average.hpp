@@ -32,8 +32,8 @@ public:
 
   /// Elements of every bucket but the last, which may be shorter.
   virtual std::size_t bucket_length() const = 0;
-  /// Begins to average a bucket in step `step`. \param bucket complete \param first its place in the vector
-  virtual void begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) = 0;
+  /// Begins to average a bucket. \param bucket complete \param first its place in the vector
+  virtual void begin(const Vector<Exec, float>& bucket, std::size_t first, PhaseTimes& times) = 0;
   /// Receives what other ranks send for this rank's share of the bucket, and sends its average.
   virtual void serve(std::size_t /*first*/, PhaseTimes& /*times*/) {}
   /// The bucket is averaged when this call returns.
@@ -51,6 +51,6 @@ public:
 /// \param  length    of a bucket
 template <class Exec, class On>
 std::unique_ptr<BucketAverage<Exec>> make_bucket_average(std::unique_ptr<Transport<On>> transport, std::size_t length,
-                                                         const DenseOptions& options = {});
+                                                         DenseType type = DenseType::fp32);
 
 }  // namespace onebit::comm

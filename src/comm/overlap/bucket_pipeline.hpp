@@ -23,8 +23,8 @@ public:
   bool empty() const { return !m_begun && !m_served; }
 
   /// A turn that begins the bucket at place `first`. \returns the place of the bucket that finished, if one did
-  std::optional<std::size_t> begin(const Vector<Exec, float>& bucket, long step, std::size_t first, PhaseTimes& times) {
-    m_average->begin(bucket, step, first, times);
+  std::optional<std::size_t> begin(const Vector<Exec, float>& bucket, std::size_t first, PhaseTimes& times) {
+    m_average->begin(bucket, first, times);
     return advance(first, times);
   }
   /// A turn that begins none. \returns as `begin`

@@ -55,7 +55,7 @@ public:
     m_residual_factor = residual_factor;
   }
 
-  void begin(const Vector<Exec, float>& values, long /*step*/, std::size_t first, PhaseTimes& times) override {
+  void begin(const Vector<Exec, float>& values, std::size_t first, PhaseTimes& times) override {
     count_as_allreduce(times, [&](PhaseTimes& phases) { begin_bucket(m_instance.get(), at(first), values, phases); });
   }
   void serve(std::size_t first, PhaseTimes& times) override {

@@ -23,10 +23,9 @@ OverlappedAverage<Exec>::~OverlappedAverage() {
 
 template <class Exec>
 void OverlappedAverage<Exec>::start(const Exec& exec, BucketAverage<Exec>& average, const Vector<Exec, float>& values,
-                                    long step, BeforeBucket before) {
+                                    BeforeBucket before) {
   m_exec = exec;
   m_values = values;
-  m_step = step;
   m_before = std::move(before);
   m_bucket_length = average.bucket_length();
   const std::size_t buckets = (values.extent(0) + m_bucket_length - 1) / m_bucket_length;
@@ -113,8 +112,7 @@ std::size_t OverlappedAverage<Exec>::begin(std::size_t bucket) {
     if (m_pipeline.advance(m_thread_times)) ++averaged;
   is_complete.wait();
   const std::size_t first = begin_of(bucket), end = std::min(first + m_bucket_length, m_values.extent(0));
-  if (m_pipeline.begin(Kokkos::subview(m_values, std::make_pair(first, end)), m_step, first, m_thread_times))
-    ++averaged;
+  if (m_pipeline.begin(Kokkos::subview(m_values, std::make_pair(first, end)), first, m_thread_times)) ++averaged;
   return averaged;
 }
 

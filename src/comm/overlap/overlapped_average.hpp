@@ -39,9 +39,8 @@ public:
   OverlappedAverage(const OverlappedAverage&) = delete;
   OverlappedAverage& operator=(const OverlappedAverage&) = delete;
 
-  /// Begins the average of step `step`. The last one must have ended. \param values (d), none complete yet
-  void start(const Exec& exec, BucketAverage<Exec>& average, const Vector<Exec, float>& values, long step,
-             BeforeBucket before);
+  /// Begins an average. The last one must have ended. \param values (d), none complete yet
+  void start(const Exec& exec, BucketAverage<Exec>& average, const Vector<Exec, float>& values, BeforeBucket before);
   /// Says that elements [b, d) are complete when the kernels in `exec` are done.
   void ready_from(std::size_t b);
   /// Waits for the average of all of `values`, and adds this time to `Phase::allreduce`. All elements count as
@@ -66,7 +65,6 @@ private:
   // The average under way; the thread is idle when these change.
   Exec m_exec;
   Vector<Exec, float> m_values;
-  long m_step = 0;
   BeforeBucket m_before;
   std::size_t m_bucket_length = 0;
   std::vector<Event<Exec>> m_complete;  ///< (buckets of the longest average) when each bucket is complete

@@ -48,7 +48,6 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"collective", session.averaging.name()},
           {"collective_reason", session.averaging.reason},
           {"dense_type", to_string(input.comm.dense_type)},
-          {"dense_rounding", to_string(input.comm.dense_rounding)},
           {"device_mpi", transport.device_support().supported ? "yes" : "no"},
           {"device_mpi_evidence", transport.device_support().evidence},
           {"network", environment("ONEBIT_NETWORK")},

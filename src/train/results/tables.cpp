@@ -153,9 +153,7 @@ const CsvTable run_table = {
          "",
          "`flat` or `hierarchical`, and with `compression.compressor: none` `dense` or `dense hierarchical`; the "
          "reason is the input, or what `comm.collective: auto` measured"},
-        {{"dense_type", "dense_rounding"},
-         "",
-         "the keys of section `comm`: how dense averages of gradients and momenta travel"},
+        {{"dense_type"}, "", "`comm.dense_type`: how dense averages of gradients and momenta travel"},
         {{"device_mpi", "device_mpi_evidence"},
          "",
          "whether MPI takes the backend's memory, and how that was found out: the library's answer and, with "
