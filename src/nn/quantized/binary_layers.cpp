@@ -230,24 +230,6 @@ void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
                                             is_streamed(to), to});
 }
 
-/// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
-template <class Exec, class Real>
-struct GammaTerms : ColumnTerms<Exec, Real> {
-  static constexpr int sums = 1;
-  MatrixRef<Exec, const Real> d_output;
-  Matrix<Exec, std::int16_t> products;
-
-  GammaTerms(const MatrixRef<Exec, const Real>& gradient, const Matrix<Exec, std::int16_t>& kept)
-      : d_output(gradient), products(kept) {}
-  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const {
-    return d_output(i, j) * static_cast<Real>(products(i, j));
-  }
-  template <class Row, class Add>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real term, const Row&, Real, const Add& add) const {
-    add(0, term);
-  }
-};
-
 }  // namespace
 
 template <class Exec, class Real>
@@ -339,8 +321,11 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   const Region region("OneBit::nn::binary_backward_parameters");
   const Kept& kept = m_layers[key.layer];
   const InsideByValue<Exec, Real> inside{parameters.weight};
-  sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
-              GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
+  const auto sums = kept.sums;
+  sum_columns(
+      exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
+      KOKKOS_LAMBDA(int i, int j) { return d_output(i, j) * static_cast<Real>(sums(i, j)); },
+      KOKKOS_LAMBDA(int, int, Real term) { return term; }, scratch, d_gamma);
   if (multiplies_bits(key)) {
     multiply_by_signs(exec, m_product,
                       this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma),
