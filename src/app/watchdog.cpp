@@ -158,11 +158,8 @@ void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double s
   std::string line = text;
   line.resize(line_bytes - 1, ' ');
   line += '\n';
-  const int file = ::open(m_path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (file < 0) return;
-  [[maybe_unused]] const ssize_t written =
-      ::pwrite(file, line.data(), line.size(), static_cast<off_t>(line_bytes) * m_communicator.rank());
-  ::close(file);
+  const Descriptor file(m_path, O_WRONLY);
+  if (file >= 0) write_at(file, line_bytes * m_communicator.rank(), line.data(), line.size());
 }
 
 /// \returns (ranks)

@@ -63,14 +63,11 @@ config::Input read_input(const Communicator& world, const std::string& path,
   return input;
 }
 
-void warn(const Communicator& world, const std::vector<std::string>& messages) {
-  if (world.rank() != 0) return;
-  for (const std::string& message : messages) std::fprintf(stderr, "warning: %s\n", message.c_str());
-}
-
 void check(const Communicator& world, const config::Input& input, int ranks) {
   world.collectively([&] { config::check(input, ranks); });
-  warn(world, config::without_effect(input));
+  if (world.rank() > 0) return;
+  for (const std::string& message : config::without_effect(input))
+    std::fprintf(stderr, "warning: %s\n", message.c_str());
 }
 
 }  // namespace onebit::app
