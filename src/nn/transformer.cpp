@@ -8,6 +8,8 @@
 #include "base/error.hpp"
 #include "base/names.hpp"
 #include "base/random.hpp"
+#include "nn/quantized/binary_layers.hpp"
+#include "nn/quantized/eight_bit_layers.hpp"
 
 namespace onebit::nn {
 
@@ -36,6 +38,14 @@ void check(bool holds, const std::string& what, const std::string& remedy) {
 }
 
 bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
+
+/// \param rows N
+template <class Exec, class Real>
+std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization, int rows,
+                                                                   const std::vector<DenseExtents>& layers) {
+  if (quantization.layer_bits == 8) return std::make_unique<EightBitLayers<Exec, Real>>(quantization, rows, layers);
+  return std::make_unique<BinaryLayers<Exec, Real>>(quantization, rows, layers);
+}
 
 /// Whether an entry of Quantization::excluded names a dense layer of layer l.
 bool excludes(const std::string& pattern, const Shape& shape, int l, const std::string& name) {

@@ -154,8 +154,7 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
   if (!keys.empty())
     std::printf(
         "warning: other elements share a scale than in the checkpoint's run, so the bits are not those of a run "
-        "without "
-        "the restart: %s\n  remedy: give these keys the values of that run\n",
+        "without the restart: %s\n  remedy: give these keys the values of that run\n",
         keys.c_str());
 }
 
