@@ -52,27 +52,22 @@ private:
 
   void add_bench() {
     CLI::App& bench_command = *app().add_subcommand("bench", "measure, without training")->require_subcommand(1);
-    // Without `check`: it takes neither samples nor a model.
-    add_measuring_command(
-        bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
-        [this](const config::Input& input) {
-          world().collectively([&] { config::check_bench(input); });
-          return on_backend(world(), input, false,
-                            [&](const auto& exec) { return bench::collective(exec, input, world()); });
-        });
-    add_measuring_command(bench_command, "kernels",
-                          "each kernel against what this machine can do, checked and timed; kernels.csv",
-                          [this](const config::Input& input) {
-                            world().collectively([&] { config::check(input, world().size()); });
-                            return on_backend(world(), input, false,
-                                              [&](const auto& exec) { return bench_kernels(exec, input, world()); });
-                          });
-    add_measuring_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv",
-                          [this](const config::Input& input) {
-                            world().collectively([&] { config::check_output(input); });
-                            return on_backend(world(), input, false,
-                                              [&](const auto& exec) { return bench::layers(exec, input, world()); });
-                          });
+    const auto add = [&](const char* name, const char* meaning, const auto& check, const auto& bench) {
+      add_measuring_command(bench_command, name, meaning, [this, check, bench](const config::Input& input) {
+        world().collectively([&] { check(input); });
+        return on_backend(world(), input, false, [&](const auto& exec) { return bench(exec, input); });
+      });
+    };
+    // Without `config::check`: it takes neither samples nor a model.
+    add("collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
+        config::check_bench,
+        [this](const auto& exec, const config::Input& input) { return bench::collective(exec, input, world()); });
+    add(
+        "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv",
+        [this](const config::Input& input) { config::check(input, world().size()); },
+        [this](const auto& exec, const config::Input& input) { return bench_kernels(exec, input, world()); });
+    add("layers", "1-bit layers, checked and timed; layers.csv", config::check_output,
+        [this](const auto& exec, const config::Input& input) { return bench::layers(exec, input, world()); });
   }
 
   void add_checkpoint() {

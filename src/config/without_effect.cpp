@@ -61,7 +61,8 @@ const Rule rules[] = {
     {"optimizer.beta1", "an algorithm with a momentum",
      [](const Input& in) { return !is_any(in.optimizer.algorithm, {"sgd", "double_squeeze", "local_sgd"}); }},
     {"optimizer.beta2", "an algorithm with a variance, and Lion",
-     [](const Input& in) { return has_variance(in) || is_any(in.optimizer.algorithm, {"onebit_lion", "distributed_lion"}); }},
+     [](const Input& in) { return has_variance(in) ||
+                                  is_any(in.optimizer.algorithm, {"onebit_lion", "distributed_lion"}); }},
     {"optimizer.epsilon", "an algorithm with a variance", has_variance},
     {"optimizer.local_steps", "algorithms local_sgd, local_momentum_sgd, adam_lazy_variance and diloco",
      [](const Input& in) { return is_any(in.optimizer.algorithm,

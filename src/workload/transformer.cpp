@@ -68,8 +68,6 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   });
 }
 
-int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
-
 /// Bytes of what nn::Transformer keeps of a batch of B samples for the backward pass, and of its scratch.
 /// docs/develop/performance.md has the sums. In double, because products of the input's numbers overflow integers.
 double activation_bytes(const config::Input& input, const nn::Shape& shape, const TensorTable& tensors, int batch) {
@@ -111,7 +109,8 @@ Footprint footprint_that_fits(const config::Input& input, const nn::Shape& shape
 }
 
 int validation_rounds(const config::Input& input, int ranks, int batch) {
-  return rounds_up(input.train.validation_batch, std::int64_t{ranks} * batch);
+  const std::int64_t of_round = std::int64_t{ranks} * batch;
+  return static_cast<int>((input.train.validation_batch + of_round - 1) / of_round);
 }
 
 /// Samples of a validation, in whole rounds of all ranks. \param batch B of a round of a rank
