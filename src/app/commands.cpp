@@ -1,7 +1,6 @@
 #include "app/commands.hpp"
 
 #include <cstdio>
-#include <functional>
 #include <limits>
 #include <string>
 

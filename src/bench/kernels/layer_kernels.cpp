@@ -2,7 +2,6 @@
 /// Dense layers of one bit beside the products of the same layer in float and in 8 bits.
 
 #include <optional>
-#include <utility>
 
 #include "bench/layers.hpp"
 #include "linalg/tiles.hpp"

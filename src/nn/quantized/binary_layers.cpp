@@ -1,7 +1,6 @@
 #include "nn/quantized/binary_layers.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -66,13 +65,8 @@ struct StoreOutput {
       kept[c] = static_cast<std::int16_t>(products[c]);
       values[c] = static_cast<Real>(products[c]) * factors[c];
     }
-    if (streamed) {
-      stream::copy(&sums(i, j), kept, sizeof *kept * count);
-      stream::copy(&output(i, j), values, sizeof *values * count);
-    } else {
-      std::memcpy(&sums(i, j), kept, sizeof *kept * count);
-      std::memcpy(&output(i, j), values, sizeof *values * count);
-    }
+    stream::copy(&sums(i, j), kept, sizeof *kept * count, streamed);
+    stream::copy(&output(i, j), values, sizeof *values * count, streamed);
   }
   void finish_rows() const { stream::finish(); }
 };

@@ -2,8 +2,6 @@
 /// \file quantizer_error.hpp
 /// The error that quantisation and pruning make in a gradient G.
 
-#include <cmath>
-#include <cstddef>
 #include <vector>
 
 #include "nn/quantizer/group_ranges.hpp"
