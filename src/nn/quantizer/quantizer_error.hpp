@@ -16,8 +16,6 @@ struct QuantizerError {
   /// Eq. 4 of the paper, D/(4 B²) Σ R_i² over the kept groups of D elements. Without pruning it bounds `exact`.
   double paper = 0;
   double norm_squared = 0;  ///< ‖G‖²
-
-  double relative() const { return norm_squared > 0 ? exact / norm_squared : 0; }
 };
 
 /// ‖g_i‖² and Σ_j f_ij (1 − f_ij) of each group i, in double.
