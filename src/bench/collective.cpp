@@ -134,15 +134,9 @@ Expected compressed_oracle(const Communicator& communicator, const std::vector<s
   return expected;
 }
 
-Expected flat_oracle(const Communicator& communicator, std::size_t length) {
-  const std::vector<int> ranks = all_ranks(communicator.size());
-  std::vector<std::vector<int>> senders;
-  for (const int rank : ranks) senders.push_back({rank});
-  return compressed_oracle(communicator, senders, ranks, 0, length);
-}
-
-/// \param hosts (ranks) number of each rank's host
-Expected hierarchical_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
+/// The same of hosts, each of whose ranks averages a part of the vector. A rank alone is a host of one.
+/// \param hosts (ranks) as of bf16_oracle
+Expected compressed_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
   const std::vector<std::vector<int>> senders = hosts_with_ranks(hosts);
   const std::vector<std::size_t> begins = compress::equal_chunks(length, static_cast<int>(senders.front().size()));
   std::size_t shard = 0;
@@ -205,6 +199,7 @@ public:
     comm::Transport<Exec>* const transport = m_transports.at(prefix(name)).get();
     const Communicator* const all = &m_communicator;
     const Exec exec = m_exec;
+    const std::vector<int> hosts = transport->hosts() != nullptr ? m_hosts : all_ranks(ranks);
     if (name == "mpi_reduce_scatter")
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) {
                 const Stopwatch watch;
@@ -216,8 +211,6 @@ public:
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
               [=] { return dense_oracle(*all, length); }, transport};
     if (name == prefix(name) + "_bf16") {
-      std::vector<int> hosts = m_hosts;
-      if (transport->hosts() == nullptr) std::iota(hosts.begin(), hosts.end(), 0);
       const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, comm::DenseOptions{DenseType::bf16});
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
               [=] { return bf16_oracle(*all, length, hosts); }, transport};
@@ -225,18 +218,17 @@ public:
     const auto run = [=](const std::shared_ptr<comm::CompressedAverage<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
     };
+    const auto oracle = [=] { return compressed_oracle(*all, length, hosts); };
     using Compressed = comm::CompressedAverage<Exec>;
-    if (const comm::Hosts<Exec>* const hosts = transport->hosts()) {
-      const std::vector<std::size_t> begins = compress::equal_chunks(length, hosts->local.ranks());
+    if (const comm::Hosts<Exec>* const levels = transport->hosts()) {
+      const std::vector<std::size_t> begins = compress::equal_chunks(length, levels->local.ranks());
       std::vector<compress::Layout> shards;
       for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
-        shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);
-      return {run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
-              [=, on = m_hosts] { return hierarchical_oracle(*all, length, on); }, transport};
+        shards.emplace_back(begins[shard + 1] - begins[shard], levels->across.ranks(), compress::Grouping::vector);
+      return {run(std::make_shared<Compressed>(*levels, shards, compress::Options())), oracle, transport};
     }
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
-    return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())),
-            [=] { return flat_oracle(*all, length); }, transport};
+    return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())), oracle, transport};
   }
 
 private:

@@ -12,12 +12,6 @@
 namespace onebit::nn {
 namespace {
 
-/// A (rows, columns) matrix at the begin of a buffer.
-template <class Exec, class Real>
-MatrixRef<Exec, Real> matrix_in(const Vector<Exec, Real>& buffer, int rows, int columns) {
-  return MatrixRef<Exec, Real>(buffer.data(), rows, columns);
-}
-
 /// matrix(r, c) ← the sign of bit (r, c).
 template <class Exec, class Real>
 void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, MatrixRef<Exec, Real> matrix) {
@@ -283,8 +277,8 @@ template <class Inside>
 void BinaryLayers<Exec, Real>::multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op,
                                                 ConstMatrix gradient, const linalg::BitMatrix<Exec>& bits,
                                                 const Inside& inside, bool add, Matrix to) {
-  const Matrix signs = matrix_in<Exec>(m_signs, bits.rows, bits.columns);
-  const Matrix result = matrix_in<Exec>(m_result, to.extent_int(0), to.extent_int(1));
+  const Matrix signs(m_signs.data(), bits.rows, bits.columns);
+  const Matrix result(m_result.data(), to.extent(0), to.extent(1));
   write_signs<Exec, Real>(exec, bits, signs);
   product(exec, op, linalg::Transpose::no, Real(1), gradient, ConstMatrix(signs), Real(0), result);
   write_where<Exec, Real>(exec, result, inside, add, to);
