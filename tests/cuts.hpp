@@ -21,10 +21,10 @@ struct Cut {
   int chunks;
   compress::Grouping grouping;
   std::size_t group_length = 0;
-  std::vector<std::size_t> borders = {};
+  std::vector<std::size_t> borders = {}, chunk_borders = {};
 
-  compress::Layout layout() const { return {length, chunks, grouping, group_length, borders}; }
-  compress::LayoutRef reference() const { return {length, chunks, grouping, group_length, borders}; }
+  compress::Layout layout() const { return {length, chunks, grouping, group_length, borders, chunk_borders}; }
+  compress::LayoutRef reference() const { return {length, chunks, grouping, group_length, borders, chunk_borders}; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const Cut& cut) {
@@ -57,7 +57,9 @@ inline std::vector<Cut> cuts(std::size_t length, int chunks) {
           {length, chunks, Grouping::fixed, 96},
           {length, chunks, Grouping::fixed, 4096},
           {length, chunks, Grouping::column, 0, ragged_offsets(length)},
-          {length, chunks, Grouping::column, 0, {0}}};
+          {length, chunks, Grouping::column, 0, {0}},
+          {length, chunks, Grouping::vector, 0, {}, ragged_offsets(length)},
+          {length, chunks, Grouping::tensor, 0, ragged_offsets(length), {0, length / 3, length / 2}}};
 }
 
 /// Each compressor with each of its codecs.

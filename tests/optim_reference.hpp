@@ -184,15 +184,20 @@ struct SimulatedRanks {
     return average(vectors);
   }
 
+  /// C(u + ε), ε ← u + ε − C(u + ε), each server for its chunk.
+  Values compressed_by_servers(const Values& u) {
+    if (!input.compression.error_feedback) scale(m_update, 0);
+    add(m_update, u);
+    return take_signs(m_update, groups());
+  }
+
   /// u = γ m / (√v + η), of which the quotient is at most κ; x ← x − f (C(u + ε) + γ λ x), ε ← u + ε − C(u + ε), each
   /// server for its chunk. \param t T_w
   void move_by_sent_update(long t, double lr) {
-    if (!input.compression.error_feedback) scale(m_update, 0);
     const double bound = std::max(1.0, (1 - beta1()) / std::sqrt(1 - beta2()));
     Values u = frozen_direction(t);
     for (double& one : u) one = lr * std::clamp(one, -bound, bound);
-    add(m_update, u);
-    const Values sent = take_signs(m_update, groups());
+    const Values sent = compressed_by_servers(u);
     for (int rank = 0; rank < ranks; ++rank)
       for (std::size_t i = 0; i < size(); ++i) {
         const RateOf rate(input, tensors, i);
@@ -302,15 +307,43 @@ private:
     return of;
   }
 
+  /// First element of each server's chunk where none has a part of a matrix: the border nearest to k d/n, of two the
+  /// lower. Borders are tensors' begins and, in a table, those of rows, or of whole words where it is one row.
+  std::vector<std::size_t> chunks_of_tensors() const {
+    std::vector<std::size_t> borders, begins;
+    for (const Tensor& tensor : tensors.tensors()) {
+      const bool matrix = tensor.shape.size() == 2 && tensor.matrices > 0, table = !matrix && tensor.decays;
+      const std::size_t step = matrix                     ? tensor.size() / tensor.matrices
+                               : !table                   ? tensor.size()
+                               : tensor.shape.size() == 1 ? 32
+                                                          : tensor.shape[1];
+      for (std::size_t at = 0; at < tensor.size(); at += step) borders.push_back(tensor.offset + at);
+    }
+    borders.push_back(size());
+    for (int k = 0; k <= ranks; ++k) {
+      const double wanted = static_cast<double>(size()) * k / ranks;
+      std::size_t nearest = 0;
+      for (const std::size_t border : borders)
+        if (std::fabs(border - wanted) < std::fabs(nearest - wanted)) nearest = border;
+      begins.push_back(nearest);
+    }
+    return begins;
+  }
+
   /// The group of each element, as a server's chunk has them.
   std::vector<std::size_t> groups() const {
+    const bool of_tensors = config::traits(input.optimizer.algorithm).has(config::serves_tensors);
+    const std::vector<std::size_t> chunks = of_tensors ? chunks_of_tensors() : std::vector<std::size_t>();
     const auto& group = input.compression.group;
     std::vector<std::size_t> of(size());
     std::size_t last_part = 0;
     for (std::size_t i = 0; i < size(); ++i) {
       const std::size_t place = i % bucket_length(), bucket_end = std::min(size(), i - place + bucket_length());
-      const std::size_t place_in_chunk = place % chunk_length(bucket_end - (i - place));
-      const std::size_t part = group.word == "tensor" ? tensors.at_element(i).offset
+      std::size_t place_in_chunk = place % chunk_length(bucket_end - (i - place));
+      if (of_tensors) place_in_chunk = i - *(std::upper_bound(chunks.begin(), chunks.end(), i) - 1);
+      const Tensor& tensor = tensors.at_element(i);
+      const std::size_t part = group.word == "tensor" ? tensor.offset
+                               : group.word == "row"  ? i - (i - tensor.offset) % tensor.shape.back()
                                : group.word.empty()   ? place_in_chunk / group.number
                                                       : 0;
       const bool opens = i > 0 && (place_in_chunk == 0 || part != last_part);
@@ -460,6 +493,111 @@ inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, in
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
 }
 
+/// O of a matrix (rows, columns): X ← M / ‖M‖, then X ← a X + b X Xᵀ X + c X Xᵀ X Xᵀ X, so many times.
+inline Values newton_schulz(const Values& m, std::size_t rows, std::size_t columns, int iterations) {
+  double norm = 0;
+  for (const double one : m) norm += one * one;
+  Values x = m;
+  for (double& one : x) one = norm > 0 ? one / std::sqrt(norm) : 0;
+  for (int k = 0; k < iterations; ++k) {
+    const auto gram_times = [&](const Values& y) {  // X Xᵀ y
+      Values gram(rows * rows), result(rows * columns);
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < rows; ++j)
+          for (std::size_t l = 0; l < columns; ++l) gram[i * rows + j] += x[i * columns + l] * x[j * columns + l];
+      for (std::size_t i = 0; i < rows; ++i)
+        for (std::size_t j = 0; j < rows; ++j)
+          for (std::size_t l = 0; l < columns; ++l) result[i * columns + l] += gram[i * rows + j] * y[j * columns + l];
+      return result;
+    };
+    const Values cubic = gram_times(x), quintic = gram_times(cubic);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = 3.4445 * x[i] - 4.7750 * cubic[i] + 2.0315 * quintic[i];
+  }
+  return x;
+}
+
+/// What a tensor is to Muon.
+inline bool is_vector(const Tensor& tensor) { return tensor.shape.size() == 1 && !tensor.decays; }
+inline bool is_matrix(const Tensor& tensor) { return tensor.shape.size() == 2 && tensor.matrices > 0; }
+
+/// The direction of matrices and tables, from their momentum; `all.v` is the variance of tables.
+inline Values muon_direction(SimulatedRanks& all, const Values& m, int t) {
+  const auto& in = all.input;
+  const auto corrected = [&](double beta) { return in.optimizer.bias_correction ? 1 / (1 - std::pow(beta, t)) : 1; };
+  Values u(all.size());
+  for (const Tensor& tensor : all.tensors.tensors()) {
+    if (is_vector(tensor)) continue;
+    if (is_matrix(tensor)) {
+      const std::size_t rows = tensor.shape[0] / tensor.matrices, columns = tensor.shape[1];
+      for (int k = 0; k < tensor.matrices; ++k) {
+        const auto begin = m.begin() + tensor.offset + k * rows * columns;
+        const Values o = newton_schulz(Values(begin, begin + rows * columns), rows, columns, in.muon.iterations);
+        const double scale = in.muon.lr_factor * std::sqrt(std::max(1.0, static_cast<double>(rows) / columns));
+        for (std::size_t i = 0; i < o.size(); ++i) u[tensor.offset + k * rows * columns + i] = scale * o[i];
+      }
+    } else {
+      for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i) {
+        all.v[i] = all.beta2() * all.v[i] + (1 - all.beta2()) * m[i] * m[i];
+        u[i] = corrected(in.muon.table_beta1) * m[i] /
+               (std::sqrt(corrected(all.beta2()) * all.v[i]) + in.optimizer.epsilon);
+      }
+    }
+  }
+  return u;
+}
+
+/// β1 m + (1−β1) g with the β1 of each element; 0 for vectors.
+inline Values muon_momentum(const SimulatedRanks& all, const Values& m, const Values& g) {
+  Values next(all.size());
+  for (const Tensor& tensor : all.tensors.tensors()) {
+    if (is_vector(tensor)) continue;
+    const double beta = is_matrix(tensor) ? all.beta1() : all.input.muon.table_beta1;
+    for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
+      next[i] = beta * m[i] + (1 - beta) * g[i];
+  }
+  return next;
+}
+
+/// Adam's direction of vectors, added to u. \param mean the average gradient
+inline void add_adam_of_vectors(SimulatedRanks& all, const Values& mean, int t, Values& u) {
+  Values &m = all.anchor, &v = all.outer_momentum;  // which Muon has no other use for
+  if (t == 1) m.assign(all.size(), 0);
+  for (const Tensor& tensor : all.tensors.tensors())
+    for (std::size_t i = tensor.offset; is_vector(tensor) && i < tensor.offset + tensor.size(); ++i) {
+      m[i] = all.beta1() * m[i] + (1 - all.beta1()) * mean[i];
+      v[i] = all.beta2() * v[i] + (1 - all.beta2()) * mean[i] * mean[i];
+    }
+  const Values direction = all.direction_of(m, v, t);
+  for (const Tensor& tensor : all.tensors.tensors())
+    for (std::size_t i = tensor.offset; is_vector(tensor) && i < tensor.offset + tensor.size(); ++i)
+      u[i] = direction[i];
+}
+
+inline void muon(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const Values mean = all.clipped_average(g);
+  all.m = muon_momentum(all, all.m, mean);
+  Values u = muon_direction(all, all.m, t);
+  add_adam_of_vectors(all, mean, t, u);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
+}
+
+/// h_i ← h_i + C(m_i − h_i); m̄ is the mean of the h_i, which the servers know; x moves by C of the direction.
+inline void onebit_muon(SimulatedRanks& all, const std::vector<Values>& g, int t, double lr) {
+  const std::vector<Values> local = all.clipped(g);
+  std::vector<Values> changes(all.ranks, Values(all.size()));
+  for (int rank = 0; rank < all.ranks; ++rank) {
+    const Values next = muon_momentum(all, all.own_m[rank], local[rank]);
+    for (std::size_t i = 0; i < all.size(); ++i) changes[rank][i] = next[i] - all.own_m[rank][i];
+    all.own_m[rank] = next;
+  }
+  all.sign_error = 1e-5;  // Newton–Schulz multiplies single precision's error
+  const Values sent = all.average_of_compressed(changes, 0);
+  for (std::size_t i = 0; i < all.size(); ++i) all.m[i] += sent[i];
+  Values u = all.compressed_by_servers(muon_direction(all, all.m, t));
+  add_adam_of_vectors(all, all.average(local), t, u);
+  for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
+}
+
 inline void sgd(SimulatedRanks& all, const std::vector<Values>& g, int, double lr) {
   const Values mean = all.clipped_average(g);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, mean, lr);
@@ -571,6 +709,8 @@ inline const std::map<std::string, ReferenceStep>& references() {
       {"sharded_adam", adam},
       {"sharded_onebit_adam", sharded_onebit_adam},
       {"server_onebit_adam", server_onebit_adam},
+      {"muon", muon},
+      {"onebit_muon", onebit_muon},
   };
   return all;
 }

@@ -16,6 +16,7 @@ struct Tensor {
   std::vector<std::size_t> shape;  ///< e.g. (out, in) for a weight
   std::size_t offset = 0;          ///< first element in the flat buffer
   bool decays = true;              ///< whether weight decay applies; false for biases and LayerNorm
+  int matrices = 1;                ///< of equal height, one above the other; 0 for a table, whose rows are looked up
 
   std::size_t size() const {
     std::size_t product = 1;
@@ -28,8 +29,8 @@ struct Tensor {
 class TensorTable {
 public:
   /// Appends a tensor. \returns its offset
-  std::size_t add(std::string name, std::vector<std::size_t> shape, bool decays) {
-    m_tensors.push_back({std::move(name), std::move(shape), m_size, decays});
+  std::size_t add(std::string name, std::vector<std::size_t> shape, bool decays, int matrices = 1) {
+    m_tensors.push_back({std::move(name), std::move(shape), m_size, decays, matrices});
     m_size += m_tensors.back().size();
     return m_tensors.back().offset;
   }

@@ -78,19 +78,19 @@ public:
   void encode_words(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
                     Range range) const {
     if (compression.mean.senders > 0)
-      encode_from<From::messages>(exec, compression, first_chunk, chunks, range);
+      encode_from<SourceKind::messages>(exec, compression, first_chunk, chunks, range);
     else if (compression.momentum.old.extent(0) > 0)
-      encode_from<From::momentum>(exec, compression, first_chunk, chunks, range);
+      encode_from<SourceKind::momentum>(exec, compression, first_chunk, chunks, range);
     else
-      encode_from<From::vector>(exec, compression, first_chunk, chunks, range);
+      encode_from<SourceKind::vector>(exec, compression, first_chunk, chunks, range);
   }
-  template <From from>
+  template <SourceKind kind>
   void encode_from(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
                    Range range) const {
     // A bucket is encoded beside the backward pass. `for_each_word` adds a table and a few numbers to the arguments.
-    static_assert(locks_large_launches<Exec> || sizeof(EncodeWord<Exec, Codec, from>) + sizeof(WordTable<Exec>) <= 448);
+    static_assert(locks_large_launches<Exec> || sizeof(EncodeWord<Exec, Codec, kind>) + sizeof(WordTable<Exec>) <= 448);
     for_each_word(exec, "OneBit::compress::compensate", m_table, first_chunk, chunks, range,
-                  EncodeWord<Exec, Codec, from>{m_codec, m_table, compression, message_words(),
+                  EncodeWord<Exec, Codec, kind>{m_codec, m_table, compression, message_words(),
                                                 m_layout.chunk_begins[compression.first_chunk]});
   }
 

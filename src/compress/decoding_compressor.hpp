@@ -38,7 +38,7 @@ public:
           const std::size_t count = table.length(cursor);
           float c_values[WordTable<Exec>::per_thread], residual_values[WordTable<Exec>::per_thread];
           const float* const c = load<Exec>(own.c.data() + at, count, c_values);
-          float* const residuals = room<Exec>(residual.data() + at, residual_values);
+          float* const residuals = staging<Exec>(residual.data() + at, residual_values);
           table.for_each_group(cursor, [&](std::size_t group, std::size_t first, std::size_t last) {
             const auto values = codec.values(own.scales.data() + first_scale + group * Codec::scales);
             for (std::size_t j = first; j < last; ++j)
@@ -59,7 +59,7 @@ public:
         KOKKOS_LAMBDA(const Cursor& cursor) {
           float values[WordTable<Exec>::per_thread];
           float* const elements = x.data() + (cursor.begin - base);
-          float* const decoded = room<Exec>(elements, values);
+          float* const decoded = staging<Exec>(elements, values);
           decode(codec, table, cursor, messages.data() + (cursor.chunk - first_chunk) * length, decoded);
           store<Exec>(decoded, table.length(cursor), elements);
         });
@@ -70,8 +70,8 @@ public:
     const Region region("OneBit::compress::average");
     Compression<Exec> own{chunk, 1, {}, {}, {}};
     own.mean = mean;
-    const EncodeWord<Exec, Codec, From::messages> word{m_codec, m_table, own, message_words(),
-                                                       m_layout.chunk_begins[chunk]};
+    const EncodeWord<Exec, Codec, SourceKind::messages> word{m_codec, m_table, own, message_words(),
+                                                             m_layout.chunk_begins[chunk]};
     for_each_word(
         exec, "OneBit::compress::average", m_table, chunk, 1, {0, m_layout.words}, KOKKOS_LAMBDA(const Cursor& cursor) {
           float values[WordTable<Exec>::per_thread] = {};

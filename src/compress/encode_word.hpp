@@ -43,10 +43,10 @@ struct Compensate {
 };
 
 /// Where the elements of a compression come from.
-enum class From { vector, momentum, messages };
+enum class SourceKind { vector, momentum, messages };
 
 /// Compensates and encodes the elements at a cursor.
-template <class Exec, class Codec, From from>
+template <class Exec, class Codec, SourceKind kind>
 struct EncodeWord {
   static constexpr std::size_t per_thread = WordTable<Exec>::per_thread;
   Codec codec;
@@ -61,13 +61,13 @@ struct EncodeWord {
     float* const c = own.feedback.c.data() + at;
     std::uint32_t codes[per_thread] = {};
     float c_values[per_thread], x_values[per_thread], values[per_thread] = {};
-    float* const c_room = room<Exec>(c, c_values);
+    float* const c_staging = staging<Exec>(c, c_values);
     load<Exec>(c, count, c_values);
     const auto source = elements(cursor, at, count, x_values, values);
     table.for_each_group(
         cursor, Compensate<Codec, std::decay_t<decltype(source)>>{codec, own.feedback.scales.data() + relative * scales,
-                                                                  own.residual_factor, source, c_room, codes});
-    store<Exec>(c_room, count, c);
+                                                                  own.residual_factor, source, c_staging, codes});
+    store<Exec>(c_staging, count, c);
     if (Codec::codes_before_scales)
       pack<Exec>(table, cursor, codes, codec.planes,
                  own.messages.data() + relative * message_words + scales + cursor.word * codec.planes);
@@ -77,9 +77,9 @@ struct EncodeWord {
   KOKKOS_FORCEINLINE_FUNCTION auto elements(const Cursor& cursor, std::size_t at, std::size_t count, float* x_values,
                                             float* values) const {
     const auto x = [&] { return load<Exec>(own.x.data() + at, count, x_values); };
-    if constexpr (from == From::vector) {
+    if constexpr (kind == SourceKind::vector) {
       return VectorSource{x()};  // nvcc loses the braces of a type that is not named
-    } else if constexpr (from == From::momentum) {
+    } else if constexpr (kind == SourceKind::momentum) {
       const float* const now = x();  // first, so that a GPU waits for x and for the old message at once
       decode(codec, table, cursor, own.momentum.old.data() + cursor.chunk * message_words, values);
       return MomentumSource{now, values, own.momentum.shares};

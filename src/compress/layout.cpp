@@ -9,10 +9,10 @@ namespace {
 
 std::size_t word_count(std::size_t length) { return (length + bits_per_word - 1) / bits_per_word; }
 
-/// Begins of chunks of whole columns, chunk k's at the border nearest to k·length/chunks.
-std::vector<std::size_t> chunks_of_columns(std::size_t length, int chunks, const std::vector<std::size_t>& columns) {
+/// Begins of chunks, chunk k's at the border nearest to k·length/chunks.
+std::vector<std::size_t> chunks_at(std::size_t length, int chunks, const std::vector<std::size_t>& chunk_borders) {
   std::vector<std::size_t> borders = {0};
-  for (const std::size_t begin : columns)
+  for (const std::size_t begin : chunk_borders)
     if (begin > borders.back() && begin < length) borders.push_back(begin);
   borders.push_back(length);
 
@@ -53,12 +53,13 @@ std::vector<std::size_t> equal_chunks(std::size_t length, int chunks) {
 }
 
 Layout::Layout(std::size_t length, int chunks, Grouping grouping, std::size_t group_length,
-               const std::vector<std::size_t>& borders)
+               const std::vector<std::size_t>& borders, const std::vector<std::size_t>& chunk_borders)
     : length(length),
       chunks(chunks),
       grouping(grouping),
-      chunk_begins(grouping == Grouping::column ? chunks_of_columns(length, chunks, borders)
-                                                : equal_chunks(length, chunks)),
+      chunk_begins(grouping == Grouping::column ? chunks_at(length, chunks, borders)
+                   : chunk_borders.empty()      ? equal_chunks(length, chunks)
+                                                : chunks_at(length, chunks, chunk_borders)),
       words(0),
       groups(1) {
   std::vector<std::vector<std::size_t>> begins_of_chunks;

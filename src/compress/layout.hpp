@@ -30,16 +30,18 @@ enum class Grouping { vector, chunk, tensor, fixed, column };
 /// The cut of a vector of `length` elements for `chunks` ranks.
 ///
 /// Chunks are equal and whole words: W = ⌈⌈length/32⌉ / chunks⌉ words each, so the last ones may be partly or wholly
-/// padding. With Grouping::column chunks are whole columns instead: chunk k begins at the column nearest to
-/// k·length/chunks (of two, at the lower), and W is that of the longest chunk. A chunk has G groups, each with its own
-/// scales in the chunk's message. Groups never cross the end of a chunk and never hold padding; a chunk with fewer than
-/// G has empty ones at its end. Each group is cut into blocks of `block_length` elements, over which its statistics are
-/// taken.
+/// padding. With chunk borders chunk k begins instead at the border nearest to k·length/chunks (of two, at the lower),
+/// and W is that of the longest chunk. The borders of Grouping::column are chunk borders, too. A chunk has G groups,
+/// each with its own scales in the chunk's message. Groups never cross the end of a chunk and never hold padding; a
+/// chunk with fewer than G has empty ones at its end. Each group is cut into blocks of `block_length` elements, over
+/// which its statistics are taken.
 struct Layout {
   /// \param group_length elements of a group, a multiple of 32, for Grouping::fixed
-  /// \param borders      first element of each tensor or column, ascending from 0, for Grouping::tensor and ::column
+  /// \param borders      first element of each tensor, row or column, ascending from 0, for Grouping::tensor and
+  ///                     ::column
+  /// \param chunk_borders where chunks may begin, ascending from 0; empty for equal chunks
   Layout(std::size_t length, int chunks, Grouping grouping, std::size_t group_length = 0,
-         const std::vector<std::size_t>& borders = {});
+         const std::vector<std::size_t>& borders = {}, const std::vector<std::size_t>& chunk_borders = {});
 
   std::size_t length;
   int chunks;

@@ -28,10 +28,12 @@ struct LayoutRef {
   std::vector<std::size_t> group;   ///< (length) each element's group, counted from its chunk's first
 
   LayoutRef(std::size_t length, int chunks, Grouping grouping, std::size_t group_length = 0,
-            const std::vector<std::size_t>& borders = {})
+            const std::vector<std::size_t>& borders = {}, const std::vector<std::size_t>& chunk_borders = {})
       : length(length), chunks(chunks), grouping(grouping), words(0), groups(1), group(length, 0) {
     for (int chunk = 0; chunk <= chunks; ++chunk)
-      begins.push_back(grouping == Grouping::column ? nearest_border(chunk, borders) : whole_words(chunk));
+      begins.push_back(grouping == Grouping::column ? nearest_border(chunk, borders)
+                       : chunk_borders.empty()      ? whole_words(chunk)
+                                                    : nearest_border(chunk, chunk_borders));
     for (int chunk = 0; chunk < chunks; ++chunk) {
       words = std::max(words, (begins[chunk + 1] - begins[chunk] + bits_per_word - 1) / bits_per_word);
       for (std::size_t j = begins[chunk] + 1; j < begins[chunk + 1]; ++j) {
@@ -51,7 +53,7 @@ private:
     const std::size_t all_words = (length + bits_per_word - 1) / bits_per_word;
     return std::min(length, chunk * ((all_words + chunks - 1) / chunks) * bits_per_word);
   }
-  /// The border of columns nearest to chunk·length/chunks.
+  /// The border nearest to chunk·length/chunks.
   std::size_t nearest_border(int chunk, std::vector<std::size_t> borders) const {
     borders.insert(borders.begin(), 0);
     borders.push_back(length);

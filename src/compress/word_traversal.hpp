@@ -119,10 +119,10 @@ WordTable<Exec> word_table(const Layout& layout) {
 /// Room for the floats at a cursor. On the host it is their memory, because the loop over them is vectorised; on a
 /// device `values`, which are registers.
 template <class Exec>
-KOKKOS_FORCEINLINE_FUNCTION float* room(float* memory, float* values) {
+KOKKOS_FORCEINLINE_FUNCTION float* staging(float* memory, float* values) {
   return WordTable<Exec>::stride == 1 ? memory : values;
 }
-/// The first `count` floats at a cursor, in their `room`. A device reads all of them before the first is used.
+/// The first `count` floats at a cursor, in their `staging`. A device reads all of them before the first is used.
 template <class Exec>
 KOKKOS_FORCEINLINE_FUNCTION const float* load(const float* memory, std::size_t count, float* values) {
   constexpr std::size_t per_thread = WordTable<Exec>::per_thread, stride = WordTable<Exec>::stride;
@@ -137,7 +137,7 @@ KOKKOS_FORCEINLINE_FUNCTION const float* load(const float* memory, std::size_t c
   }
   return values;
 }
-/// Writes the first `count` floats at a cursor from their `room` to memory.
+/// Writes the first `count` floats at a cursor from their `staging` to memory.
 template <class Exec>
 KOKKOS_FORCEINLINE_FUNCTION void store(const float* values, std::size_t count, float* memory) {
   constexpr std::size_t per_thread = WordTable<Exec>::per_thread, stride = WordTable<Exec>::stride;

@@ -47,7 +47,7 @@ void check_algorithm(const Input& in) {
   if (in.lamb.min_coefficient > in.lamb.max_coefficient)
     refuse(in, "lamb.min_coefficient", "lamb.min_coefficient is greater than lamb.max_coefficient", "swap the two");
   const bool skips_adam = algorithm.freezes() && in.freeze.step.word.empty() && in.freeze.step.number == 0;
-  if (skips_adam && !algorithm.starts_from_variance)
+  if (skips_adam && !algorithm.has(starts_from_variance))
     refuse(in, "freeze.step", "1-bit LAMB learns its tensors' learning rates before T_w, and freeze.step is 0",
            "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
   // A restart from a file has the variance of its run.
@@ -56,7 +56,7 @@ void check_algorithm(const Input& in) {
     refuse(in, "freeze.step",
            "freeze.step is 0 and freeze.from names no variance: it would stay 0, and no element would move",
            "set freeze.from to a checkpoint of an earlier run of this model, or freeze.step to 1 or more, or auto");
-  if (!in.freeze.from.empty() && !algorithm.starts_from_variance)
+  if (!in.freeze.from.empty() && !algorithm.has(starts_from_variance))
     refuse(in, "freeze.from", "algorithm " + in.optimizer.algorithm + " does not start from a variance",
            "leave out freeze.from, or use algorithm onebit_adam");
   if (in.optimizer.bias_correction && algorithm.variance == Variance::none)
@@ -65,33 +65,32 @@ void check_algorithm(const Input& in) {
 }
 
 void check_shards(const Input& in) {
-  if (!traits(in.optimizer.algorithm).shards_state) return;
+  const AlgorithmTraits& of = traits(in.optimizer.algorithm);
   const std::string algorithm = "algorithm " + in.optimizer.algorithm;
-  if (in.comm.collective == Collective::hierarchical)
+  if (in.comm.collective == Collective::hierarchical && of.is_flat())
     refuse(in, "comm.collective", algorithm + " divides its state among all ranks, which is a flat exchange",
            "set comm.collective to flat or auto, or use adam or onebit_adam");
-  if (in.comm.dense_type != DenseType::fp32)
+  if (of.has(shards_state) && in.comm.dense_type != DenseType::fp32)
     refuse(in, "comm.dense_type", algorithm + " averages gradients in fp32 only",
            "set comm.dense_type to fp32, or use adam or onebit_adam");
 }
 
 void check_averages(const Input& in) {
   if (in.compression.scale_residual_by_lr) {
-    if (!traits(in.optimizer.algorithm).scales_residual_by_lr)
+    if (!traits(in.optimizer.algorithm).has(scales_residual_by_lr))
       refuse(in, "compression.scale_residual_by_lr",
              "residuals of algorithm " + in.optimizer.algorithm +
                  " do not cancel when they are multiplied by a quotient of learning rates",
-             "leave it out, or use one of the algorithms " +
-                 list_of(algorithm_names(&AlgorithmTraits::scales_residual_by_lr)));
+             "leave it out, or use one of the algorithms " + list_of(algorithm_names(scales_residual_by_lr)));
     if (!in.compression.error_feedback)
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");
   }
   if (in.comm.compressed_bucket_bytes > 0) {
-    if (!traits(in.optimizer.algorithm).has_buckets)
+    if (!traits(in.optimizer.algorithm).has(has_buckets))
       refuse(in, "comm.compressed_bucket_bytes",
              "algorithm " + in.optimizer.algorithm + " does not average its momentum in buckets",
-             "leave it out, or use one of the algorithms " + list_of(algorithm_names(&AlgorithmTraits::has_buckets)));
+             "leave it out, or use one of the algorithms " + list_of(algorithm_names(has_buckets)));
     if (in.comm.collective != Collective::flat)
       refuse(in, "comm.compressed_bucket_bytes",
              "compressed buckets are averaged among all ranks, and comm.collective is " +

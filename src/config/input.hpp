@@ -110,6 +110,11 @@ struct Input {
     int fragments = 1;
   } diloco;
   struct {
+    double lr_factor = 5.0;
+    double table_beta1 = 0.6;
+    int iterations = 5;
+  } muon;
+  struct {
     int every = 0;
     std::string directory = "checkpoints";
     int keep = 2;

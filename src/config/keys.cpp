@@ -289,10 +289,11 @@ std::vector<Section> keys(Input& in) {
   key("scale", in.compression.scale,
       "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
       "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
-  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor"}, 32),
+  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor", "row"}, 32),
       "What shares one scale: a rank's whole vector, and each server's chunk (`vector`); each chunk (`chunk`); each "
-      "tensor, split at the ends of chunks (`tensor`); or so many elements, counted from each chunk's start. `column` "
-      "has groups of its own.");
+      "tensor, or each row of a matrix, split at the ends of chunks (`tensor`, `row`); or so many elements, counted "
+      "from "
+      "each chunk's start. `column` has groups of its own.");
   key("bits", in.compression.bits, integer(2, 16), "Bits of an element for the compressor `nbit`.");
   key("reconstruction", in.compression.reconstruction,
       "The two values of a column for the compressor `column`: `mean` of its negative and of its other elements, or a "
@@ -337,6 +338,12 @@ std::vector<Section> keys(Input& in) {
   key("fragments", in.diloco.fragments, integer(1),
       "P: ranges of the parameters that take their outer steps one after the other (Streaming DiLoCo), each every "
       "`optimizer.local_steps` steps, so that fewer bytes travel at once; 1 sends all at once.");
+
+  key.section("muon", "Algorithms `muon` and `onebit_muon` (docs/reference/algorithms.md).");
+  key("lr_factor", in.muon.lr_factor, real_above(0),
+      "μ: the learning rate of matrices is μ √max(1, rows/columns) γ. Tables (embeddings) and vectors have γ.");
+  key("table_beta1", in.muon.table_beta1, real(0, 0.999999), "β1 of tables; matrices have `optimizer.beta1`.");
+  key("iterations", in.muon.iterations, integer(1), "Iterations of Newton–Schulz.");
 
   key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
   key("every", in.checkpoint.every, integer(0),

@@ -105,14 +105,14 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     multiplied.push_back(added.weight);
     return added;
   };
-  const auto dense_of_layer = [&](int l, const std::string& name, int out, int in) {
+  const auto dense_of_layer = [&](int l, const std::string& name, int out, int in, int matrices = 1) {
     dense_names.push_back(name);
     Dense dense;
     dense.extents = {in, out};
     dense.number = number_of_dense++;
     dense.quantized = is_quantized(shape, l, name);
     if (dense.quantized && shape.quantization.layer_bits == 1) dense.gamma_length = out;
-    dense.weight = table.add(name + ".weight", Extents{std::size_t(out), std::size_t(in)}, true);
+    dense.weight = table.add(name + ".weight", Extents{std::size_t(out), std::size_t(in)}, true, matrices);
     multiplied.push_back(dense.weight);
     if (dense.gamma_length > 0) dense.gamma = table.add(name + ".gamma", Extents{std::size_t(out)}, false);
     dense.bias = table.add(name + ".bias", Extents{std::size_t(out)}, false);
@@ -120,10 +120,10 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   };
   const auto norm = [&](const std::string& name) { return add(name, {H}); };
 
-  word = table.add("embeddings.word.weight", {V, H}, true);
-  position = table.add("embeddings.position.weight", {static_cast<std::size_t>(shape.positions), H}, true);
+  word = table.add("embeddings.word.weight", {V, H}, true, 0);
+  position = table.add("embeddings.position.weight", {static_cast<std::size_t>(shape.positions), H}, true, 0);
   if (bert) {
-    type = table.add("embeddings.type.weight", {2, H}, true);
+    type = table.add("embeddings.type.weight", {2, H}, true, 0);
     norms.push_back(norm("embeddings.norm"));
   }
   for (int k = 0; k < shape.layers; ++k) {
@@ -131,7 +131,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     Layer layer;
     // BERT normalises after each half of a layer, GPT before. Along the chain the norms have the same order.
     if (!bert) norms.push_back(norm(name + ".attention.norm"));
-    layer.qkv = dense_of_layer(k, name + ".attention.qkv", 3 * shape.hidden, shape.hidden);
+    layer.qkv = dense_of_layer(k, name + ".attention.qkv", 3 * shape.hidden, shape.hidden, 3);
     layer.attention_output = dense_of_layer(k, name + ".attention.output", shape.hidden, shape.hidden);
     norms.push_back(norm(name + (bert ? ".attention.norm" : ".feed_forward.norm")));
     layer.feed_forward_input = dense_of_layer(k, name + ".feed_forward.input", shape.feed_forward, shape.hidden);

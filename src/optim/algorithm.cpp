@@ -5,6 +5,7 @@
 
 #include <iterator>
 
+#include "optim/muon/muon.hpp"
 #include "optim/onebit_adam.hpp"
 #include "optim/others/compressed_adam.hpp"
 #include "optim/others/diloco.hpp"
@@ -55,6 +56,8 @@ constexpr Factory<Exec> factories[] = {
     {"sharded_adam", make<Exec, ShardedAdam, Compressed::nothing>},
     {"sharded_onebit_adam", make<Exec, ShardedAdam, Compressed::momentum>},
     {"server_onebit_adam", make<Exec, ShardedAdam, Compressed::gradient>},
+    {"muon", make<Exec, Muon, false>},
+    {"onebit_muon", make<Exec, Muon, true>},
 };
 
 template <class Exec>

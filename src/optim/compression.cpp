@@ -4,16 +4,17 @@
 #include <utility>
 
 #include "compress/layout.hpp"
+#include "optim/muon/tensor_parts.hpp"
 
 namespace onebit::optim {
 namespace {
 
-/// First element of each tensor, or of each column of 1-bit SGD: the weights that lead into one output, which here are
-/// one row of an (out, in) tensor. A vector is one column.
-std::vector<std::size_t> group_begins(const TensorTable& tensors, bool columns) {
+/// First element of each tensor, or of each row: the weights that lead into one output, which are a column of 1-bit SGD
+/// and here a row of an (out, in) tensor. A vector is one row.
+std::vector<std::size_t> group_begins(const TensorTable& tensors, bool rows) {
   std::vector<std::size_t> begins;
   for (const Tensor& tensor : tensors.tensors()) {
-    const std::size_t length = columns && tensor.shape.size() > 1 ? tensor.shape.back() : tensor.size();
+    const std::size_t length = rows && tensor.shape.size() > 1 ? tensor.shape.back() : tensor.size();
     for (std::size_t at = 0; at < tensor.size(); at += length) begins.push_back(tensor.offset + at);
   }
   return begins;
@@ -28,12 +29,23 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
   const Grouping grouping = columns                  ? Grouping::column
                             : group.word == "vector" ? Grouping::vector
                             : group.word == "chunk"  ? Grouping::chunk
-                            : group.word == "tensor" ? Grouping::tensor
-                                                     : Grouping::fixed;
-  std::vector<std::size_t> begins = {0};
-  for (const std::size_t at : group_begins(tensors, columns))
-    if (at > begin && at < end) begins.push_back(at - begin);
-  return {end - begin, chunks, grouping, static_cast<std::size_t>(group.number), begins};
+                            : group.word.empty()     ? Grouping::fixed
+                                                     : Grouping::tensor;
+  const auto in_range = [&](const std::vector<std::size_t>& places) {
+    std::vector<std::size_t> inside = {0};
+    for (const std::size_t at : places)
+      if (at > begin && at < end) inside.push_back(at - begin);
+    return inside;
+  };
+  std::vector<std::size_t> chunk_borders;
+  if (config::traits(input.optimizer.algorithm).has(config::serves_tensors))
+    chunk_borders = in_range(server_borders(tensors));
+  return {end - begin,
+          chunks,
+          grouping,
+          static_cast<std::size_t>(group.number),
+          in_range(group_begins(tensors, columns || group.word == "row")),
+          chunk_borders};
 }
 
 compress::Options make_options(const config::Input& input) {

@@ -2,92 +2,42 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <string_view>
 
 #include "comm/overlap/bucket_average.hpp"
+#include "optim/muon/tensor_parts.hpp"
 
 namespace onebit::optim {
 namespace {
 
-/// What a step averages, beside the gradients of dense steps.
-enum class Averages {
-  nothing,
-  floats,      ///< vectors in float: parameters, variances or momenta
-  compressed,  ///< CA
-  compressed_and_floats,
-  columns,          ///< CA with the compressor `column`
-  variances,        ///< CA, and the quantised average of v
-  votes,            ///< the majority of signs
-  averaged_votes,   ///< as `optimizer.vote` says
-  shard_momentum,   ///< CA of the momentum, and the update of each shard
-  shard_gradients,  ///< CA whose servers make the update of each shard
-};
-
-/// The vectors of an algorithm, beside x and g.
-struct Vectors {
-  std::string_view algorithm;
-  int before;  ///< T_w, or in all steps
-  int after;   ///< T_w; of the first step, when the momentum is in floats still
-  Averages averages;
-};
-
-// clang-format off
-constexpr Vectors all_vectors[] = {
-    {"adam",                2, 2, Averages::nothing},
-    {"onebit_adam",         2, 2, Averages::compressed},
-    {"onebit_adam_32bit",   2, 2, Averages::floats},
-    {"adam_1bit_naive",     2, 2, Averages::compressed},
-    {"adam_nbit_variance",  2, 2, Averages::variances},
-    {"adam_lazy_variance",  2, 2, Averages::compressed_and_floats},
-    {"sgd",                 0, 0, Averages::nothing},
-    {"momentum_sgd",        1, 1, Averages::nothing},
-    {"double_squeeze",      0, 0, Averages::compressed},
-    {"ef_momentum_sgd",     1, 1, Averages::compressed},
-    {"local_sgd",           0, 0, Averages::floats},
-    {"local_momentum_sgd",  1, 1, Averages::floats},
-    {"onebit_sgd",          1, 1, Averages::columns},
-    {"zero_one_adam",       4, 4, Averages::compressed},       // m, v, u, x of the last exchange
-    {"onebit_lamb",         2, 3, Averages::compressed},       // m, v, w
-    {"onebit_lion",         1, 1, Averages::compressed},
-    {"signum",              1, 1, Averages::votes},
-    {"distributed_lion",    1, 1, Averages::averaged_votes},
-    {"diloco",              4, 4, Averages::compressed},       // m, v, outer parameters and momentum
-    {"efficient_adam",      2, 2, Averages::compressed},
-    {"sharded_adam",        2, 2, Averages::nothing},          // shards
-    {"sharded_onebit_adam", 2, 2, Averages::shard_momentum},   // shards
-    {"server_onebit_adam",  2, 2, Averages::shard_gradients},  // shards
-};
-// clang-format on
-
-const Vectors& vectors_of(const std::string& algorithm) {
-  return *std::find_if(std::begin(all_vectors), std::end(all_vectors),
-                       [&](const Vectors& one) { return one.algorithm == algorithm; });
-}
+using config::Averages;
 
 /// The sums for one run.
 class Sums {
 public:
   Sums(const config::Input& input, const TensorTable& tensors, int ranks, int hosts)
       : m_in(input),
-        m_shards(config::traits(input.optimizer.algorithm).shards_state),
-        m_vectors(vectors_of(input.optimizer.algorithm)),
+        m_traits(config::traits(input.optimizer.algorithm)),
+        m_shards(m_traits.has(config::shards_state)),
         m_d(static_cast<double>(tensors.size())),
         m_n(ranks),
         m_local(input.comm.collective == Collective::hierarchical ? static_cast<double>(ranks) / hosts : 1) {
     for (const Tensor& tensor : tensors.tensors())
       m_columns += tensor.shape.size() > 1 ? static_cast<double>(tensor.size() / tensor.shape.back()) : 1;
     m_tensors = static_cast<double>(tensors.tensors().size());
+    for (const Tensor& tensor : tensors.tensors())
+      if (m_traits.has(config::variance_of_tables) && role_of(tensor) == Role::table)
+        m_tables += static_cast<double>(tensor.size());
   }
 
   PhaseBytes operator()() const {
-    const config::AlgorithmTraits& traits = config::traits(m_in.optimizer.algorithm);
-    const bool freezes = traits.freezes(), has_dense_steps = freezes || m_vectors.averages == Averages::nothing ||
-                                                             traits.variance == config::Variance::frozen_at_F;
+    const bool freezes = m_traits.freezes(), has_dense_steps = freezes || m_traits.averages == Averages::nothing ||
+                                                               m_traits.variance == config::Variance::frozen_at_F;
     const double state = m_shards ? floats / m_n : floats, always = m_d * (2 * floats + bit);  // x, g, weight decays
     PhaseBytes bytes;
-    bytes.compressed = always + m_d * m_vectors.after * state + averages() + checkpoint();
-    bytes.dense = freezes ? always + m_d * m_vectors.before * state : bytes.compressed;
+    const bool serves = m_traits.has(config::serves_tensors) && m_in.compression.compressor != CompressorKind::none;
+    const double tables = floats * m_tables / (serves ? m_n : 1);
+    bytes.compressed = always + m_d * m_traits.vectors_after * state + tables + averages() + checkpoint();
+    bytes.dense = freezes ? always + m_d * m_traits.vectors_before * state : bytes.compressed;
     if (has_dense_steps) bytes.dense += dense_average(m_shards ? m_d : bucket());
     if (!freezes)
       bytes.compressed = bytes.dense;
@@ -104,7 +54,7 @@ private:
     const auto& in = m_in.compression;
     const bool compresses = in.compressor != CompressorKind::none;
     const double bits = m_in.optimizer.variance_bits, chunk = m_d / m_n;
-    switch (m_vectors.averages) {
+    switch (m_traits.averages) {
       case Averages::nothing:
         return 0;
       case Averages::floats:
@@ -126,6 +76,8 @@ private:
         return compresses ? allreduce(in.compressor) + update_of_shard() + floats * chunk : dense_average(m_d);
       case Averages::shard_gradients:
         return compresses ? allreduce(in.compressor) : dense_average(m_d);
+      case Averages::tensors:  // and the momentum of a server's chunk
+        return compresses ? allreduce(in.compressor) + floats * chunk : dense_average(m_d);
     }
     return 0;
   }
@@ -136,6 +88,7 @@ private:
     const double planes = kind == CompressorKind::nbit ? in.bits : kind == CompressorKind::sign_ternary ? 2 : 1;
     const double groups = kind == CompressorKind::column ? 2 * m_columns
                           : in.group.word == "tensor"    ? m_tensors
+                          : in.group.word == "row"       ? m_columns
                           : in.group.word.empty()        ? m_d / static_cast<double>(in.group.number)
                                                          : 0;
     return planes * bit * m_d + floats * groups;
@@ -184,27 +137,21 @@ private:
 
   /// What a checkpoint needs as vectors, which are in messages or not kept: momentum, both residuals.
   double checkpoint() const {
-    const bool residuals = m_vectors.averages != Averages::nothing && m_vectors.averages != Averages::floats &&
-                           m_vectors.averages != Averages::votes && m_vectors.averages != Averages::averaged_votes;
+    const Averages averages = m_traits.averages;
+    const bool residuals = averages != Averages::nothing && averages != Averages::floats &&
+                           averages != Averages::votes && averages != Averages::averaged_votes;
     const bool written = m_in.checkpoint.every > 0 || !m_in.run.dump_parameters.empty();
     return written && residuals ? m_d * (floats + floats / m_n) : 0;
   }
 
   const config::Input& m_in;
+  const config::AlgorithmTraits& m_traits;
   bool m_shards;
-  const Vectors& m_vectors;
   double m_d, m_n;
   double m_local;  ///< ranks of a host that average in float first
   double m_columns = 0, m_tensors = 0;
+  double m_tables = 0;  ///< elements that have a variance where others have none
 };
-
-constexpr bool has_every_algorithm() {
-  if (std::size(all_vectors) != std::size(config::algorithms)) return false;
-  for (std::size_t row = 0; row < std::size(config::algorithms); ++row)
-    if (all_vectors[row].algorithm != config::algorithms[row].name) return false;
-  return true;
-}
-static_assert(has_every_algorithm(), "the rows must be those of config::algorithms, in the same order");
 
 }  // namespace
 

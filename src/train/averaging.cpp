@@ -86,7 +86,7 @@ Averaging<Exec> make_averaging(const Exec& exec, const config::Input& input, con
   std::vector<Averaging<Exec>> candidates;
   candidates.push_back({nullptr, Collective::flat, compressor, ""});
   const config::AlgorithmTraits& algorithm = config::traits(input.optimizer.algorithm);
-  if (has_hierarchy(communicator) && !algorithm.shards_state)
+  if (has_hierarchy(communicator) && !algorithm.is_flat())
     candidates.push_back({nullptr, Collective::hierarchical, compressor, ""});
   if (algorithm.compresses && compressor != CompressorKind::none)
     candidates.push_back({nullptr, Collective::flat, CompressorKind::none, ""});

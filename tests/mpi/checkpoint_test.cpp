@@ -459,7 +459,7 @@ TEST(Checkpoint, another_number_of_ranks_keeps_means_and_shared_vectors) {
       const config::AlgorithmTraits& traits = config::traits(algorithm);
       EXPECT_EQ(compresses, traits.compresses);
       EXPECT_EQ(old.has("server_residual"), traits.compresses && algorithm != "server_onebit_adam");
-      EXPECT_EQ(old.has("update_residual"), traits.compresses && traits.shards_state);
+      EXPECT_EQ(old.has("update_residual"), traits.compresses && traits.has(config::shards_state));
     }
 }
 

@@ -74,10 +74,13 @@ public:
     Values whole(m_length);
     std::copy_n(own.begin(), part.end - part.begin, whole.begin() + part.begin);
     m_communicator.sum(whole.data(), static_cast<int>(m_length));
-    m_vectors[name].assign(whole.begin(), whole.end());
+    std::vector<float>& all = m_vectors[name];  // a rank may have several parts
+    all.resize(m_length);
+    std::transform(whole.begin(), whole.end(), all.begin(), all.begin(), std::plus<>());
     m_differs[name] = false;
   }
   std::map<std::string, std::vector<float>> of(optim::Algorithm<Exec>& algorithm) {
+    m_vectors.clear();
     algorithm.state(*this);
     return m_vectors;
   }
@@ -236,7 +239,7 @@ TYPED_TEST(Optim, every_algorithm_has_the_rates_of_groups_as_its_reference) {
     config::Input input = make_input(reference.first);
     input.optimizer.weight_decay = 0.1;
     input.optimizer.groups = {{"b?as", 3, 0.2, ""}, {"*.weight", 0.25, {}, ""}};
-    input.compression.scale_residual_by_lr = config::traits(reference.first).scales_residual_by_lr;
+    input.compression.scale_residual_by_lr = config::traits(reference.first).has(config::scales_residual_by_lr);
     input.schedule.decay = Decay::linear;
     compare<TypeParam>(input);
   }
@@ -415,6 +418,38 @@ TYPED_TEST(Optim, votes_are_their_references) {
     }
 }
 
+/// A table of ragged rows, one of a single row, stacked, wide and high matrices, and vectors.
+TensorTable make_tensors_of_muon() {
+  TensorTable tensors;
+  tensors.add("table", {9, 11}, true, 0);
+  tensors.add("norm", {11}, false);
+  tensors.add("stacked", {3 * 5, 7}, true, 3);
+  tensors.add("bias", {15}, false);
+  tensors.add("high", {12, 4}, true);
+  tensors.add("wide", {4, 13}, true);
+  tensors.add("flat", {70}, true);
+  return tensors;
+}
+
+TYPED_TEST(Optim, muon_is_its_reference_with_every_group_and_scale) {
+  for (const char* name : {"muon", "onebit_muon"})
+    for (const char* group : {"vector", "chunk", "tensor", "row", "32"}) {
+      config::Input input = make_input(name);
+      input.optimizer.lr = 0.002;
+      input.compression.scale = std::string(group) == "row" ? Scale::l2 : Scale::l1;
+      input.compression.group =
+          std::isdigit(group[0]) != 0 ? config::NumberOrWord{"", std::atoi(group)} : config::NumberOrWord{group, 0};
+      compare<TypeParam>(input, make_tensors_of_muon());
+      input.optimizer.bias_correction = true;
+      input.optimizer.weight_decay = 0.1;
+      input.optimizer.clip = 1.0;
+      input.optimizer.groups = {{"b?as", 3, 0.2, ""}, {"h*", 0.25, {}, ""}};
+      input.muon = {2.0, 0.3, 2};
+      compare<TypeParam>(input, make_tensors_of_muon());
+      if (std::string(name) == "muon") break;  // it compresses nothing
+    }
+}
+
 // 7 words: more fragments than words leave some empty, and with 3 fragments none has the length of another.
 TYPED_TEST(Optim, diloco_is_its_reference_with_fragments_and_compressors) {
   for (const int fragments : {1, 2, 3, 7, 10})
@@ -486,7 +521,7 @@ TYPED_TEST(Optim, sharded_algorithms_are_their_references_with_few_elements) {
   few.add("weight", {7, 5}, true);
   few.add("bias", {3}, false);
   for (const auto& reference : test::references()) {
-    if (!config::traits(reference.first).shards_state) continue;
+    if (!config::traits(reference.first).has(config::shards_state)) continue;
     config::Input input = make_input(reference.first);
     input.optimizer.weight_decay = 0.1;
     compare<TypeParam>(input);

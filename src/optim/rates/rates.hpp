@@ -35,26 +35,32 @@ template <class Exec>
 class Rates {
 public:
   /// \throws InputError for a group that no tensor is in
-  Rates(const config::Input& input, const TensorTable& tensors)
-      : m_words("OneBit::optim::rates", (tensors.size() + 31) / 32) {
-    const auto words = Kokkos::create_mirror_view(m_words);
+  Rates(const config::Input& input, const TensorTable& tensors) {
     if (input.optimizer.groups.empty()) {
+      m_words = Vector<Exec, std::uint32_t>("OneBit::optim::rates", (tensors.size() + 31) / 32);
+      const auto words = Kokkos::create_mirror_view(m_words);
       m_decay_factor = input.optimizer.weight_decay;
       for (const Tensor& tensor : tensors.tensors())
         if (tensor.decays)
           for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
             words(i / 32) |= std::uint32_t{1} << (i % 32);
       m_decays = m_decay_factor > 0;
+      Kokkos::deep_copy(m_words, words);
     } else {
-      const std::vector<RateRange> ranges = rate_ranges(input, tensors);
-      std::uint32_t range = 0;
-      for (std::size_t word = 0; word < words.extent(0); ++word) {
-        while (word * 32 >= ranges[range].end) ++range;
-        words(word) = range;
-      }
-      m_ranges = copy_to_device<Exec>("OneBit::optim::rate_ranges", ranges);
-      for (const RateRange& one : ranges) m_decays = m_decays || one.weight_decay > 0;
+      *this = Rates(rate_ranges(input, tensors));
     }
+  }
+  /// \param ranges of all elements
+  explicit Rates(const std::vector<RateRange>& ranges)
+      : m_words("OneBit::optim::rates", (ranges.back().end + 31) / 32),
+        m_ranges(copy_to_device<Exec>("OneBit::optim::rate_ranges", ranges)) {
+    const auto words = Kokkos::create_mirror_view(m_words);
+    std::uint32_t range = 0;
+    for (std::size_t word = 0; word < words.extent(0); ++word) {
+      while (word * 32 >= ranges[range].end) ++range;
+      words(word) = range;
+    }
+    for (const RateRange& one : ranges) m_decays = m_decays || one.weight_decay > 0;
     Kokkos::deep_copy(m_words, words);
   }
 

@@ -129,9 +129,9 @@ private:
   /// g ← m_i, where m is still in shards: one shard after the other goes to all ranks, so that none has all of m.
   void take_local(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g, PhaseTimes& times) const {
     const Stopwatch watch;
-    const auto room = make_uninitialized<Exec, float>("OneBit::optim::shard", m_shards.longest());
+    const auto staging = make_uninitialized<Exec, float>("OneBit::optim::shard", m_shards.longest());
     for (int rank = 0; rank < m_shards.ranks(); ++rank) {
-      const auto m = Kokkos::subview(room, std::make_pair(std::size_t{0}, m_shards.length_of(rank)));
+      const auto m = Kokkos::subview(staging, std::make_pair(std::size_t{0}, m_shards.length_of(rank)));
       m_shards.broadcast(exec, rank, m_own, m);
       const Vector<Exec, float> of_rank = m_shards.of(rank, g);
       update_momentum<Exec>(exec, update, of_rank, m);
