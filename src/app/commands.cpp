@@ -74,7 +74,7 @@ private:
     const auto add = [&](const char* name, const char* meaning, const auto& text) {
       CLI::App* const command = parent.add_subcommand(name, meaning);
       command->add_option("FILE", path(), "checkpoint (docs/guide/checkpoint.md)")->required();
-      command->callback([this, text] { print_text(world(), text); });
+      command->callback([this, text] { world().on_root([&] { std::fputs(text().c_str(), stdout); }); });
       return command;
     };
     add("info", "verify it and print what it holds", [this] { return train::describe_checkpoint(path()); });

@@ -75,8 +75,7 @@ Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
       m_seconds(input.run.watchdog_seconds),
       m_beat(std::min(std::max(1.0, communicator.size() / most_lines_a_second), m_seconds / 4)) {
   if (m_seconds <= 0) return;
-  communicator.collectively([&] {
-    if (communicator.rank() > 0) return;
+  communicator.on_root([&] {
     // The whole file, so that ranks can write their lines even on a disk that fills up later.
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';

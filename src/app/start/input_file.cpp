@@ -52,11 +52,7 @@ std::string read_file(const std::string& path) {
 
 config::Input read_input(const Communicator& world, const std::string& path,
                          const std::vector<std::string>& overrides) {
-  std::string text;
-  world.collectively([&] {
-    if (world.rank() == 0) text = read_file(path);
-  });
-  text = world.broadcast(text, 0);
+  const std::string text = world.text_of_root([&] { return read_file(path); });
   config::Input input;
   world.collectively([&] { input = config::parse(text, path, overrides); });
   check_same_input(world, input);
