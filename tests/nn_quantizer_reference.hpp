@@ -1,6 +1,6 @@
 #pragma once
 /// \file nn_quantizer_reference.hpp
-/// The definition of quantised gradients, as plain loops (docs/reference/algorithms.md).
+/// The definition of quantised gradients, as plain loops (docs/reference/algorithms/onebit_layers.md).
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file optim_reference.hpp
-/// Every algorithm of docs/reference/algorithms.md as one plain function in double precision, n ranks simulated
+/// Every algorithm of docs/reference/algorithms/README.md as one plain function in double precision, n ranks simulated
 /// serially. It shares no code with src/optim, src/comm and src/compress; only the random numbers of the stochastic
 /// rounding are theirs.
 

@@ -31,7 +31,7 @@ def _whole_number(name, value, most):
 
 class CompressedAllreduce:
     """x ← (1/n) Σ_i x_i in place, compressed with error feedback: the error of one call is added to the next one's
-    vector. docs/reference/library.md has the options, docs/reference/algorithms.md the result.
+    vector. docs/reference/library.md has the options, docs/reference/algorithms/averages.md the result.
 
     An object belongs to one vector. Call it from the thread that made the process's first object, or with the backend
     "serial" from any one thread at a time.

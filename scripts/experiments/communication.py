@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes docs/results/communication.md and its figures from the CSV files of the network laboratory; measures nothing.
+"""Makes docs/results/communication.md, its further pages and its figures from the CSV files of the network laboratory;
+measures nothing.
 
 The directory has figure9.csv, hierarchical.csv (figure9.py with several ranks on a host), whole_step.csv, hidden.csv
 (whole_step.py --compute-ms 1000,200), table1.csv, figure5.csv, figure4b.csv and peers.csv, which the programs of these
-names wrote. Their rows say which commit was measured, on which machine and how often. The page stands beside the
-directory.
+names wrote. Their rows say which commit was measured, on which machine and how often. The first page stands beside the
+directory, the others in it.
 """
 
 import argparse
@@ -223,17 +224,22 @@ def read(directory):
     return rows
 
 
-def page(read, directory):
-    """The page as text; draws its figures into the directory."""
+def pages(read, directory):
+    """{name: page}, of which the first is the directory's; draws their figures into the directory."""
     nine, by_host, whole, beside, profile, hosts, loss, other = (rows[0] for rows in read.values())
     bursts = sorted({int(row["burst_bytes"]) for row in read["figure9"]})
     burst = " to ".join(f"{bytes:,}" for bytes in (bursts if len(bursts) < 2 else (bursts[0], bursts[-1])))
     compute = float(whole["compute_time_ms"])
-    return f"""# Communication, measured
+    averages = f"""# Communication, measured
 
 Made by `scripts/experiments/communication.py` from these CSV files:
 
 {origin(read)}
+| page | what |
+|---|---|
+| [communication/libraries.md](communication/libraries.md) | averages of OneBit, PyTorch and DeepSpeed |
+| [communication/steps.md](communication/steps.md) | whole steps, steps that hide the signs, Table 1, Figures 5 and 4b |
+
 Hosts are network namespaces of that machine, with one shaped link each. Every link was measured over one TCP stream
 before its run. An average is finished when its slowest rank is, so a time here is the median over the repetitions of
 the slowest rank's time. A shaped link passes a burst at once after it was idle, {burst} bytes here; these bytes say
@@ -263,13 +269,25 @@ other. In `pairwise_compressed` messages travel while others are computed; all-t
 remaining wait.
 
 {all_collectives(read['figure9'])}
-## Beside other libraries
+## Hosts of several ranks
+
+`scripts/experiments/figure9.py --ranks-per-host {by_host['ranks_per_host']}`, {by_host['ranks']} ranks on
+{by_host['hosts']} hosts, {int(by_host['parameters']):,} parameters: averages between all ranks, and by
+host (`comm.collective: hierarchical`).
+
+{hierarchical(read['hierarchical'])}
+## Predictions
+
+[prediction.md](prediction.md) compares `scripts/predict.py` with these and other laboratory rows, and with the paper.
+"""
+    libraries = f"""# Other libraries
 
 `scripts/experiments/peers.py`: averages of {int(other['elements']):,} elements over {other['hosts']} hosts by OneBit,
 PyTorch and DeepSpeed. At each rate all of them ran in one laboratory, in {other['rounds']} rounds in which they took
 turns, with one thread a rank. Every average is checked before it is timed. A time is that of the slowest rank, after a
 barrier, with all rounding and compression; bursts are not subtracted. The bytes are what the system counted at the
-link of a host, so headers and answers are in them.
+link of a host, so headers and answers are in them. [communication.md](../communication.md) names the commit and the
+machine.
 
 {peers(read['peers'])}
 - PyTorch's averages in 16 bits round, divide, add up and widen, as its `fp16_compress_hook` does. Neither PyPI's nor
@@ -287,43 +305,41 @@ link of a host, so headers and answers are in them.
   else is DeepSpeed's code.
 - Four ranks share the two cores, so computation takes longer than on four machines. This holds for all libraries.
 
-## Hosts of several ranks
+"""
+    steps = f"""# Steps on slow networks
 
-`scripts/experiments/figure9.py --ranks-per-host {by_host['ranks_per_host']}`, {by_host['ranks']} ranks on
-{by_host['hosts']} hosts, {int(by_host['parameters']):,} parameters: averages between all ranks, and by
-host (`comm.collective: hierarchical`).
+[communication.md](../communication.md) describes the shaped links and names the commits and the machine.
 
-{hierarchical(read['hierarchical'])}
 ## Whole steps
 
 `scripts/experiments/whole_step.py`: {int(whole['parameters']):,} parameters, {whole['hosts']} hosts, one run for
 each rate; times are means over the steps that the table counts. Computing a gradient is a sleep of {compute:.1f} ms:
 the time of BERT-Large in Table 1, in proportion to the parameters. Everything else is real. Dense gradients are
-averaged in buckets beside the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients.
+averaged in buckets during the backward pass. The paper's numbers are for 256 GPUs, 4 on a host, and 16-bit gradients.
 
 The ranks share two cores, so gradients took longer than {compute:.1f} ms in most steps: in the [step
 profile](#step-profile-the-papers-table-1), {gradient_ms(read['table1'], whole['hosts'], 'adam')} ms for Adam on
 {whole['hosts']} hosts and {gradient_ms(read['table1'], whole['hosts'], 'onebit_adam')} ms for 1-bit Adam. This
 lengthens Adam's step more than 1-bit Adam's. The part of 1-bit Adam's step that is not waiting is computation:
 {whole['hosts']} ranks compress and update on the cores of one machine. It takes longer than the {compute:.1f} ms, which
-already include BERT-Large's optimiser. This computation bounds the speed-up on fast links here, not the network.
+already include BERT-Large's optimiser. On fast links this computation bounds the speed-up here, and not the network.
 
 {whole_step(read['whole_step'])}
 ## Steps that hide the signs
 
 `scripts/experiments/whole_step.py --rates 50mbit,200mbit,1gbit --compute-ms 1000,200`: a gradient takes longer, and the
 momentum is averaged in buckets of {int(beside['compressed_bucket_bytes']):,} bytes during the backward pass
-(`comm.compressed_bucket_bytes`). "1-bit Adam" is the step without that, "hidden" the step with it, and Adam's bf16
-averages are hidden behind the backward pass. No step can be shorter than its gradient, nor than the signs take on the
-line; "over the limit" is the hidden step over the longer one of the two. "Own work" is what {beside['hosts']} ranks
-compress, average and update on the cores of one machine: the hidden step without its gradient over links of 10 Gbit/s.
-"Without own work" leaves it out of the ratio. What remains is mostly the embedding, a tenth of the parameters: its
-gradient is complete last.
+(`comm.compressed_bucket_bytes`). "1-bit Adam" is the step without these buckets, "hidden" the step with them. Adam's
+bf16 averages also run during the backward pass. A step takes at least as long as its gradient, and as its signs take on
+the line; "over the limit" is the hidden step over the longer one of the two. "Own work" is the compression, averaging
+and update of {beside['hosts']} ranks on the cores of one machine: the hidden step without its gradient over links of
+10 Gbit/s. "Without own work" subtracts it from the step. What remains is mostly the embedding, a tenth of the
+parameters: its gradient is complete last.
 
 **These rows are of commit 216993f**, whose buckets also travelled during the forward pass of the next step. The program
 averages them during the backward pass alone now. That has not been measured on these links.
 
-The measured 16-bit averages stay below the line rate, and this flatters "faster than bf16". The last column compares
+The measured 16-bit averages stay below the line rate, so "faster than bf16" is too favourable. The last column compares
 with a step of Adam whose 16-bit averages run at the line rate: the longer one of the gradient and of that average.
 
 {hidden(read['hidden'])}
@@ -340,7 +356,7 @@ each number of hosts. All hosts share the machine's cores, so the optimiser and 
 number. On a real cluster they do not. One host sends nothing, but an average in bf16 rounds there as on all others.
 
 {figure5(read['figure5'], directory)}
-![throughput over hosts](communication/figure5.svg)
+![throughput over hosts](figure5.svg)
 
 ## Loss over time (the paper's Figure 4b)
 
@@ -348,12 +364,10 @@ number. On a real cluster they do not. One host sends nothing, but an average in
 each algorithm. A gradient takes {float(loss['compute_time_ms']):g} ms: the real computation, and a sleep for the rest.
 
 {figure4b(read['figure4b'], directory)}
-![loss over time](communication/figure4b.svg)
+![loss over time](figure4b.svg)
 
-## Predictions
-
-[prediction.md](prediction.md) compares `scripts/predict.py` with these and other laboratory rows, and with the paper.
 """
+    return {"": averages, "libraries": libraries, "steps": steps}
 
 
 def main():
@@ -361,9 +375,10 @@ def main():
     parser.add_argument("directory", nargs="?", type=pathlib.Path, default=ROOT / "docs/results/communication",
                         help="default: %(default)s")
     directory = parser.parse_args().directory
-    output = directory.parent / "communication.md"
-    output.write_text(tables.page([page(read(directory), directory)]))
-    print(f"wrote {output}")
+    for name, text in pages(read(directory), directory).items():
+        output = directory / f"{name}.md" if name else directory.with_suffix(".md")
+        output.write_text(tables.page([text]))
+        print(f"wrote {output}")
 
 
 if __name__ == "__main__":

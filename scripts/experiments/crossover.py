@@ -71,7 +71,7 @@ def page(rows):
         "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
         "are from measurements. Half of the laboratory's predictions were farther off than 10 %, up to 36 %, and none "
         "was above 4 hosts or 1 Gbit/s. The brackets are no error bars. \"never\" means at no rate.",
-        "Predicted by `scripts/predict.py` from closed forms ([the model](../reference/prediction.md)); nothing "
+        "Predicted by `scripts/predict.py` from closed forms ([the model](../reference/prediction/model.md)); nothing "
         "here was measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the "
         "16-bit average. The tables compare steps, and say nothing about how many steps a method needs. The step's "
         "own times are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its "

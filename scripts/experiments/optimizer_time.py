@@ -4,12 +4,12 @@
 It takes OMP_NUM_THREADS threads, and needs torch, which is no part of the set-up: 1.13 and later, 2 and later for
 `compile`.
 
-One rank, nothing travels (docs/reference/algorithms.md): momentum, compression with the worker's residual, bits packed
-and unpacked, average with the server's residual, bits again, update with the frozen variance. All buffers are made
-before the first step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile` hands the
-passes over floats to torch.compile, which fuses them. The script first compares a step with the plain formulation, and
-ends with status 1 where they differ. Then it prints each step's milliseconds and their median, the first three left
-out.
+One rank, nothing travels (docs/reference/algorithms/averages.md): momentum, compression with the worker's residual,
+bits packed and unpacked, average with the server's residual, bits again, update with the frozen variance. All buffers
+are made before the first step. A product of 64 bits packs eight signs, a table of 256 rows unpacks them. `compile`
+hands the passes over floats to torch.compile, which fuses them. The script first compares a step with the plain
+formulation, and ends with status 1 where they differ. Then it prints each step's milliseconds and their median, the
+first three left out.
 """
 
 import argparse

@@ -157,13 +157,13 @@ def kernels_sections(directory):
     machines = tables.rows_by_machine(directory / "kernels.csv")
     if machines:
         draw_rooflines(directory / "roofline.svg", machines)
-    return [*([f"![rooflines]({directory.name}/roofline.svg)"] if machines else []),
+    return [*(["![rooflines](roofline.svg)"] if machines else []),
             *sections(directory / "kernels.csv", kernels_table)]
 
 
 STEPS_TEXT = """\
 A step is forward, backward and update. A process gives the median of its steps after the first ones; all programs take
-turns, with two threads each. The last column is the time of the fastest peer over OneBit's time, so above 1 OneBit is
+turns, with two threads each. The last column is the time of the fastest peer over OneBit's time: above 1 OneBit is
 faster. steps.csv has the rows of all peers. Every PyTorch runs eagerly and, from version 2 on, with `torch.compile`,
 with `scaled_dot_product_attention` and fused Adam where it has them. MKL, which PyTorch's wheels multiply with, uses
 AVX-512 on Intel's processors alone. On others the script preloads `mkl_serv_intel_cpu_true`, which tells MKL to use
@@ -171,13 +171,13 @@ AVX-512 here too: "with AVX-512 in MKL". The peer of the optimiser checks its re
 it is timed.
 
 GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The peak
-is the highest rate of multiply-adds in fp32 that was measured beside any kernel, for bf16 too, which may pass it.
-Neighbours of a virtual machine halve that rate at times, and the shares with it. bf16 is PyTorch's autocast; in
-OneBit's bf16 the factors of the products with weights are rounded, attention stays in fp32."""
+is the highest rate of multiply-adds in fp32 that was measured with any kernel, also for bf16, which may exceed it.
+Other virtual machines on the same host halve that rate at times, and the shares with it. bf16 is PyTorch's autocast. In
+OneBit's bf16 the factors of the products with weights are rounded, and attention stays in fp32."""
 
 
 def render(directory):
-    """Writes the page beside the directory of the CSV files."""
+    """Writes the page next to the directory of the CSV files, and the page of the kernels into it."""
     notes = directory / "notes.md"
     page = [
         "# Speed of a training step",
@@ -185,7 +185,9 @@ def render(directory):
         "[kernels.csv](performance/kernels.csv), [threads.csv](performance/threads.csv) and "
         "[checkpoints.csv](performance/checkpoints.csv); that script says which of its commands measures what. Each "
         "machine has a table of its own, made of rows whose commit can be built again.",
-        "## Beside PyTorch and others",
+        tables.markdown(["page", "what"], [["[performance/kernels.md](performance/kernels.md)",
+                                            "each kernel of a step against the roofline of the machine"]]),
+        "## Compared with PyTorch and others",
         STEPS_TEXT,
         *sections(directory / "steps.csv", steps_table),
         *([notes.read_text().strip()] if notes.exists() else []),
@@ -200,13 +202,16 @@ def render(directory):
         "took more than as many without, waiting and slower steps together. The last column is `costs` over the time "
         "of 50 steps.",
         *sections(directory / "checkpoints.csv", lambda rows: f"{processes(rows)}\n\n{checkpoints_table(rows)}"),
-        "## Kernels",
-        "`onebit bench kernels inputs/bench_kernels.yaml`; what the columns mean, and what a kernel must move, stands "
-        "in [performance.md](../develop/performance.md). The first table of a machine sums up the second: the fraction "
-        "of the roofline, weighted by time. The figure has the same rows; its lines are the medians of the "
-        "bandwidths and peaks that were measured beside them.",
-        *kernels_sections(directory),
+    ]
+    kernels = [
+        "# Kernels against the roofline",
+        "Made by `scripts/experiments/performance.py render` from [kernels.csv](kernels.csv), which `onebit bench "
+        "kernels inputs/bench_kernels.yaml` writes. [kernels.md](../../develop/performance/kernels.md) says what a "
+        "kernel must move. The first table of a machine sums up the second: the fraction of the roofline, weighted by "
+        "time. The figure has the same rows; its lines are the medians of the measured bandwidths and peaks.",
+        *(part.replace("### ", "## ", 1) for part in kernels_sections(directory)),
     ]
     directory.with_suffix(".md").write_text(tables.page(page))
+    (directory / "kernels.md").write_text(tables.page(kernels))
 
 

@@ -11,10 +11,10 @@ LOSS, BYTES, ACCURACY = "final_validation_loss", "bytes_sent", "final_validation
 NAMES = {LOSS: "difference of loss", BYTES: "ratio of bytes sent", ACCURACY: "difference of accuracy"}
 EXPLANATION = (
     "Measured is the mean over the seeds of the difference between two runs of the same seed, ± half of its 95 % "
-    "interval (Student's t). A claim holds where the whole interval is what was asked. It does not hold where all of "
-    "the interval is on the other side of the bound. In between it is undecided: the seeds do not tell. The interval "
-    "of three seeds is wide, 4.3 standard errors of the mean to each side. A loss that is infinite has no interval; "
-    "then the claim is decided where all seeds agree.")
+    "interval (Student's t). A claim holds if the whole interval is within the bound. It does not hold if the whole "
+    "interval is beyond the bound. Otherwise the seeds do not decide it. The interval of three seeds is wide, 4.3 "
+    "standard errors of the mean to each side. An infinite loss has no interval; the claim is then decided if all "
+    "seeds agree.")
 
 
 def kind_of(claim):

@@ -3,6 +3,7 @@
 import collections
 import math
 import os
+import re
 import shlex
 import statistics
 
@@ -14,6 +15,8 @@ from lib.tables import markdown, mean, number, with_unit
 from study_runs import DEFAULT_HEADING, WINDOW
 
 DEFAULT_RANKS = 4
+MADE = "<!-- Made by scripts/experiments/study.py from the CSV files of the figures. Do not edit. -->"
+MOST_WORDS = 2500  # of a page; a longer one has the panels of its studies on pages of their own
 WANTED_REDUCTION, WANTED_LOSS = 30, 0.03  # of draw_reduction: times fewer bytes, nats above the least loss of Adam
 
 
@@ -276,6 +279,39 @@ def results_table(study, name):
         beside and f"For comparison, {beside}.") if part)
 
 
+def panel(study):
+    """The text, figures and tables of a study, but for the table of its runs."""
+    first = study.present()[0]
+    return "\n\n".join(part for part in (
+        study.text,
+        f"Input [{os.path.relpath(study.base, ROOT)}]({os.path.relpath(study.base, study.kept.parent)}), "
+        f"{study.first(first, 'steps')} steps of {study.first(first, 'batch')} samples, "
+        f"{study.first(first, 'validation_samples')} validation samples. "
+        + ("In all runs: " + ", ".join(f"`{key}={value}`" for key, value in study.set.items()) + ". "
+           if study.set else "")
+        + "The last column of the table of runs is what a run adds to that.",
+        *(f"![{caption}]({study.kept.name}/{path.name})\n\n{caption}" for path, caption in draw(study)),
+        grids_table(study), *(results_table(study, name) for name in study.tables)) if part)
+
+
+def words(*texts):
+    return sum(len(text.split()) for text in texts)
+
+
+def own_pages(study, text, runs):
+    """Writes a panel into the folder of its page, and its runs on another page where both are too long for one.
+    Returns the rows that lead there."""
+    pages = [(study.name, study.title, [text, runs], "text, figures and tables")]
+    if words(text, runs) > MOST_WORDS:
+        link = f"[All runs]({study.kept.name}/{study.name}_runs.md)."
+        pages = [(study.name, study.title, [text, link], "text, figures and tables"),
+                 (f"{study.name}_runs", f"{study.title}: all runs", [runs], f"{len(study.present())} runs")]
+    for name, title, blocks, _ in pages:
+        blocks = [re.sub(r"\]\((?!https?:|#)", "](../", block) for block in blocks]  # links from the folder
+        (study.kept / f"{name}.md").write_text(tables.page([MADE, f"# {title}", *blocks]))
+    return [[f"[{title}]({study.kept.name}/{name}.md)", what] for name, title, _, what in pages]
+
+
 def page(studies, arguments):
     rows = [row for study in studies for row in study.rows]
 
@@ -288,13 +324,12 @@ def page(studies, arguments):
     data = dict.fromkeys(part for row in rows for part in row.get("data", "").split("; "))
     data = [part for part in data if part and ".h5 (" not in part]
     files = " ".join(os.path.relpath(study.path, ROOT) for study in studies)
-    parts = ["<!-- Made by scripts/experiments/study.py from the CSV files beside the figures. Do not edit. -->",
-             f"# {studies[0].heading}",
+    parts = [MADE, f"# {studies[0].heading}",
              "Final losses are validation losses after the last step, in nats a token, as mean (least–greatest) over "
-             "seeds; differences are means over the same seeds. Bytes are those that a rank handed over to others, and "
-             "the reduction is against dense fp32 training of as many steps (docs/reference/output.md); against 16 "
-             "bits it is half of that. T_w is the step at which the variance was frozen. A run that met a NaN is a "
-             "result: its loss counts as infinite."]
+             "seeds; differences are means over the same seeds. Bytes are what a rank sent to other ranks. The "
+             "reduction compares them with dense fp32 training of as many steps (docs/reference/output/run.md); "
+             "compared with 16 bits it is half as large. T_w is the step at which the variance was frozen. A run that "
+             "met a NaN is a result: its loss counts as infinite."]
     if any(study.accuracy for study in studies):
         parts[-1] += (" Accuracies are shares of the validation's predictions, tokens or classes, that are right; "
                       "losses of classes are nats a sample.")
@@ -303,18 +338,12 @@ def page(studies, arguments):
     for study in studies:
         if study.claims:
             parts += [f"{study.title}:", claims_table(study)]
-    for study in studies:
-        batch, steps = study.first(study.present()[0], "batch"), study.first(study.present()[0], "steps")
-        parts += [f"## {study.title}", study.text,
-                  f"Input [{os.path.relpath(study.base, ROOT)}]({os.path.relpath(study.base, study.kept.parent)}), "
-                  f"{steps} steps of {batch} samples, {study.first(study.present()[0], 'validation_samples')} "
-                  "validation samples. "
-                  + ("In all runs: " + ", ".join(f"`{key}={value}`" for key, value in study.set.items()) + ". "
-                     if study.set else "")
-                  + "The last column of the table is what a run adds to that."]
-        for path, caption in draw(study):
-            parts.append(f"![{caption}]({study.kept.name}/{path.name})\n\n{caption}")
-        parts += [grids_table(study), *(results_table(study, name) for name in study.tables), runs_table(study)]
+    panels = [(study, panel(study), runs_table(study)) for study in studies]
+    if words(*parts, *(part for _, *blocks in panels for part in blocks)) > MOST_WORDS:
+        rows_of_pages = [row for panel_of in panels for row in own_pages(*panel_of)]
+        parts += ["## The runs", markdown(["page", "what it shows"], rows_of_pages)]
+    else:
+        parts += [part for study, *blocks in panels for part in (f"## {study.title}", *blocks)]
     seconds = sum(number(row["wall_s"]) for row in rows)
     options = "".join(f" --set {shlex.quote(pair)}" for pair in arguments.set)
     if arguments.ranks != DEFAULT_RANKS:

@@ -2,9 +2,9 @@
 """Measures the collectives in laboratories of several sizes and rates, for validate_model.py.
 
 For each number of hosts and each rate `onebit bench collective` runs twice in a laboratory (netlab.py; needs root):
-dense averages, which are long on slow links, and compressed ones. docs/reference/output.md describes the columns. By
-the line rates the defaults take seven minutes. A rate that the machine does not carry ends the script; the rows before
-it are kept.
+dense averages, which are long on slow links, and compressed ones. docs/reference/output/laboratory.md describes the
+columns. By the line rates the defaults take seven minutes. A rate that the machine does not carry ends the script; the
+rows before it are kept.
 """
 
 import os

@@ -43,11 +43,13 @@ html_copy_source = False
 def pages_of(docname, text):
     """The pages below this one in the site's contents: those that it links to, in this order.
 
-    The front page has the folders' README.md and the pages beside README.md. A README.md has those with which rows of
-    its table begin."""
+    The front page has the folders' README.md and the pages of the root. A README.md has the pages with which rows of
+    its table begin, and another page those of the folder of its name."""
     if docname == FRONT:
         return list(dict.fromkeys(re.findall(r"\]\(([\w./]*/[A-Z]+)\.md\)", text)))
-    return re.findall(r"(?m)^\| \[[^\]]*\]\((\w+)\.md\)", text) if docname.endswith("/README") else []
+    name = docname.rpartition("/")[2]
+    below = r"[\w/]+" if name == "README" else rf"{name}/\w+"
+    return re.findall(rf"(?m)^\| \[[^\]]*\]\(({below})\.md\)", text)
 
 
 def add_to_page(_, docname, source):

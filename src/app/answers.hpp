@@ -8,10 +8,12 @@
 #include "app/start/on_backend.hpp"
 #include "base/choices.hpp"
 #include "bench/bench.hpp"
+#include "bench/tables.hpp"
 #include "config/algorithms.hpp"
 #include "data/tokenizer.hpp"
 #include "io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/results/tables.hpp"
 #include "workload/precision.hpp"
 #include "workload/transformer.hpp"
 
@@ -33,20 +35,25 @@ inline std::string first_line(const std::string& path) {
 }
 
 template <class Names>
-void print(const char* title, const Names& names) {
-  std::printf("%s:", title);
-  for (const auto& name : names) std::printf(" %s", std::string(name).c_str());
-  std::printf("\n");
+std::string line(const char* title, const Names& names) {
+  std::string text = std::string(title) + ":";
+  for (const auto& name : names) text += " " + std::string(name);
+  return text + "\n";
 }
 
-/// `onebit list`: what this build has.
-inline void list() {
-  print("backends", backends());
-  print("algorithms", config::algorithm_names());
-  print("workloads", names(WorkloadKind{}));
-  print("compressors", names(CompressorKind{}));
-  std::printf("%s", bench::features().c_str());
-  std::printf("libraries:%s%s\n", data::has_sentencepiece() ? " SentencePiece" : "", has_hdf5() ? " HDF5" : "");
+/// What this build has; or the page of a CSV file, if one is named. \throws InputError for a file without a page
+inline std::string list(const std::string& csv_file) {
+  if (csv_file.empty())
+    return line("backends", backends()) + line("algorithms", config::algorithm_names()) +
+           line("workloads", names(WorkloadKind{})) + line("compressors", names(CompressorKind{})) + bench::features() +
+           "libraries:" + (data::has_sentencepiece() ? " SentencePiece" : "") + (has_hdf5() ? " HDF5" : "") + "\n";
+  std::string files;
+  for (const auto* const tables : {&train::tables, &bench::tables})
+    for (const CsvTable* const table : *tables) {
+      if (csv_file == table->file) return table->page();
+      files += std::string(" ") + table->file;
+    }
+  throw InputError("--output-columns", "the program writes no " + csv_file, "name one of:" + files);
 }
 
 }  // namespace onebit::app

@@ -103,7 +103,8 @@ protected:
       });
       m_status = measure(m_world, words, m_json, [&] { return work(input); });
     });
-    command.add_option("--json", m_json, "write the figures of merit into this file, too (docs/reference/output.md)");
+    command.add_option("--json", m_json,
+                       "write the figures of merit into this file, too (docs/reference/output/figures_of_merit.md)");
   }
 
   const Communicator& world() const { return m_world; }

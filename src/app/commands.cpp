@@ -88,14 +88,13 @@ private:
   void add_list() {
     CLI::App* const command = app().add_subcommand("list", "what this build has");
     command->add_flag("--input-keys", m_input_keys, "print docs/reference/input.md");
-    command->callback([this] {
-      if (is_root() && m_input_keys) std::fputs(config::documentation().c_str(), stdout);
-      if (is_root() && !m_input_keys) list();
-    });
+    command->add_option("--output-columns", m_csv_file, "print the page of a CSV file of docs/reference/output");
+    command->callback(
+        [this] { print_text(world(), [this] { return m_input_keys ? config::documentation() : list(m_csv_file); }); });
   }
 
   // Values of arguments.
-  std::string m_later;
+  std::string m_later, m_csv_file;
   bool m_input_keys = false, m_elsewhere = false;
   int m_ranks = 0;  ///< of `validate`; 0 where it is not given
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// \file measure.hpp
 /// What the measuring commands have in common: figures of merit at the end of standard output, a JSON file, and an exit
-/// status that says whether the results are right (docs/reference/output.md).
+/// status that says whether the results are right (docs/reference/output/figures_of_merit.md).
 
 #include <functional>
 #include <optional>

@@ -30,8 +30,9 @@ constexpr auto names(Pooling) { return std::array{"position", "mean"}; }
 enum class Precision { fp32, tf32, bf16, automatic };
 constexpr auto names(Precision) { return std::array{"fp32", "tf32", "bf16", "auto"}; }
 
-/// What 1-bit dense layers quantise besides weights and activations (docs/reference/algorithms.md): nothing, the
-/// gradient of the output by rows for both products, by rows for one and by columns for the other, or so with pruning.
+/// What 1-bit dense layers quantise besides weights and activations (docs/reference/algorithms/onebit_layers.md):
+/// nothing, the gradient of the output by rows for both products, by rows for one and by columns for the other, or so
+/// with pruning.
 enum class QuantizationKind { none, qat, psq, scq, fqt };
 constexpr auto names(QuantizationKind) { return std::array{"none", "qat", "psq", "scq", "fqt"}; }
 

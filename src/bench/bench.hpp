@@ -2,7 +2,7 @@
 /// \file bench.hpp
 /// The benchmarks of `onebit bench`. All are collective over `communicator`, check a result before they time it, and
 /// write CSV files into `run.output` and a table to standard output. Rank 0 returns the figures of merit
-/// (docs/reference/output.md); those of the other ranks say nothing.
+/// (docs/reference/output/figures_of_merit.md); those of the other ranks say nothing.
 /// \throws WrongResult when a result is wrong, and another AgreedError when the output cannot be written
 
 #include <string>

@@ -5,42 +5,11 @@
 
 #include "base/system/build_info.hpp"
 #include "bench/measurement.hpp"
+#include "bench/tables.hpp"
 #include "comm/transport/hierarchical.hpp"
 
 namespace onebit::bench {
 namespace {
-
-const std::vector<std::string> columns = {"collective",
-                                          "parameters",
-                                          "logical_bytes",
-                                          "wire_bytes",
-                                          "ranks",
-                                          "hosts",
-                                          "repetitions",
-                                          "wrong",
-                                          "min_s",
-                                          "p50_s",
-                                          "mean_s",
-                                          "max_s",
-                                          "p99_s",
-                                          "avg_latency_s",
-                                          "min_latency_s",
-                                          "max_latency_s",
-                                          "algbw_B_per_s",
-                                          "busbw_B_per_s",
-                                          "busbw_wire_B_per_s",
-                                          "allreduce_s",
-                                          "compress_s",
-                                          "all_to_all_s",
-                                          "average_s",
-                                          "all_gather_s",
-                                          "decompress_s",
-                                          "network",
-                                          "git"};
-
-const std::vector<std::string> repetition_columns = {"collective", "parameters", "logical_bytes", "ranks",
-                                                     "hosts",      "repetition", "slowest_s",     "slowest_rank",
-                                                     "least_s",    "mean_s",     "network",       "git"};
 
 std::string network() {
   const char* const name = std::getenv("ONEBIT_NETWORK");
@@ -54,8 +23,8 @@ CollectiveReport::CollectiveReport(const config::Input& input, const Communicato
       m_communicator(communicator),
       m_network(network()),
       m_hosts(comm::ranks_by_host(communicator.hosts()).size()),
-      m_file(open_csv(input, communicator, "collective.csv", columns)),
-      m_repetitions(open_csv(input, communicator, "repetitions.csv", repetition_columns)) {
+      m_file(open_csv(input, communicator, collective_table)),
+      m_repetitions(open_csv(input, communicator, repetitions_table)) {
   if (!m_file) return;
   std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", communicator.size(), m_hosts,
               backend, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);

@@ -14,21 +14,11 @@
 #include "bench/bench.hpp"
 #include "bench/measurement.hpp"
 #include "bench/pass_times.hpp"
+#include "bench/tables.hpp"
 #include "linalg/blas.hpp"
 
 namespace onebit::bench {
 namespace {
-
-const std::vector<std::string> columns = {
-    "network", "pixels", "batch", "layer", "count", "rows", "measured_rows", "inputs", "outputs", "kernel", "shape",
-    // the run
-    "backend", "ranks", "threads_per_rank", "flop", "checked", "wrong", "repetitions", "median_s", "min_s", "max_s",
-    "blas", "blas_core", "git", "machine"};
-
-const std::vector<std::string> pass_columns = {"network", "pixels", "batch", "layer", "count", "rows", "measured_rows",
-                                               "inputs", "outputs", "kernel", "region", "pass", "median_s", "share",
-                                               // the run
-                                               "backend", "ranks", "threads_per_rank", "repetitions", "git", "machine"};
 
 /// The order of the table's columns of times.
 const char* const kernel_names[] = {"fp32_layer", "bf16_layer", "int8_layer", "scq_layer", "fqt_layer"};
@@ -40,8 +30,8 @@ public:
       : m_exec(exec),
         m_input(input),
         m_communicator(communicator),
-        m_file(open_csv(input, communicator, "layers.csv", columns)),
-        m_passes(open_csv(input, communicator, "passes.csv", pass_columns)) {}
+        m_file(open_csv(input, communicator, layers_table)),
+        m_passes(open_csv(input, communicator, passes_table)) {}
 
   /// Measures all layers of a network, for images of some size.
   void network(const std::string& name, int pixels) {

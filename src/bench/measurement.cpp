@@ -19,14 +19,13 @@ std::vector<double> column_maxima(const std::vector<double>& matrix, std::size_t
 
 }  // namespace
 
-std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const std::string& name,
-                                  const std::vector<std::string>& columns) {
+std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const CsvTable& table) {
   std::unique_ptr<CsvFile> file;
   communicator.on_root([&] {
-    const std::string path = input.run.output + "/" + name;
+    const std::string path = input.run.output + "/" + table.file;
     keep_earlier(path + ".partial");
     try {
-      file = std::make_unique<CsvFile>(path, columns);
+      file = std::make_unique<CsvFile>(path, table.names());
     } catch (const Error& error) {
       throw Error(ExitStatus::bad_input, input.where("run.output") + ": " + error.what());
     }

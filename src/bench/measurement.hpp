@@ -9,13 +9,13 @@
 #include "base/mpi.hpp"
 #include "config/input.hpp"
 #include "io/csv.hpp"
+#include "io/csv_table.hpp"
 
 namespace onebit::bench {
 
-/// Opens `name` in `run.output` on rank 0; null on the other ranks. Collective.
+/// Opens a file in `run.output` on rank 0; null on the other ranks. Collective.
 /// \throws AgreedError when it cannot be written
-std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const std::string& name,
-                                  const std::vector<std::string>& columns);
+std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const CsvTable& table);
 
 /// (values) greatest value of any rank at each place. Collective.
 std::vector<double> slowest_rank(const Communicator& communicator, const std::vector<double>& values);

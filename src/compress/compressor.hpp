@@ -1,6 +1,6 @@
 #pragma once
 /// \file compressor.hpp
-/// The compressors C of vectors on Views; docs/reference/algorithms.md defines each of them.
+/// The compressors C of vectors on Views; docs/reference/algorithms/compressors.md defines each of them.
 ///
 /// A compressor turns each element of a chunk into a code of p bits, which stands for a value that the scales of the
 /// element's group fix. A chunk's message is the scales of its G groups (float bits, those of a group side by side),

@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithms.hpp
-/// The table of algorithms: what the input, a run and the results depend on. docs/reference/algorithms.md says what
-/// each one computes, and src/optim/algorithm.cpp makes it.
+/// The table of algorithms: what the input, a run and the results depend on. docs/reference/algorithms/README.md says
+/// what each one computes, and src/optim/algorithm.cpp makes it.
 
 #include <string>
 #include <string_view>
@@ -62,32 +62,47 @@ struct AlgorithmTraits {
 
 // clang-format off
 inline constexpr AlgorithmTraits algorithms[] = {
-    // name                 compresses  variance                 averages                       vectors  traits
-    {"adam",                false, Variance::never_frozen,  Averages::nothing,               2, 2, starts_from_variance},
-    {"onebit_adam",         true,  Variance::frozen_at_T_w, Averages::compressed,            2, 2, starts_from_variance | scales_residual_by_lr | has_buckets},
-    {"onebit_adam_32bit",   false, Variance::frozen_at_T_w, Averages::floats,                2, 2, starts_from_variance},
+    // name               compresses  variance                 averages                    vectors  traits
+    {"adam",                false, Variance::never_frozen,  Averages::nothing,               2, 2,
+     starts_from_variance},
+    {"onebit_adam",         true,  Variance::frozen_at_T_w, Averages::compressed,            2, 2,
+     starts_from_variance | scales_residual_by_lr | has_buckets},
+    {"onebit_adam_32bit",   false, Variance::frozen_at_T_w, Averages::floats,                2, 2,
+     starts_from_variance},
     {"adam_1bit_naive",     true,  Variance::never_frozen,  Averages::compressed,            2, 2, no_trait},
     {"adam_nbit_variance",  true,  Variance::never_frozen,  Averages::variances,             2, 2, no_trait},
     {"adam_lazy_variance",  true,  Variance::never_frozen,  Averages::compressed_and_floats, 2, 2, no_trait},
     {"sgd",                 false, Variance::none,          Averages::nothing,               0, 0, no_trait},
     {"momentum_sgd",        false, Variance::none,          Averages::nothing,               1, 1, no_trait},
-    {"double_squeeze",      true,  Variance::none,          Averages::compressed,            0, 0, scales_residual_by_lr},
-    {"ef_momentum_sgd",     true,  Variance::none,          Averages::compressed,            1, 1, scales_residual_by_lr},
+    {"double_squeeze",      true,  Variance::none,          Averages::compressed,            0, 0,
+     scales_residual_by_lr},
+    {"ef_momentum_sgd",     true,  Variance::none,          Averages::compressed,            1, 1,
+     scales_residual_by_lr},
     {"local_sgd",           false, Variance::none,          Averages::floats,                0, 0, no_trait},
     {"local_momentum_sgd",  false, Variance::none,          Averages::floats,                1, 1, no_trait},
-    {"onebit_sgd",          true,  Variance::none,          Averages::columns,               1, 1, scales_residual_by_lr},
-    {"zero_one_adam",       true,  Variance::frozen_at_F,   Averages::compressed,            4, 4, no_trait},  // m, v, u, x of the last exchange
-    {"onebit_lamb",         true,  Variance::frozen_at_T_w, Averages::compressed,            2, 3, no_trait},  // m, v, w
+    {"onebit_sgd",          true,  Variance::none,          Averages::columns,               1, 1,
+     scales_residual_by_lr},
+    // m, v, u, x of the last exchange
+    {"zero_one_adam",       true,  Variance::frozen_at_F,   Averages::compressed,            4, 4, no_trait},
+    // m, v, w
+    {"onebit_lamb",         true,  Variance::frozen_at_T_w, Averages::compressed,            2, 3, no_trait},
     {"onebit_lion",         true,  Variance::none,          Averages::compressed,            1, 1, no_trait},
     {"signum",              false, Variance::none,          Averages::votes,                 1, 1, no_trait},
     {"distributed_lion",    false, Variance::none,          Averages::averaged_votes,        1, 1, no_trait},
-    {"diloco",              true,  Variance::never_frozen,  Averages::compressed,            4, 4, no_trait},  // m, v, outer parameters and momentum
-    {"efficient_adam",      true,  Variance::never_frozen,  Averages::compressed,            2, 2, scales_residual_by_lr},
-    {"sharded_adam",        false, Variance::never_frozen,  Averages::nothing,               2, 2, starts_from_variance | shards_state},
-    {"sharded_onebit_adam", true,  Variance::frozen_at_T_w, Averages::shard_momentum,        2, 2, starts_from_variance | scales_residual_by_lr | shards_state},
-    {"server_onebit_adam",  true,  Variance::frozen_at_T_w, Averages::shard_gradients,       2, 2, starts_from_variance | scales_residual_by_lr | shards_state},
-    {"muon",                false, Variance::never_frozen,  Averages::nothing,               1, 1, variance_of_tables},
-    {"onebit_muon",         true,  Variance::never_frozen,  Averages::tensors,               1, 1, serves_tensors | variance_of_tables},
+    // m, v, outer parameters and momentum
+    {"diloco",              true,  Variance::never_frozen,  Averages::compressed,            4, 4, no_trait},
+    {"efficient_adam",      true,  Variance::never_frozen,  Averages::compressed,            2, 2,
+     scales_residual_by_lr},
+    {"sharded_adam",        false, Variance::never_frozen,  Averages::nothing,               2, 2,
+     starts_from_variance | shards_state},
+    {"sharded_onebit_adam", true,  Variance::frozen_at_T_w, Averages::shard_momentum,        2, 2,
+     starts_from_variance | scales_residual_by_lr | shards_state},
+    {"server_onebit_adam",  true,  Variance::frozen_at_T_w, Averages::shard_gradients,       2, 2,
+     starts_from_variance | scales_residual_by_lr | shards_state},
+    {"muon",                false, Variance::never_frozen,  Averages::nothing,               1, 1,
+     shards_state | serves_tensors | variance_of_tables},
+    {"onebit_muon",         true,  Variance::never_frozen,  Averages::tensors,               1, 1,
+     serves_tensors | variance_of_tables},
 };
 // clang-format on
 

@@ -217,9 +217,10 @@ std::vector<Section> keys(Input& in) {
       "The run goes on. 0 is no target.");
   key("loss_at_most", in.train.loss_at_most, real(0),
       "The greatest final validation loss of a run that counts as right. A run that ends above it prints `VALIDATION "
-      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output.md). 0 is no bound.");
+      "FAILED` and ends with exit status 1, after its files are complete (docs/reference/output/figures_of_merit.md). "
+      "0 is no bound.");
 
-  key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms.md).");
+  key.section("optimizer", "The algorithm and its numbers (docs/reference/algorithms/README.md).");
   key("algorithm", in.optimizer.algorithm, word(algorithm_names()), "How parameters are updated.");
   key("lr", in.optimizer.lr, real_above(0), "Peak learning rate γ.");
   key("beta1", in.optimizer.beta1, real(0, 0.999999), "Decay β1 of the momentum.");
@@ -252,7 +253,7 @@ std::vector<Section> keys(Input& in) {
       "last step's, so that momenta can travel during it (`comm.compressed_bucket_bytes`).");
   key("on_nonfinite", in.optimizer.on_nonfinite,
       "When a gradient on any rank holds NaN, infinity or a number too large to compute with "
-      "(docs/reference/algorithms.md): end the run, or leave out the step on all ranks.");
+      "(docs/reference/algorithms/rates.md): end the run, or leave out the step on all ranks.");
 
   key.section("schedule", "The learning rate over the steps.");
   key("warmup_steps", in.schedule.warmup_steps, integer(0),
@@ -306,7 +307,8 @@ std::vector<Section> keys(Input& in) {
       "same size, whatever the schedule. For `onebit_adam`, `ef_momentum_sgd`, `double_squeeze`, `onebit_sgd` and "
       "`efficient_adam`, whose parameters are linear in what is compressed.");
 
-  key.section("zero_one", "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms.md).");
+  key.section("zero_one",
+              "Algorithm `zero_one_adam`: when it exchanges what (docs/reference/algorithms/successors.md).");
   key("variance_freeze_step", in.zero_one.variance_freeze_step, integer(1),
       "F: the last step that may update the variance; local steps begin after it. DeepSpeed: `var_freeze_step`.");
   key("variance_update_scaler", in.zero_one.variance_update_scaler, integer(1),
@@ -317,7 +319,8 @@ std::vector<Section> keys(Input& in) {
   key("local_step_clipper", in.zero_one.local_step_clipper, integer(1),
       "H: the greatest interval between two exchanges; 1 for no local steps.");
 
-  key.section("lamb", "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms.md).");
+  key.section("lamb",
+              "Algorithm `onebit_lamb`: the learning rate of each tensor (docs/reference/algorithms/successors.md).");
   key("min_coefficient", in.lamb.min_coefficient, real(0),
       "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
   key("max_coefficient", in.lamb.max_coefficient, real_above(0),
@@ -331,7 +334,7 @@ std::vector<Section> keys(Input& in) {
 
   key.section("diloco",
               "Algorithm `diloco`: what an outer step makes of `optimizer.local_steps` local ones "
-              "(docs/reference/algorithms.md).");
+              "(docs/reference/algorithms/local_steps.md).");
   key("outer_lr", in.diloco.outer_lr, real_above(0), "Outer learning rate γ_o, which is constant; 0.7 is the paper's.");
   key("outer_momentum", in.diloco.outer_momentum, real(0, 0.999999),
       "Outer momentum μ of Nesterov; 0.9 is the paper's.");
@@ -339,7 +342,7 @@ std::vector<Section> keys(Input& in) {
       "P: ranges of the parameters that take their outer steps one after the other (Streaming DiLoCo), each every "
       "`optimizer.local_steps` steps, so that fewer bytes travel at once; 1 sends all at once.");
 
-  key.section("muon", "Algorithms `muon` and `onebit_muon` (docs/reference/algorithms.md).");
+  key.section("muon", "Algorithms `muon` and `onebit_muon` (docs/reference/algorithms/muon.md).");
   key("lr_factor", in.muon.lr_factor, real_above(0),
       "μ: the learning rate of matrices is μ √max(1, rows/columns) γ. Tables (embeddings) and vectors have γ.");
   key("table_beta1", in.muon.table_beta1, real(0, 0.999999), "β1 of tables; matrices have `optimizer.beta1`.");
@@ -388,7 +391,7 @@ std::vector<Section> keys(Input& in) {
       "pass. 0 averages the whole momentum at once, and after the backward pass.");
   key("dense_type", in.comm.dense_type,
       "How dense averages of gradients and momenta travel: as floats, or in 16 bits, half as many bytes "
-      "(docs/reference/algorithms.md, dense averages). Averages of parameters and variances are always floats.");
+      "(docs/reference/algorithms/averages.md). Averages of parameters and variances are always floats.");
   key("dense_rounding", in.comm.dense_rounding,
       "Rounding to the 16 bits of `dense_type`: `nearest`, ties to even, or `stochastic`, which has the number as its "
       "mean.");
@@ -430,7 +433,7 @@ std::vector<Section> keys(Input& in) {
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");
 
-  key.section("model.quantization", "Dense layers of one bit, or of 8 (docs/reference/algorithms.md).");
+  key.section("model.quantization", "Dense layers of one bit, or of 8 (docs/reference/algorithms/onebit_layers.md).");
   key("kind", in.model.quantization.kind,
       "Weights and activations of the layers' dense layers are quantised, except with `none`. The kinds differ in the "
       "gradient at their outputs: `qat` leaves it in full precision; `psq` quantises its rows, and `scq` its rows for "
@@ -453,8 +456,9 @@ std::vector<Section> keys(Input& in) {
       "Embeddings, the head and attention's own products always have full precision.",
       true);
   key("record_every", in.model.quantization.record_every, integer(0),
-      "Steps between rows of `gradient_groups.csv` (docs/reference/output.md): the ranges of the rows and columns of "
-      "each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no such file.");
+      "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows "
+      "and columns of each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no "
+      "such file.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "

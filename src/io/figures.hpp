@@ -1,7 +1,7 @@
 #pragma once
 /// \file figures.hpp
 /// Figures of merit: what a command measured, and whether its results are right, for the frameworks of computing
-/// centres (docs/reference/output.md).
+/// centres (docs/reference/output/figures_of_merit.md).
 
 #include <optional>
 #include <string>

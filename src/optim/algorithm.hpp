@@ -1,7 +1,7 @@
 #pragma once
 /// \file algorithm.hpp
 /// The interface of a training algorithm, which turns the ranks' gradients into an update of the parameters.
-/// docs/reference/algorithms.md says what each algorithm computes.
+/// docs/reference/algorithms/README.md says what each algorithm computes.
 
 #include <limits>
 #include <memory>

@@ -25,7 +25,7 @@ public:
       m_columns += tensor.shape.size() > 1 ? static_cast<double>(tensor.size() / tensor.shape.back()) : 1;
     m_tensors = static_cast<double>(tensors.tensors().size());
     for (const Tensor& tensor : tensors.tensors())
-      if (m_traits.has(config::variance_of_tables) && role_of(tensor) == Role::table)
+      if (m_traits.has(config::variance_of_tables) && role_of(tensor) == TensorRole::table)
         m_tables += static_cast<double>(tensor.size());
   }
 
@@ -34,8 +34,7 @@ public:
                                                                m_traits.variance == config::Variance::frozen_at_F;
     const double state = m_shards ? floats / m_n : floats, always = m_d * (2 * floats + bit);  // x, g, weight decays
     PhaseBytes bytes;
-    const bool serves = m_traits.has(config::serves_tensors) && m_in.compression.compressor != CompressorKind::none;
-    const double tables = floats * m_tables / (serves ? m_n : 1);
+    const double tables = floats * m_tables / m_n;  // of the shards
     bytes.compressed = always + m_d * m_traits.vectors_after * state + tables + averages() + checkpoint();
     bytes.dense = freezes ? always + m_d * m_traits.vectors_before * state : bytes.compressed;
     if (has_dense_steps) bytes.dense += dense_average(m_shards ? m_d : bucket());

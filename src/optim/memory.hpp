@@ -9,7 +9,7 @@
 namespace onebit::optim {
 
 /// Of parameters, gradient, the algorithm's state, messages, sums, and what MPI takes inside while it averages a dense
-/// vector. docs/develop/performance.md has the sums by algorithm.
+/// vector. docs/develop/performance/memory.md has the sums by algorithm.
 /// \param ranks n \param hosts that hierarchical averages run over
 PhaseBytes run_bytes(const config::Input& input, const TensorTable& tensors, int ranks, int hosts = 1);
 

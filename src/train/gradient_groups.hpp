@@ -1,7 +1,7 @@
 #pragma once
 /// \file gradient_groups.hpp
 /// The rows of gradient_groups.csv: the ranges of a gradient's groups (Figures 2, 8 and 9 of the 1-bit FQT paper) and
-/// the variance of its quantiser (Figure 6). docs/reference/output.md describes the columns.
+/// the variance of its quantiser (Figure 6). tables.cpp describes the columns.
 
 #include <algorithm>
 #include <numeric>

@@ -69,7 +69,8 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
 }
 
 /// Bytes of what nn::Transformer keeps of a batch of B samples for the backward pass, and of its scratch.
-/// docs/develop/performance.md has the sums. In double, because products of the input's numbers overflow integers.
+/// docs/develop/performance/memory.md has the sums. In double, because products of the input's numbers overflow
+/// integers.
 double activation_bytes(const config::Input& input, const nn::Shape& shape, const TensorTable& tensors, int batch) {
   const double L = shape.layers, H = shape.hidden, A = shape.heads, F = shape.feed_forward, V = shape.outputs();
   const double N = static_cast<double>(batch) * input.model.sequence, P = 1.0 * batch * predictions(input, 1);

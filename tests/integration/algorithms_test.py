@@ -22,11 +22,11 @@ BERT = {}
 COMMON = {"train.steps": STEPS, "train.batch": 8, "train.validate_every": 0, "train.validation_batch": 2,
           "optimizer.beta2": 0.98, "schedule.warmup_steps": WARM_UP, "freeze.step": T_W,
           "zero_one.variance_freeze_step": T_W, "optimizer.local_steps": 4}
-# Steps of another size than Adam's (docs/reference/algorithms.md).
+# Steps of another size than Adam's (docs/reference/algorithms/README.md).
 RATES = {"sgd": 0.3, "double_squeeze": 0.3, "local_sgd": 0.3, "momentum_sgd": 0.3, "ef_momentum_sgd": 0.3,
          "onebit_sgd": 0.3, "local_momentum_sgd": 0.3, "signum": 3e-4, "distributed_lion": 3e-4, "onebit_lion": 3e-4,
          "onebit_lamb": 1e-2}
-# A counter-example of the 1-bit Adam paper, and what docs/reference/algorithms.md says of it.
+# A counter-example of the 1-bit Adam paper, and what docs/reference/algorithms/averages.md says of it.
 DIVERGES = {"adam_nbit_variance": "(In the paper no n ≤ 8 converges.)"}
 
 
@@ -60,7 +60,7 @@ class Algorithms(unittest.TestCase):
                     self.assertLess(last, at_t_w)
 
     def test_the_page_says_what_does_not_train(self):
-        page = (support.ROOT / "docs/reference/algorithms.md").read_text()
+        page = (support.ROOT / "docs/reference/algorithms/averages.md").read_text()
         for algorithm, words in DIVERGES.items():
             self.assertIn(f"`{algorithm}`", page)
             self.assertIn(words, page)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what a training run takes with what the check at its start counts (docs/develop/performance.md).
+"""Compares what a training run takes with what the check at its start counts (docs/develop/performance/memory.md).
 
 Usage: memory_test.py PROGRAM MPIEXEC [unittest arguments]
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The paper map, docs/reference/papers.md, has a row with a status for each item of the five sources in papers.csv:
+"""The paper map, docs/reference/papers, has a row with a status for each item of the five sources in papers.csv:
 sections, equations, algorithms, assumptions, theorems, lemmas, figures and tables, done or not.
 
 Usage: papers_test.py SOURCE_DIRECTORY [unittest arguments]
@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-PAGE = "docs/reference/papers.md"
+PAGES = "docs/reference/papers"
 STATUS = re.compile(r"reproduced\b|predicted\b|(in part|not done): \S")
 
 
@@ -28,11 +28,11 @@ def items():
     return found
 
 
-def rows(text):
-    """{source: [(items, status, cells after the status)]} of the tables with a status, by the page's headings."""
+def rows(text, sources):
+    """{source: [(items, status, cells after the status)]} of the tables with a status, by the pages' headings."""
     found, source, status_at = {}, None, None
     for line in text.splitlines():
-        if heading := re.match(r"## (.*)", line):
+        if (heading := re.match(r"##? (.*)", line)) and (heading[1] in sources or line.startswith("# ")):
             source = heading[1]
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if not cells:
@@ -45,8 +45,8 @@ def rows(text):
 
 
 def errors_of(text, wanted):
-    """What is wrong with the page's rows, where `wanted` are the items of the sources."""
-    errors, there = [], rows(text)
+    """What is wrong with the pages' rows, where `wanted` are the items of the sources."""
+    errors, there = [], rows(text, wanted)
     for source in there.keys() | wanted.keys():
         named = [item for some, *_ in there.get(source, []) for item in some]
         errors += [f"{source}: no row of {item}" for item in wanted.get(source, []) if item not in named]
@@ -64,10 +64,11 @@ class Papers(unittest.TestCase):
     def test_every_item_has_a_row(self):
         wanted = items()
         self.assertEqual(len(wanted), 5)
-        self.assertEqual(errors_of((ROOT / PAGE).read_text(encoding="utf-8"), wanted), [])
+        pages = "\n".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / PAGES).glob("*.md")))
+        self.assertEqual(errors_of(pages, wanted), [])
 
     def test_what_is_wrong_is_seen(self):
-        head = "## Paper\n\n| paper | what | status | test |\n|---|---|---|---|\n"
+        head = "# Paper\n\n## Part\n\n| paper | what | status | test |\n|---|---|---|---|\n"
         wanted = {"Paper": ["Figure 1", "Lemma 2"]}
         good = head + "| Figure 1 | a | reproduced | `x` |\n| Lemma 2 | b | not done: no time | – |\n"
         self.assertEqual(errors_of(good, wanted), [])
@@ -78,7 +79,7 @@ class Papers(unittest.TestCase):
                           (good.replace("not done: no time", "not done"), "Lemma 2 has the status"),
                           (good.replace("reproduced", ""), "Figure 1 has the status"),
                           (good.replace("`x`", "–"), "nothing says where"),
-                          (good.replace("## Paper", "## Another"), "Paper: no row of Figure 1")):
+                          (good.replace("# Paper", "# Another"), "Paper: no row of Figure 1")):
             self.assertRegex("\n".join(errors_of(bad, wanted)), said)
 
 

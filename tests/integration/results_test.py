@@ -124,7 +124,7 @@ def hidden_steps(rate):
 
 
 def hidden_row(hidden_s, adam_s, line_rate_s):
-    """As the table of communication.md has it: two times, and how much shorter the hidden step is than two of Adam."""
+    """As communication/steps.md has it: two times, and how much shorter the hidden step is than two of Adam."""
     return [adam_s, hidden_s, adam_s / hidden_s, line_rate_s / hidden_s]
 
 
@@ -167,9 +167,11 @@ def prediction_errors():
 
 
 README, ANSWERS = "README.md", "docs/results/README.md"  # of the first the results, of the second the answers
-CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, TRAINING, SPEED, PERFORMANCE = (
+CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, LIBRARIES, STEPS, TRAINING, SPEED, LAYERS, PERFORMANCE = (
     f"docs/results/{name}.md" for name in ("convergence", "fine_tuning", "thirty", "communication",
-                                           "quantized_training", "quantized_speed", "performance"))
+                                           "communication/libraries", "communication/steps",
+                                           "quantized_training/binary_fine_tune", "quantized_speed",
+                                           "quantized_speed/layers", "performance"))
 BERT, XEON = r"(?s)Masked-language-model BERT on the King James Bible:\n.*?", r"(?s)\n(?:### )?Intel.*?"  # to skip to
 
 # (page, pattern of its text with a group for each number, the computed numbers in order). The other pages have the
@@ -193,11 +195,11 @@ CLAIMS = [
     (ANSWERS,
      r"Efficient-Adam sends ([\d.]+) times fewer bytes than 32-bit Adam for a GPT and ends at ([+-][\d.]+) nats",
      lambda: [fewer_bytes("thirty"), loss_of_one_bit("thirty")]),
-    *((THIRTY,
+    *((f"docs/results/thirty/{study}.md",
        rf"\n\| Efficient-Adam, β1 = 0\.6, γ = {rate} \|[^|]*\|[^|]*\| ([+-][\d.]+) \|[^|]*\| ([\d.]+) \| ([\d.]+) \|",
        lambda study=study: [loss_of_one_bit(study), fewer_bytes(study), fewer_bytes(study) / 2])
       for study, rate in (("thirty", "6e-3"), ("thirty_bert", "8e-3"))),
-    (THIRTY, r"ends at\s(1\.\d+) with seed 1, where Efficient-Adam ends at (1\.\d+)",
+    ("docs/results/thirty/thirty.md", r"ends at\s(1\.\d+) with seed 1, where Efficient-Adam ends at (1\.\d+)",
      lambda: losses_of_one_seed("thirty", "adam_b9_6e_3")),
     (THIRTY,
      BERT + r"\n\| Efficient-Adam is as good as Adam with the same β1 and γ and bias correction \|[^|]*"
@@ -218,7 +220,7 @@ CLAIMS = [
      r"DeepSpeed's compressed average takes ([\d.]+) times as long as OneBit's at 200 Mbit/s and ([\d.]+) times at 1 "
      r"Gbit/s",
      lambda: [peer_time("deepspeed_compressed", rate) for rate in ("200mbit", "1gbit")]),
-    *((COMMUNICATION, rf"\n\| {rate} \|[^|]*\|[^|]*\| `{method}` \|(?:[^|]*\|){{3}} ([\d.]+) \|",
+    *((LIBRARIES, rf"\n\| {rate} \|[^|]*\|[^|]*\| `{method}` \|(?:[^|]*\|){{3}} ([\d.]+) \|",
        lambda rate=rate, method=method: [peer_time(method, rate)])
       for rate in ("200mbit", "1gbit")
       for method in ("powersgd_1", "gloo_fp32", "gloo_bf16", "pairwise_allreduce", "pairwise_bf16")),
@@ -228,7 +230,7 @@ CLAIMS = [
      lambda: hidden_steps("200mbit")[:2]),
     (ANSWERS, r"At (\d) Gbit/s it gains nothing over bf16 averages at the line rate",
      lambda: [gbit for gbit, rate in ((0.2, "200mbit"), (1, "1gbit")) if hidden_row(*hidden_steps(rate))[3] < 1]),
-    *((COMMUNICATION,
+    *((STEPS,
        rf"\n\| 1 \| {rate} \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|(?:[^|]*\|){{5}} ([\d.]+) × \| ([\d.]+) × \|",
        lambda rate=rate: hidden_row(*hidden_steps(rate))) for rate in ("200mbit", "1gbit")),
 
@@ -236,7 +238,7 @@ CLAIMS = [
     (ANSWERS,
      r"A small BERT fine-tunes to ([\d.]+) % with about one bit for each of them and to ([\d.]+) % in float",
      lambda: [accuracy(run) for run in ("fqt_4", "fp32")]),
-    *((TRAINING, rf"(?s)\n## Fine-tuning on sections.*?\n\| {name} \| 3 \|[^|]*\| [+-][\d.]+ \| ([\d.]+) % \(",
+    *((TRAINING, rf"\n\| {name} \| 3 \|[^|]*\| [+-][\d.]+ \| ([\d.]+) % \(",
        lambda run=run: [accuracy(run)])
       for name, run in (("QAT", "qat"), ("FQT, b = 4, with 1-bit Adam on 4 ranks", "onebit_4_ranks"),
                         ("full precision, not pre-trained", "scratch_fp32"))),
@@ -247,9 +249,9 @@ CLAIMS = [
     (PERFORMANCE, XEON + r"\n\| BERT-Base, T 128, vocabulary 30522, batch 8 \| bf16 \| ([\d.]+) \(",
      lambda: [1e3 * bf16_steps()[2]]),
     (SPEED, XEON + r"\n\| bf16 \| ([\d.]+) \|", lambda: [bf16_steps()[3]]),
-    (SPEED, r"\n\| bert_base \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|",
+    (LAYERS, r"\n\| bert_base \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|[^|]*\| ([\d.]+) \|",
      lambda: [layers_gain("bert_base", f"{peer}_layer") for peer in ("fp32", "bf16", "int8")]),
-    *((SPEED, rf"\n\| resnet18 \| {pixels} \| ([\d.]+) \|",
+    *((LAYERS, rf"\n\| resnet18 \| {pixels} \| ([\d.]+) \|",
        lambda pixels=pixels: [layers_gain("resnet18", "fp32_layer", pixels=pixels)]) for pixels in (32, 64, 128, 224)),
 
     # The cost of a step.

@@ -93,7 +93,8 @@ Values initial_parameters(const TensorTable& tensors) {
   return x;
 }
 
-/// CA of docs/reference/algorithms.md with all ranks and servers in one place; sign compressor with ‖·‖₁ scales.
+/// CA of docs/reference/algorithms/averages.md with all ranks and servers in one place; sign compressor with ‖·‖₁
+/// scales.
 class CompressedAverage {
 public:
   CompressedAverage(const config::Input& input, const TensorTable& tensors, int ranks)

@@ -1,7 +1,7 @@
 /// \file theory_test.cpp
 /// What the paper's analysis says of error feedback (Tang et al., ICML 2021, Sections 4 and 5, and the supplement's
-/// proofs); docs/reference/algorithms.md says which of it holds as printed. On the workload `quadratic`, up to 64 ranks
-/// are simulated in one process: every rank is a workload object with its own share of the samples, and
+/// proofs); docs/reference/algorithms/theory.md says which of it holds as printed. On the workload `quadratic`, up to
+/// 64 ranks are simulated in one process: every rank is a workload object with its own share of the samples, and
 /// comm::CompressedAllreduceRef, which the collectives equal bit for bit (comm_test), is their compressed allreduce.
 /// The variance is frozen, at 1 unless a test says otherwise.
 
@@ -448,7 +448,7 @@ TEST(Theory, cross_term_is_as_large_as_what_is_averaged) {
   const struct {
     double beta;
     int ranks;
-    double to_residuals, to_vectors;  // docs/reference/algorithms.md
+    double to_residuals, to_vectors;  // docs/reference/algorithms/theory.md
   } cases[] = {{0, 1, 1.22, 0.72}, {0, 4, 0.97, 1.09}, {0.9, 1, 0.53, 0.49}, {0.9, 4, 0.64, 0.91}};
   for (const auto& one : cases) {
     Training training;

@@ -66,7 +66,7 @@ class OneBitAdam(torch.optim.Optimizer):
     Until `freeze_step` it is AdamW with gradients that are averaged densely. Then the variance v is frozen, and a step
     averages the momentum, compressed with error feedback: a bit for each parameter instead of 32. The model needs no
     DistributedDataParallel, which would average the gradients once more. docs/guide/python.md shows a script, and
-    docs/reference/algorithms.md defines the algorithm (`onebit_adam`).
+    docs/reference/algorithms/README.md defines the algorithm (`onebit_adam`).
 
     - Weight decay is decoupled, as in AdamW.
     - A parameter without a gradient has the gradient 0, because other ranks may have one.

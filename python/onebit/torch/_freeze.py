@@ -25,7 +25,7 @@ def whole_number(where, name, value, least):
 class AutoFreeze:
     """Freezes the variance v when it is stable: at the first step t ≥ warmup_steps at which the ratio r of ‖v_t‖₁ to
     ‖v_{t−Δ}‖₁, with Δ = 1/(1−β2), satisfies min(r, 1/r) ≥ threshold; and at the latest after the fraction `at_most` of
-    the run. docs/reference/algorithms.md says why, under T_w.
+    the run. docs/reference/algorithms/freeze.md says why.
 
     total_steps: of the run
     warmup_steps: of the learning rate's schedule; v is not frozen before

@@ -1,4 +1,4 @@
-"""The model behind scripts/predict.py (docs/reference/prediction.md).
+"""The model behind scripts/predict.py (docs/reference/prediction/model.md).
 
 inputs    the keys, and the reader of the YAML file
 model     the time of averages, as closed forms

@@ -1,4 +1,4 @@
-"""The time of averages over ranks in the α-β-γ model, as closed forms (docs/reference/prediction.md).
+"""The time of averages over ranks in the α-β-γ model, as closed forms (docs/reference/prediction/model.md).
 
 A message costs latency α, the time of its bytes at bandwidth β, and an overhead o of its sender's processor. Work costs
 γ for each element. A host's link has a bandwidth in each direction, which all ranks of the host share. Inside a host

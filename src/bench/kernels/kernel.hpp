@@ -30,7 +30,7 @@ struct Kernel {
   std::string name;   ///< in kernels.csv
   std::string shape;  ///< "d=26214400", "2048x256x768", …
   double bytes;       ///< least traffic: each input is read once, each output is written once
-  double flop;        ///< least work: of its matrix products, or else of its formula (docs/develop/performance.md)
+  double flop;  ///< least work: of its matrix products, or else of its formula (docs/develop/performance/kernels.md)
   std::function<void()> run;
   std::function<Check()> check;           ///< of the result of the first run
   std::function<void()> prepare{};        ///< called before each run and not timed, if a run overwrites its input

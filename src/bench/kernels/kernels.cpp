@@ -17,17 +17,11 @@
 #include "base/system/machine.hpp"
 #include "bench/kernels/kernel.hpp"
 #include "bench/measurement.hpp"
+#include "bench/tables.hpp"
 #include "linalg/blas.hpp"
 
 namespace onebit::bench {
 namespace {
-
-const std::vector<std::string> columns = {
-    "kernel", "shape", "precision", "backend", "ranks", "threads_per_rank",
-    // least traffic and work; the check and the times
-    "bytes", "flop", "arithmetic_intensity", "checked", "wrong", "repetitions", "median_s", "min_s", "max_s",
-    // against the machine
-    "bound", "fraction_of_roofline", "bandwidth_B_per_s", "peak_FLOP_per_s", "blas", "blas_core", "git", "machine"};
 
 template <class Exec>
 class Bench {
@@ -36,7 +30,7 @@ public:
       : m_exec(exec),
         m_input(input),
         m_communicator(communicator),
-        m_file(open_csv(input, communicator, "kernels.csv", columns)) {}
+        m_file(open_csv(input, communicator, kernels_table)) {}
 
   /// The machine's kernels come first: `triad` measures the bandwidth, the faster of `fma` and `gemm` the FLOP rate,
   /// and `gemm_tf32` or `gemm_bf16` that of products with rounded factors.

@@ -1,6 +1,6 @@
 /// \file optimizer_kernels.cpp
-/// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance.md has the table of
-/// what each must move.
+/// The optimiser's passes over the flat buffers, in the order of a step; docs/develop/performance/kernels.md has the
+/// table of what each must move.
 
 #include "base/float_bits.hpp"
 #include "bench/kernels/kernel.hpp"
@@ -76,7 +76,7 @@ Check check_compression(const Exec& exec, const compress::Compressor<Exec>& comp
   return check;
 }
 
-/// One element of Adam in double; docs/reference/algorithms.md.
+/// One element of Adam in double; docs/reference/algorithms/README.md.
 struct AdamRef {
   double x, m, v;
   AdamRef(const optim::AdamUpdate& update, std::size_t i, double weight_decay, bool updates_moments,

@@ -43,9 +43,9 @@ struct CallersTransport {
 
 /// x ← (1/n) Σ_i x_i, compressed with error feedback: the error of one call is added to the vector of the next (Tang et
 /// al., ICML 2021, Sections 4.3 and 6). One result is coarse, but the mean over many calls is that of the vectors. This
-/// suits momentum and gradients. docs/reference/algorithms.md defines the result. A NaN or infinity in one rank's
-/// vector, or numbers so large that float cannot hold their sums, make the call throw on every rank. They stay in the
-/// residuals, so that later calls throw, until `set_residuals`. Check before the call.
+/// suits momentum and gradients. docs/reference/algorithms/averages.md defines the result. A NaN or infinity in one
+/// rank's vector, or numbers so large that float cannot hold their sums, make the call throw on every rank. They stay
+/// in the residuals, so that later calls throw, until `set_residuals`. Check before the call.
 ///
 /// Starts Kokkos if the program has not done so; Kokkos then runs until the program ends.
 class CompressedAllreduce {

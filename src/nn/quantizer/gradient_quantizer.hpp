@@ -2,7 +2,7 @@
 /// \file gradient_quantizer.hpp
 /// The gradients of 1-bit fully quantised training (Gao et al., "1-Bit FQT: Pushing the Limit of Fully Quantized
 /// Training to 1-bit", 2024): rows or columns of a gradient in b bits with stochastic rounding, after pruning to an
-/// average of one bit for an element. docs/reference/algorithms.md has the formulas.
+/// average of one bit for an element. docs/reference/algorithms/onebit_layers.md has the formulas.
 
 #include <optional>
 #include <vector>

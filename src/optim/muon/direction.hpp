@@ -27,8 +27,8 @@ public:
       : m_input(input),
         m_range(range),
         m_parts(parts_in(tensors, range)),
-        m_tables(ranges_of(m_parts, Role::table, range)),
-        m_vectors(ranges_of(m_parts, Role::vector, range)),
+        m_tables(ranges_of(m_parts, TensorRole::table, range)),
+        m_vectors(ranges_of(m_parts, TensorRole::vector, range)),
         m_sums(table_of(m_parts)),
         m_square_norms("OneBit::optim::square_norms", m_parts.size()),
         m_variance("OneBit::optim::variance", length_of(m_tables)),
@@ -51,7 +51,7 @@ public:
         KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(m(i)) * static_cast<double>(m(i)); });
     for (std::size_t k = 0; k < m_parts.size(); ++k) {
       const TensorPart& part = m_parts[k];
-      if (part.role != Role::matrix) continue;
+      if (part.role != TensorRole::matrix) continue;
       const Range range{part.begin - m_range.begin, part.end() - m_range.begin};
       const int rows = static_cast<int>(part.rows), columns = static_cast<int>(part.columns);
       const double scale = m_input.muon.lr_factor * std::sqrt(std::max(1.0, double(rows) / columns));
@@ -60,15 +60,14 @@ public:
     }
   }
 
-  /// Saves or restores v, by one range for each table of all the parameters. \param parts of all \param own false for a
-  /// rank that leaves it to another one that has the same
-  void state(Archive<Exec>& archive, const std::vector<TensorPart>& parts, bool own) {
+  /// Saves or restores v, by one range for each table of all the parameters. \param parts of all
+  void state(Archive<Exec>& archive, const std::vector<TensorPart>& parts) {
     std::size_t first = 0;
     for (const TensorPart& part : parts) {
-      if (part.role != Role::table) continue;
+      if (part.role != TensorRole::table) continue;
       const std::size_t begin = std::clamp(part.begin, m_range.begin, m_range.end);
       const std::size_t end = std::clamp(part.end(), m_range.begin, m_range.end);
-      archive.part("variance", of(m_variance, {first, first + end - begin}), {begin, own ? end : begin});
+      archive.part("variance", of(m_variance, {first, first + end - begin}), {begin, end});
       first += end - begin;
     }
   }
@@ -109,13 +108,13 @@ private:
   std::size_t largest_matrix() const {
     std::size_t most = 0;
     for (const TensorPart& part : m_parts)
-      if (part.role == Role::matrix) most = std::max(most, part.size());
+      if (part.role == TensorRole::matrix) most = std::max(most, part.size());
     return most;
   }
   int longest_smaller_side() const {
     std::size_t most = 0;
     for (const TensorPart& part : m_parts)
-      if (part.role == Role::matrix) most = std::max(most, std::min(part.rows, part.columns));
+      if (part.role == TensorRole::matrix) most = std::max(most, std::min(part.rows, part.columns));
     return static_cast<int>(most);
   }
 

@@ -10,10 +10,12 @@
 #include "optim/compression.hpp"
 #include "optim/muon/direction.hpp"
 #include "optim/muon/vectors.hpp"
+#include "optim/sharded/shards.hpp"
 
 namespace onebit::optim {
 
-/// `muon`: ĝ = average of the g_i; m ← m + (1−β1) (ĝ − m); x ← x − f γ (u + λ x) with u = MuonDirection of m.
+/// `muon`: ĝ = average of the g_i; m ← m + (1−β1) (ĝ − m); x ← x − f γ (u + λ x) with u = MuonDirection of m. The
+/// server of some tensors has the shard of m, and all ranks gather its x.
 ///
 /// `onebit_muon`, with error feedback on the change of the momentum (EF21, Richtárik et al., NeurIPS 2021, on both
 /// sides of the compressed allreduce):
@@ -33,26 +35,16 @@ public:
   Muon(const Setup<Exec>& setup, bool compressed)
       : m_setup(setup),
         m_parts(parts_of(setup.tensors)),
-        m_tables(ranges_of(m_parts, Role::table, {0, setup.tensors.size()})),
-        m_sum(setup.tensors.size()),
+        m_shards(setup.transport, chunk_begins(setup)),
+        m_sum(m_shards.length()),
         m_vector_rates(setup.input, setup.tensors),
         m_rates(rates_but_of_vectors(setup.input, setup.tensors)),
         m_vectors(setup.tensors),
-        m_momentum("OneBit::optim::momentum", setup.tensors.size()) {
-    if (compressed && setup.input.compression.compressor != CompressorKind::none) {
-      const std::vector<std::size_t> begins = chunk_begins(setup);
-      const int rank = setup.transport.rank();
-      m_served = {begins[rank], begins[rank + 1]};
-      m_average = make_compressed_average(setup, {0, setup.tensors.size()});
-      m_server_momentum = Vector<Exec, float>("OneBit::optim::server_momentum", m_served.end - m_served.begin);
-    } else {
-      m_served = {0, setup.tensors.size()};
-    }
-    m_direction = std::make_unique<MuonDirection<Exec>>(setup.input, setup.tensors, m_served);
-  }
-
-  comm::BucketAverage<Exec>* begin(const StepContext& /*context*/) override {
-    return m_average ? nullptr : m_setup.gradient_buckets;
+        m_direction(setup.input, setup.tensors, {m_shards.begin(), m_shards.end()}),
+        m_server_momentum("OneBit::optim::server_momentum", m_shards.length()) {
+    if (!compressed || setup.input.compression.compressor == CompressorKind::none) return;
+    m_average = make_compressed_average(setup, {0, setup.tensors.size()});
+    m_momentum = Vector<Exec, float>("OneBit::optim::momentum", setup.tensors.size());
   }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -70,12 +62,12 @@ public:
   }
 
   void state(Archive<Exec>& archive) override {
-    archive.vector("momentum", m_momentum, m_average != nullptr);
+    archive.part(m_average ? "server_momentum" : "momentum", m_server_momentum, m_shards.part());
     archive.number("state/variance_updates", m_count);
     m_vectors.state(archive);
-    m_direction->state(archive, m_parts, m_average || archive.restores() || m_setup.transport.rank() == 0);
+    m_direction.state(archive, m_parts);
     if (!m_average) return;
-    archive.part("server_momentum", m_server_momentum, {m_served.begin, m_served.end});
+    archive.vector("momentum", m_momentum, true);
     archive_residuals(archive, *m_average);
   }
 
@@ -83,16 +75,22 @@ public:
 
   void dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                   const StepContext& context, PhaseTimes& times) {
-    if (!context.averaged) m_setup.average(exec, g, times);
+    const Vector<Exec, float> of_vectors = m_vectors.take(exec, g), own = m_shards.own(g);
+    m_setup.average(exec, of_vectors, times);
+    m_shards.average(exec, g, times);
     const Stopwatch watch;
-    const AdamUpdate update = next_update(context, norm_to_clip(exec, m_setup.input, m_sum, g));
-    m_vectors.take(exec, g);
+    double norm = 0;
+    if (m_setup.input.optimizer.clip > 0) {
+      const double square = square_norm(exec, OrderedSum<Exec>(of_vectors.extent(0)), of_vectors);
+      norm = std::sqrt(square + m_shards.sum(exec, square_norm(exec, m_sum, own)));
+    }
+    const AdamUpdate update = next_update(context, norm);
     m_vectors.update(exec, update, m_vector_rates, x);
-    take_change(exec, update, g);
-    const Vector<Exec, float> u = g;
-    (*m_direction)(exec, for_tables(update), m_momentum, u);
-    descend(exec, m_rates, context.lr, u, x);
+    take_change(exec, update, own, m_server_momentum, m_shards.begin());
+    m_direction(exec, for_tables(update), m_server_momentum, own);
+    descend(exec, m_rates.from(m_shards.begin()), context.lr, own, m_shards.own(x));
     times.add(Phase::update, watch.seconds());
+    m_shards.gather(exec, x, times);
   }
 
   void compressed_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
@@ -101,14 +99,14 @@ public:
     m_setup.average(exec, m_vectors.take(exec, g), times);
     Stopwatch watch;
     m_vectors.update(exec, update, m_vector_rates, x);
-    take_change(exec, update, g);
+    take_change(exec, update, g, m_momentum, 0);
     fence(exec, "OneBit::optim::local_momentum");
     times.add(Phase::compress, watch.seconds());
 
     const comm::Server<Exec> server = [&](const Exec& on, const Vector<Exec, float>& chunk, PhaseTimes& of_server) {
       const Stopwatch of_direction;
       add(on, chunk, m_server_momentum);
-      (*m_direction)(on, for_tables(update), m_server_momentum, chunk);
+      m_direction(on, for_tables(update), m_server_momentum, chunk);
       fence(on, "OneBit::optim::muon_direction");
       of_server.add(Phase::update, of_direction.seconds());
     };
@@ -129,19 +127,21 @@ public:
   }
 
   /// m ← m + (1−β1) (g − m) with the β1 of each element; g ← what m changed by. Does not fence.
-  void take_change(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g) const {
+  /// \param g, m (length) elements of the parameters from `first` on
+  void take_change(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g,
+                   const Vector<Exec, float>& m, std::size_t first) const {
     std::size_t begin = 0;
-    for (const Range& table : m_tables) {
-      take_change(exec, update, g, {begin, table.begin});
-      take_change(exec, for_tables(update), g, table);
+    for (const Range& table : ranges_of(m_parts, TensorRole::table, {first, first + g.extent(0)})) {
+      take_change_of(exec, update, g, m, {begin, table.begin});
+      take_change_of(exec, for_tables(update), g, m, table);
       begin = table.end;
     }
-    take_change(exec, update, g, {begin, g.extent(0)});
+    take_change_of(exec, update, g, m, {begin, g.extent(0)});
   }
-  void take_change(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g, Range range) const {
-    const Vector<Exec, float> m = m_momentum;
+  static void take_change_of(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g,
+                             const Vector<Exec, float>& m, Range range) {
     for_each(
-        exec, "OneBit::optim::local_momentum", range.end - range.begin, KOKKOS_LAMBDA(std::size_t j) {
+        exec, "OneBit::optim::take_change", range.end - range.begin, KOKKOS_LAMBDA(std::size_t j) {
           const std::size_t i = range.begin + j;
           const float old = m(i);
           m(i) = old + update.one_minus_beta1 * (update.gradient_factor * g(i) - old);
@@ -163,7 +163,7 @@ private:
     auto of_tensor = all.begin();
     for (const Tensor& tensor : tensors.tensors()) {
       while (of_tensor->end <= tensor.offset) ++of_tensor;
-      const double lr_factor = role_of(tensor) == Role::vector ? 0 : of_tensor->lr_factor;
+      const double lr_factor = role_of(tensor) == TensorRole::vector ? 0 : of_tensor->lr_factor;
       rates.push_back({tensor.offset + tensor.size(), lr_factor, of_tensor->weight_decay});
     }
     return rates;
@@ -183,16 +183,15 @@ private:
 
   Setup<Exec> m_setup;
   std::vector<TensorPart> m_parts;
-  std::vector<Range> m_tables;
-  OrderedSum<Exec> m_sum;
+  Shards<Exec> m_shards;                ///< the tensors that each rank serves
+  OrderedSum<Exec> m_sum;               ///< over a shard
   Rates<Exec> m_vector_rates, m_rates;  ///< of vectors; of all else, and 0 for vectors
   AdamOfVectors<Exec> m_vectors;
-  Vector<Exec, float> m_momentum;                            ///< (d) m_i, or m; 0 at vectors
+  MuonDirection<Exec> m_direction;                           ///< of the shard
+  Vector<Exec, float> m_server_momentum;                     ///< (shard) m or m̄; 0 at vectors
   std::unique_ptr<comm::CompressedAverage<Exec>> m_average;  ///< nullptr: averages are dense
-  Range m_served{};                                          ///< whose direction this rank makes
-  Vector<Exec, float> m_server_momentum;                     ///< (served) m̄
-  std::unique_ptr<MuonDirection<Exec>> m_direction;
-  long m_count = 0;  ///< t
+  Vector<Exec, float> m_momentum;                            ///< (d) m_i; 0 at vectors
+  long m_count = 0;                                          ///< t
 };
 
 }  // namespace onebit::optim

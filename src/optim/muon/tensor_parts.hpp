@@ -11,7 +11,7 @@
 
 namespace onebit::optim {
 
-enum class Role {
+enum class TensorRole {
   matrix,  ///< one of the matrices of a tensor (out, in)
   table,   ///< rows that are looked up, as embeddings are; or a weight whose shape is not known
   vector   ///< a bias, or a parameter of LayerNorm
@@ -20,25 +20,25 @@ enum class Role {
 /// A tensor, or one of the matrices that lie in it one above the other.
 struct TensorPart {
   std::string name;
-  Role role;
+  TensorRole role;
   std::size_t begin, rows, columns;  ///< first element in the flat buffer; a row of a vector is all of it
 
   std::size_t size() const { return rows * columns; }
   std::size_t end() const { return begin + size(); }
 };
 
-inline Role role_of(const Tensor& tensor) {
-  if (tensor.shape.size() == 2 && tensor.matrices > 0) return Role::matrix;
-  return tensor.decays ? Role::table : Role::vector;
+inline TensorRole role_of(const Tensor& tensor) {
+  if (tensor.shape.size() == 2 && tensor.matrices > 0) return TensorRole::matrix;
+  return tensor.decays ? TensorRole::table : TensorRole::vector;
 }
 
 /// All parts, in the order of their elements.
 inline std::vector<TensorPart> parts_of(const TensorTable& tensors) {
   std::vector<TensorPart> parts;
   for (const Tensor& tensor : tensors.tensors()) {
-    const Role role = role_of(tensor);
+    const TensorRole role = role_of(tensor);
     const std::size_t columns = tensor.shape.back(), rows = tensor.size() / columns;
-    const std::size_t matrices = role == Role::matrix ? tensor.matrices : 1, height = rows / matrices;
+    const std::size_t matrices = role == TensorRole::matrix ? tensor.matrices : 1, height = rows / matrices;
     for (std::size_t k = 0; k < matrices; ++k)
       parts.push_back({tensor.name, role, tensor.offset + k * height * columns, height, columns});
   }
@@ -47,7 +47,7 @@ inline std::vector<TensorPart> parts_of(const TensorTable& tensors) {
 
 /// What elements [range.begin, range.end) have of the parts with a role, counted from the range's begin. Ranges that
 /// follow each other are one.
-inline std::vector<Range> ranges_of(const std::vector<TensorPart>& parts, Role role, Range range) {
+inline std::vector<Range> ranges_of(const std::vector<TensorPart>& parts, TensorRole role, Range range) {
   std::vector<Range> ranges;
   for (const TensorPart& part : parts) {
     const std::size_t begin = std::max(part.begin, range.begin), end = std::min(part.end(), range.end);
@@ -66,7 +66,7 @@ inline std::vector<std::size_t> server_borders(const TensorTable& tensors) {
   constexpr std::size_t word = 32;
   std::vector<std::size_t> borders;
   for (const TensorPart& part : parts_of(tensors)) {
-    const std::size_t step = part.role != Role::table ? part.size() : part.rows > 1 ? part.columns : word;
+    const std::size_t step = part.role != TensorRole::table ? part.size() : part.rows > 1 ? part.columns : word;
     for (std::size_t at = part.begin; at < part.end(); at += step) borders.push_back(at);
   }
   return borders;

@@ -64,7 +64,7 @@ public:
 private:
   static std::vector<std::size_t> places(const TensorTable& tensors) {
     std::vector<std::size_t> places;
-    for (const Range& range : ranges_of(parts_of(tensors), Role::vector, {0, tensors.size()}))
+    for (const Range& range : ranges_of(parts_of(tensors), TensorRole::vector, {0, tensors.size()}))
       for (std::size_t i = range.begin; i < range.end; ++i) places.push_back(i);
     return places;
   }

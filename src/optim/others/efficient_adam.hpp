@@ -1,7 +1,7 @@
 #pragma once
 /// \file efficient_adam.hpp
 /// Efficient-Adam (Chen et al., *Efficient-Adam: Communication-Efficient Distributed Adam*, 2022) with the compressed
-/// allreduce. docs/reference/algorithms.md says what of it follows the paper.
+/// allreduce. docs/reference/algorithms/successors.md says what of it follows the paper.
 
 #include <cmath>
 

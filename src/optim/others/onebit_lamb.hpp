@@ -21,7 +21,7 @@ KOKKOS_INLINE_FUNCTION double clamp(double value, double low, double high) {
 }
 KOKKOS_INLINE_FUNCTION double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
-/// `onebit_lamb`; docs/reference/algorithms.md has the symbols.
+/// `onebit_lamb`; docs/reference/algorithms/successors.md has the symbols.
 template <class Exec>
 class OnebitLamb : public Algorithm<Exec> {
 public:

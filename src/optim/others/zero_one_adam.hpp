@@ -2,7 +2,7 @@
 /// \file zero_one_adam.hpp
 /// 0/1 Adam (Lu et al., *Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam*, 2022, Algorithm
 /// 1). It updates its variance at ever rarer steps. The other steps exchange one bit an element, and later most of them
-/// exchange nothing. docs/reference/algorithms.md says where it differs from DeepSpeed's.
+/// exchange nothing. docs/reference/algorithms/successors.md says where it differs from DeepSpeed's.
 
 #include <cmath>
 

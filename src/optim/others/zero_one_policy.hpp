@@ -1,7 +1,7 @@
 #pragma once
 /// \file zero_one_policy.hpp
 /// The steps at which 0/1 Adam updates its variance, T_v, and at which it exchanges, T_u
-/// (docs/reference/algorithms.md).
+/// (docs/reference/algorithms/successors.md).
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file residual_factor.hpp
-/// Residuals under a learning rate that changes (docs/reference/algorithms.md).
+/// Residuals under a learning rate that changes (docs/reference/algorithms/residuals.md).
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file sharded_adam.hpp
 /// Adam whose state is divided among the ranks (Rajbhandari et al., *ZeRO*, SC 2020, Section 5.1), and 1-bit Adam made
-/// of it. docs/reference/algorithms.md says exactly what they compute.
+/// of it. docs/reference/algorithms/sharded.md says exactly what they compute.
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file sharded_momentum.hpp
-/// The momentum of Adam with sharded state, and what averages it after T_w (docs/reference/algorithms.md).
+/// The momentum of Adam with sharded state, and what averages it after T_w (docs/reference/algorithms/sharded.md).
 
 #include <functional>
 #include <memory>

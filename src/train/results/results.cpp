@@ -4,10 +4,12 @@
 #include <cmath>
 #include <iomanip>
 #include <sstream>
+#include <stdexcept>
 #include <type_traits>
 
 #include "io/run_lock.hpp"
 #include "train/gradient_groups.hpp"
+#include "train/results/tables.hpp"
 
 namespace onebit::train {
 namespace {
@@ -48,15 +50,15 @@ Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
   return columns;
 }
 
-std::vector<std::string> names(const Columns& columns) {
-  std::vector<std::string> found;
-  for (const auto& [name, cell] : columns) found.push_back(name);
-  return found;
-}
-
-std::vector<Cell> cells(const Columns& columns) {
+/// The cells of a row of a file. \throws std::logic_error for other columns than the table has
+std::vector<Cell> cells(const CsvTable& table, const Columns& columns) {
+  const std::vector<std::string> names = table.names();
   std::vector<Cell> found;
-  for (const auto& [name, cell] : columns) found.push_back(cell);
+  for (const auto& [name, cell] : columns) {
+    if (found.size() >= names.size() || name != names[found.size()])
+      throw std::logic_error(std::string(table.file) + " has no column " + name + " there");
+    found.push_back(cell);
+  }
   return found;
 }
 
@@ -101,8 +103,7 @@ Results::Results(const Communicator& communicator, const std::string& directory,
       m_target_loss(target_loss) {
   if (communicator.rank() > 0) return;
   for (const std::string& file : growing_files())
-    m_files.try_emplace(file, directory + "/" + file,
-                        names(file == steps_file ? step_columns({}, 0) : group_columns(0, {})));
+    m_files.try_emplace(file, directory + "/" + file, (file == steps_file ? steps_table : groups_table).names());
 }
 
 std::vector<std::string> Results::growing_files() const {
@@ -136,10 +137,10 @@ void Results::add(const StepRecord& record) {
   m_last = record;
   take_validation(record);
   if (m_files.empty()) return;
-  m_files.at(steps_file).row(cells(step_columns(record, bytes)));
+  m_files.at(steps_file).row(cells(steps_table, step_columns(record, bytes)));
   if (!m_records_groups) return;
   for (const nn::GradientGroups& gradient : record.quantization.gradients)
-    m_files.at(groups_file).row(cells(group_columns(record.step, gradient)));
+    m_files.at(groups_file).row(cells(groups_table, group_columns(record.step, gradient)));
 }
 
 void Results::take(const StepRecord& record) {
@@ -310,11 +311,10 @@ void Results::finish(const Columns& run_columns) {
   const std::vector<std::vector<Cell>> rows = profile_rows();
   m_communicator.collectively([&] {
     if (m_files.empty()) return;
-    CsvFile profile(m_directory + "/profile.csv",
-                    {"phase", "measure", "steps", "min_s", "mean_s", "max_s", "share_of_total"});
+    CsvFile profile(m_directory + "/" + profile_table.file, profile_table.names());
     for (const auto& row : rows) profile.row(row);
-    CsvFile run(m_directory + "/run.csv", names(run_columns));
-    run.row(cells(run_columns));
+    CsvFile run(m_directory + "/" + run_table.file, run_table.names());
+    run.row(cells(run_table, run_columns));
     std::vector<CsvFile*> files{&profile};
     for (auto& [name, file] : m_files) files.push_back(&file);
     files.push_back(&run);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file results.hpp
 /// The sums over a training run, and its CSV files: steps.csv and gradient_groups.csv while it runs, profile.csv and
-/// run.csv at its end. docs/reference/output.md describes every column.
+/// run.csv at its end. Their columns are in tables.hpp.
 
 #include <array>
 #include <map>

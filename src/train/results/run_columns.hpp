@@ -1,6 +1,6 @@
 #pragma once
 /// \file run_columns.hpp
-/// The columns of run.csv: what was run, on what, and with which results (docs/reference/output.md).
+/// The columns of run.csv: what was run, on what, and with which results; tables.cpp describes them.
 
 #include <algorithm>
 #include <cstdio>

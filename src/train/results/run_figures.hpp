@@ -1,6 +1,7 @@
 #pragma once
 /// \file run_figures.hpp
-/// The figures of merit of a run, which are columns of run.csv, and the verdict on it (docs/reference/output.md).
+/// The figures of merit of a run, which are columns of run.csv, and the verdict on it
+/// (docs/reference/output/figures_of_merit.md).
 
 #include "config/input.hpp"
 #include "io/figures.hpp"
