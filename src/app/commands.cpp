@@ -89,8 +89,10 @@ private:
     CLI::App* const command = app().add_subcommand("list", "what this build has");
     command->add_flag("--input-keys", m_input_keys, "print docs/reference/input.md");
     command->add_option("--output-columns", m_csv_file, "print the page of a CSV file of docs/reference/output");
-    command->callback(
-        [this] { print_text(world(), [this] { return m_input_keys ? config::documentation() : list(m_csv_file); }); });
+    command->callback([this] {
+      world().on_root(
+          [this] { std::fputs((m_input_keys ? config::documentation() : list(m_csv_file)).c_str(), stdout); });
+    });
   }
 
   // Values of arguments.
