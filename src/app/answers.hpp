@@ -3,7 +3,6 @@
 /// What the short commands print, and the kernels' benchmark.
 
 #include <cstdio>
-#include <functional>
 #include <string>
 
 #include "app/start/on_backend.hpp"
@@ -27,13 +26,6 @@ FiguresOfMerit bench_kernels(const Exec& exec, config::Input input, const Commun
   input.model.precision = workload::choose_precision(exec, input, world).precision;
   world.collectively([&] { input.model.vocabulary = workload::vocabulary(input); });
   return bench::kernels(exec, input, world);
-}
-
-/// Rank 0 prints a text. Collective.
-inline void print_text(const Communicator& world, const std::function<std::string()>& text) {
-  world.collectively([&] {
-    if (world.rank() == 0) std::fputs(text().c_str(), stdout);
-  });
 }
 
 /// Verifies a checkpoint. \returns the first line of its description

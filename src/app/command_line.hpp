@@ -50,8 +50,7 @@ public:
     m_app.require_subcommand(1);
     m_app.footer(
         "Exit status: 0 success; 1 the run failed, or its results are wrong; 2 bad input, nothing was run; 75 a "
-        "signal\n"
-        "stopped a training, and a checkpoint from which the same command goes on is written.");
+        "signal\nstopped a training, and a checkpoint from which the same command goes on is written.");
     m_app.set_version_flag("--version", std::string("onebit ") + build_version + " (" + build_git + ")");
     // Called before the callback of the subcommand.
     m_app.parse_complete_callback([this] {

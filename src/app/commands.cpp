@@ -1,7 +1,6 @@
 #include "app/commands.hpp"
 
 #include <cstdio>
-#include <functional>
 #include <limits>
 #include <string>
 
@@ -52,27 +51,22 @@ private:
 
   void add_bench() {
     CLI::App& bench_command = *app().add_subcommand("bench", "measure, without training")->require_subcommand(1);
-    // Without `check`: it takes neither samples nor a model.
-    add_measuring_command(
-        bench_command, "collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
-        [this](const config::Input& input) {
-          world().collectively([&] { config::check_bench(input); });
-          return on_backend(world(), input, false,
-                            [&](const auto& exec) { return bench::collective(exec, input, world()); });
-        });
-    add_measuring_command(bench_command, "kernels",
-                          "each kernel against what this machine can do, checked and timed; kernels.csv",
-                          [this](const config::Input& input) {
-                            world().collectively([&] { config::check(input, world().size()); });
-                            return on_backend(world(), input, false,
-                                              [&](const auto& exec) { return bench_kernels(exec, input, world()); });
-                          });
-    add_measuring_command(bench_command, "layers", "1-bit layers, checked and timed; layers.csv",
-                          [this](const config::Input& input) {
-                            world().collectively([&] { config::check_output(input); });
-                            return on_backend(world(), input, false,
-                                              [&](const auto& exec) { return bench::layers(exec, input, world()); });
-                          });
+    const auto add = [&](const char* name, const char* meaning, const auto& check, const auto& bench) {
+      add_measuring_command(bench_command, name, meaning, [this, check, bench](const config::Input& input) {
+        world().collectively([&] { check(input); });
+        return on_backend(world(), input, false, [&](const auto& exec) { return bench(exec, input); });
+      });
+    };
+    // Without `config::check`: it takes neither samples nor a model.
+    add("collective", "averages over ranks, dense and compressed, checked and timed; collective.csv",
+        config::check_bench,
+        [this](const auto& exec, const config::Input& input) { return bench::collective(exec, input, world()); });
+    add(
+        "kernels", "each kernel against what this machine can do, checked and timed; kernels.csv",
+        [this](const config::Input& input) { config::check(input, world().size()); },
+        [this](const auto& exec, const config::Input& input) { return bench_kernels(exec, input, world()); });
+    add("layers", "1-bit layers, checked and timed; layers.csv", config::check_output,
+        [this](const auto& exec, const config::Input& input) { return bench::layers(exec, input, world()); });
   }
 
   void add_checkpoint() {
@@ -80,7 +74,7 @@ private:
     const auto add = [&](const char* name, const char* meaning, const auto& text) {
       CLI::App* const command = parent.add_subcommand(name, meaning);
       command->add_option("FILE", path(), "checkpoint (docs/guide/checkpoint.md)")->required();
-      command->callback([this, text] { print_text(world(), text); });
+      command->callback([this, text] { world().on_root([&] { std::fputs(text().c_str(), stdout); }); });
       return command;
     };
     add("info", "verify it and print what it holds", [this] { return train::describe_checkpoint(path()); });
@@ -95,8 +89,10 @@ private:
     CLI::App* const command = app().add_subcommand("list", "what this build has");
     command->add_flag("--input-keys", m_input_keys, "print docs/reference/input.md");
     command->add_option("--output-columns", m_csv_file, "print the page of a CSV file of docs/reference/output");
-    command->callback(
-        [this] { print_text(world(), [this] { return m_input_keys ? config::documentation() : list(m_csv_file); }); });
+    command->callback([this] {
+      world().on_root(
+          [this] { std::fputs((m_input_keys ? config::documentation() : list(m_csv_file)).c_str(), stdout); });
+    });
   }
 
   // Values of arguments.

@@ -75,8 +75,7 @@ Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
       m_seconds(input.run.watchdog_seconds),
       m_beat(std::min(std::max(1.0, communicator.size() / most_lines_a_second), m_seconds / 4)) {
   if (m_seconds <= 0) return;
-  communicator.collectively([&] {
-    if (communicator.rank() > 0) return;
+  communicator.on_root([&] {
     // The whole file, so that ranks can write their lines even on a disk that fills up later.
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
@@ -158,11 +157,8 @@ void Watchdog::write_line(const Activity::Seen& seen, const char* kind, double s
   std::string line = text;
   line.resize(line_bytes - 1, ' ');
   line += '\n';
-  const int file = ::open(m_path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (file < 0) return;
-  [[maybe_unused]] const ssize_t written =
-      ::pwrite(file, line.data(), line.size(), static_cast<off_t>(line_bytes) * m_communicator.rank());
-  ::close(file);
+  const Descriptor file(m_path, O_WRONLY);
+  if (file >= 0) write_at(file, line_bytes * m_communicator.rank(), line.data(), line.size());
 }
 
 /// \returns (ranks)

@@ -57,6 +57,18 @@ public:
   /// Runs `work` on every rank. If it throws on any rank, all ranks throw an AgreedError with the message of the lowest
   /// rank that failed, and with its number unless that is 0. `work` must not communicate.
   void collectively(const std::function<void()>& work) const;
+  /// The same on rank 0 alone.
+  void on_root(const std::function<void()>& work) const {
+    collectively([&] {
+      if (m_rank == 0) work();
+    });
+  }
+  /// The text that `work` returns on rank 0, on all ranks.
+  std::string text_of_root(const std::function<std::string()>& work) const {
+    std::string text;
+    on_root([&] { text = work(); });
+    return broadcast(text, 0);
+  }
 
 private:
   MPI_Comm m_comm = MPI_COMM_NULL;

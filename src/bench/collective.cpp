@@ -70,17 +70,6 @@ std::pair<std::size_t, std::size_t> own_range(const Communicator& communicator, 
   return {begins[communicator.rank()], begins[communicator.rank() + 1]};
 }
 
-Expected dense_oracle(const Communicator& communicator, std::size_t length) {
-  const auto [begin, end] = own_range(communicator, length);
-  Expected expected{begin, std::vector<float>(end - begin)};
-  for (std::size_t j = begin; j < end; ++j) {
-    float sum = 0;
-    for (int rank = 0; rank < communicator.size(); ++rank) sum += element(rank, j);
-    expected.values[j - begin] = sum / static_cast<float>(communicator.size());
-  }
-  return expected;
-}
-
 /// The ranks of each host. \param hosts (ranks) number of each rank's host
 std::vector<std::vector<int>> hosts_with_ranks(const std::vector<int>& hosts) {
   std::vector<std::vector<int>> ranks;
@@ -105,6 +94,11 @@ std::vector<float> mean_of(const std::vector<int>& ranks, std::size_t begin, std
     mean.push_back(sum / static_cast<float>(ranks.size()));
   }
   return mean;
+}
+
+Expected dense_oracle(const Communicator& communicator, std::size_t length) {
+  const auto [begin, end] = own_range(communicator, length);
+  return {begin, mean_of(all_ranks(communicator.size()), begin, end)};
 }
 
 /// The first compressed average of senders, each the mean of some ranks: one rank alone, or a host. The senders cut
@@ -140,15 +134,9 @@ Expected compressed_oracle(const Communicator& communicator, const std::vector<s
   return expected;
 }
 
-Expected flat_oracle(const Communicator& communicator, std::size_t length) {
-  const std::vector<int> ranks = all_ranks(communicator.size());
-  std::vector<std::vector<int>> senders;
-  for (const int rank : ranks) senders.push_back({rank});
-  return compressed_oracle(communicator, senders, ranks, 0, length);
-}
-
-/// \param hosts (ranks) number of each rank's host
-Expected hierarchical_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
+/// The same of hosts, each of whose ranks averages a part of the vector. A rank alone is a host of one.
+/// \param hosts (ranks) as of bf16_oracle
+Expected compressed_oracle(const Communicator& communicator, std::size_t length, const std::vector<int>& hosts) {
   const std::vector<std::vector<int>> senders = hosts_with_ranks(hosts);
   const std::vector<std::size_t> begins = compress::equal_chunks(length, static_cast<int>(senders.front().size()));
   std::size_t shard = 0;
@@ -209,42 +197,38 @@ public:
   Average<Exec> operator()(const std::string& name, std::size_t length) {
     const int ranks = m_communicator.size();
     comm::Transport<Exec>* const transport = m_transports.at(prefix(name)).get();
+    const Communicator* const all = &m_communicator;
     const Exec exec = m_exec;
+    const std::vector<int> hosts = transport->hosts() != nullptr ? m_hosts : all_ranks(ranks);
     if (name == "mpi_reduce_scatter")
-      return {[=, communicator = &m_communicator](const Vector<Exec, float>& x, PhaseTimes& times) {
+      return {[=](const Vector<Exec, float>& x, PhaseTimes& times) {
                 const Stopwatch watch;
-                mpi_reduce_scatter<Exec>(*communicator, x);
+                mpi_reduce_scatter<Exec>(*all, x);
                 times.add(Phase::allreduce, watch.seconds());
               },
-              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport,
-              8.0 * (ranks - 1) / ranks * length};
+              [=] { return dense_oracle(*all, length); }, transport, 8.0 * (ranks - 1) / ranks * length};
     if (name == prefix(name) + "_allreduce")
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { comm::average(exec, *transport, x, times); },
-              [=, communicator = &m_communicator] { return dense_oracle(*communicator, length); }, transport};
+              [=] { return dense_oracle(*all, length); }, transport};
     if (name == prefix(name) + "_bf16") {
-      std::vector<int> hosts = m_hosts;
-      if (transport->hosts() == nullptr) std::iota(hosts.begin(), hosts.end(), 0);
       const auto average = std::make_shared<comm::DenseAverage<Exec>>(*transport, DenseType::bf16);
       return {[=](const Vector<Exec, float>& x, PhaseTimes& times) { (*average)(exec, x, times); },
-              [=, communicator = &m_communicator] { return bf16_oracle(*communicator, length, hosts); }, transport};
+              [=] { return bf16_oracle(*all, length, hosts); }, transport};
     }
     const auto run = [=](const std::shared_ptr<comm::CompressedAverage<Exec>>& allreduce) {
       return [=](const Vector<Exec, float>& x, PhaseTimes& times) { (*allreduce)(exec, x, times); };
     };
+    const auto oracle = [=] { return compressed_oracle(*all, length, hosts); };
     using Compressed = comm::CompressedAverage<Exec>;
-    if (const comm::Hosts<Exec>* const hosts = transport->hosts()) {
-      const std::vector<std::size_t> begins = compress::equal_chunks(length, hosts->local.ranks());
+    if (const comm::Hosts<Exec>* const levels = transport->hosts()) {
+      const std::vector<std::size_t> begins = compress::equal_chunks(length, levels->local.ranks());
       std::vector<compress::Layout> shards;
       for (std::size_t shard = 0; shard + 1 < begins.size(); ++shard)
-        shards.emplace_back(begins[shard + 1] - begins[shard], hosts->across.ranks(), compress::Grouping::vector);
-      return {
-          run(std::make_shared<Compressed>(*hosts, shards, compress::Options())),
-          [=, on = m_hosts, communicator = &m_communicator] { return hierarchical_oracle(*communicator, length, on); },
-          transport};
+        shards.emplace_back(begins[shard + 1] - begins[shard], levels->across.ranks(), compress::Grouping::vector);
+      return {run(std::make_shared<Compressed>(*levels, shards, compress::Options())), oracle, transport};
     }
     const compress::Layout layout(length, ranks, compress::Grouping::vector);
-    return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())),
-            [=, communicator = &m_communicator] { return flat_oracle(*communicator, length); }, transport};
+    return {run(std::make_shared<Compressed>(*transport, layout, compress::Options())), oracle, transport};
   }
 
 private:

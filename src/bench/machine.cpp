@@ -146,10 +146,9 @@ void machine_kernels(const Exec& exec, const config::Input& input, const Measure
           sample, [&](std::size_t k) { return host(k * (size / sample)); }, reference, product_tolerance(precision));
     };
     const std::string length = std::to_string(edge), shape = length + "x" + length + "x" + length;
-    Kernel kernel{name, shape, 3.0 * sizeof(float) * static_cast<double>(size), 2.0 * edge * static_cast<double>(size),
-                  run,  check};
-    kernel.precision = precision;
-    measure(kernel);
+    const double elements = static_cast<double>(size);
+    measure_products(measure, precision, name, shape, 3.0 * sizeof(float) * elements, 2.0 * edge * elements, run,
+                     check);
   };
   gemm("gemm", Precision::fp32, linalg::MatrixProduct<Exec, float>());
   const Precision precision = input.model.precision;

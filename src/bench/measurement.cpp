@@ -21,8 +21,7 @@ std::vector<double> column_maxima(const std::vector<double>& matrix, std::size_t
 
 std::unique_ptr<CsvFile> open_csv(const config::Input& input, const Communicator& communicator, const CsvTable& table) {
   std::unique_ptr<CsvFile> file;
-  communicator.collectively([&] {
-    if (communicator.rank() > 0) return;
+  communicator.on_root([&] {
     const std::string path = input.run.output + "/" + table.file;
     keep_earlier(path + ".partial");
     try {

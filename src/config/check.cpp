@@ -122,8 +122,7 @@ void check_layer_bits(const Input& in) {
 
 void check_workload(const Input& in) {
   const WorkloadKind kind = in.workload.kind;
-  const bool has_model = kind == WorkloadKind::transformer || kind == WorkloadKind::classification;
-  const QuantizationKind quantization = has_model ? in.model.quantization.kind : QuantizationKind::none;
+  const QuantizationKind quantization = has_model(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&
       (quantization == QuantizationKind::none || quantization == QuantizationKind::qat))
     refuse(in, "model.quantization.record_every", "this run quantises no gradient that could be recorded",
@@ -140,22 +139,21 @@ void check_workload(const Input& in) {
       if (file->empty())
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
-  if (has_model) {
-    if (in.model.hidden % in.model.heads != 0)
-      refuse(in, "model.heads",
-             to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),
-             "choose model.heads so that it divides model.hidden");
-    const int b = in.model.quantization.bits;
-    if (b != 1 && b != 2 && b != 4 && b != 8)
-      refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
-             "choose 1, 2, 4 or 8");
-    check_layer_bits(in);
-    if (in.model.sequence > in.model.positions)
-      refuse(in, "model.sequence",
-             "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +
-                 " positions",
-             "lower model.sequence or raise model.positions");
-  }
+  if (!has_model(in)) return;
+  if (in.model.hidden % in.model.heads != 0)
+    refuse(in, "model.heads",
+           to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),
+           "choose model.heads so that it divides model.hidden");
+  const int b = in.model.quantization.bits;
+  if (b != 1 && b != 2 && b != 4 && b != 8)
+    refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
+           "choose 1, 2, 4 or 8");
+  check_layer_bits(in);
+  if (in.model.sequence > in.model.positions)
+    refuse(in, "model.sequence",
+           "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +
+               " positions",
+           "lower model.sequence or raise model.positions");
 }
 
 }  // namespace

@@ -9,6 +9,11 @@
 
 namespace onebit::config {
 
+/// Whether the workload trains a model of section `model`.
+inline bool has_model(const Input& input) {
+  return input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+}
+
 /// Refuses an empty `run.output`.
 /// \throws InputError
 void check_output(const Input& input);

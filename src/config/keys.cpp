@@ -193,8 +193,7 @@ std::vector<Section> keys(Input& in) {
       "taken inside `run.output`; empty writes none.");
   key("progress_interval_s", in.run.progress_interval_s, real(0),
       "Least time between two progress lines, in seconds; 0 prints none. If this key is left out and standard output "
-      "is "
-      "no terminal, 60: a batch job's log gets a line a minute.");
+      "is no terminal, 60: a batch job's log gets a line a minute.");
   key("check_replicas_every", in.run.check_replicas_every, integer(0),
       "Steps between two checks that all ranks hold the same bits (a hash of the parameters); 0 never checks.");
   key("watchdog_seconds", in.run.watchdog_seconds, real(0),
@@ -233,8 +232,7 @@ std::vector<Section> keys(Input& in) {
       "Tensors with a learning rate or a weight decay of their own, e.g. `[{pattern: \"classifier.*\", "
       "lr_factor: 100}, {pattern: \"*.gamma\", weight_decay: 0}]`. `pattern` is for the dotted name of a tensor: `*` "
       "stands for any characters, `?` for one; the first group that matches a tensor counts. `lr_factor`, by default "
-      "1, "
-      "multiplies γ in the tensor's update; 0 freezes it. `weight_decay` replaces λ, for biases and LayerNorm "
+      "1, multiplies γ in the tensor's update; 0 freezes it. `weight_decay` replaces λ, for biases and LayerNorm "
       "parameters as well; without it, λ is the run's.");
   key("bias_correction", in.optimizer.bias_correction,
       "Divide momentum and variance by 1 − βᵗ (Kingma and Ba 2015); the BERT optimiser does not. For `onebit_adam` "

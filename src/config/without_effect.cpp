@@ -15,13 +15,20 @@ bool is_any(const std::string& name, std::initializer_list<const char*> names) {
 
 const AlgorithmTraits& algorithm(const Input& in) { return traits(in.optimizer.algorithm); }
 
-bool has_model(const Input& in) {
-  return in.workload.kind == WorkloadKind::transformer || in.workload.kind == WorkloadKind::classification;
-}
-bool validates_on_samples(const Input& in) { return has_model(in); }
 bool validates(const Input& in) { return has_model(in) || in.workload.kind == WorkloadKind::quadratic; }
 bool has_samples(const Input& in) { return in.workload.kind != WorkloadKind::replay; }
 bool classifies(const Input& in) { return in.workload.kind == WorkloadKind::classification; }
+bool trains_subwords(const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }
+bool fails(const Input& in) { return in.faults.kind != Fault::none; }
+
+bool has_variance(const Input& in) { return algorithm(in).variance != Variance::none; }
+bool chooses_freeze(const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }
+bool multiplies_rate(const Input& in) {
+  return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step;
+}
+bool falls_to_floor(const Input& in) {
+  return in.schedule.decay == Decay::linear || in.schedule.decay == Decay::cosine;
+}
 
 bool compresses(const Input& in) {
   return algorithm(in).compresses && in.compression.compressor != CompressorKind::none;
@@ -50,14 +57,13 @@ const Rule rules[] = {
     {"train.accumulation", "workloads transformer and classification", has_model},
     {"train.validate_every", "a workload with a validation loss", validates},
     {"train.target_loss", "a workload with a validation loss", validates},
-    {"train.validation_batch", "workloads transformer and classification", validates_on_samples},
+    {"train.validation_batch", "workloads transformer and classification", has_model},
     {"optimizer.beta1", "an algorithm with a momentum",
      [](const Input& in) { return !is_any(in.optimizer.algorithm, {"sgd", "double_squeeze", "local_sgd"}); }},
     {"optimizer.beta2", "an algorithm with a variance, and Lion",
-     [](const Input& in) { return algorithm(in).variance != Variance::none ||
+     [](const Input& in) { return has_variance(in) ||
                                   is_any(in.optimizer.algorithm, {"onebit_lion", "distributed_lion"}); }},
-    {"optimizer.epsilon", "an algorithm with a variance",
-     [](const Input& in) { return algorithm(in).variance != Variance::none; }},
+    {"optimizer.epsilon", "an algorithm with a variance", has_variance},
     {"optimizer.local_steps", "algorithms local_sgd, local_momentum_sgd, adam_lazy_variance and diloco",
      [](const Input& in) { return is_any(in.optimizer.algorithm,
                                          {"local_sgd", "local_momentum_sgd", "adam_lazy_variance", "diloco"}); }},
@@ -67,20 +73,14 @@ const Rule rules[] = {
      [](const Input& in) { return in.optimizer.algorithm == "distributed_lion"; }},
     {"optimizer.clip_norm", "runs that clip (optimizer.clip) in steps that compress",
      [](const Input& in) { return in.optimizer.clip > 0 && algorithm(in).compresses; }},
-    {"schedule.rate", "decay exponential or step",
-     [](const Input& in) { return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step; }},
-    {"schedule.every", "decay exponential or step",
-     [](const Input& in) { return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step; }},
-    {"schedule.floor", "decay linear or cosine",
-     [](const Input& in) { return in.schedule.decay == Decay::linear || in.schedule.decay == Decay::cosine; }},
+    {"schedule.rate", "decay exponential or step", multiplies_rate},
+    {"schedule.every", "decay exponential or step", multiplies_rate},
+    {"schedule.floor", "decay linear or cosine", falls_to_floor},
     {"freeze.step", "an algorithm that freezes its variance at T_w",
      [](const Input& in) { return algorithm(in).freezes(); }},
-    {"freeze.criterion", "an algorithm that freezes its variance, with freeze.step auto",
-     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
-    {"freeze.threshold", "an algorithm that freezes its variance, with freeze.step auto",
-     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
-    {"freeze.at_most", "an algorithm that freezes its variance, with freeze.step auto",
-     [](const Input& in) { return algorithm(in).freezes() && !in.freeze.step.word.empty(); }},
+    {"freeze.criterion", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
+    {"freeze.threshold", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
+    {"freeze.at_most", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
     {"compression.compressor", "an algorithm that compresses",
      [](const Input& in) { return algorithm(in).compresses; }},
     {"compression.scale", "an algorithm that compresses, with compressor sign or sign_ternary",
@@ -116,15 +116,13 @@ const Rule rules[] = {
     {"model.", "workloads transformer and classification", has_model},
     {"data.labelled", "workload classification", classifies},
     {"data.labelled_validation", "workload classification", classifies},
-    {"data.vocabulary", "tokenizer sentencepiece",
-     [](const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }},
-    {"data.cache", "tokenizer sentencepiece",
-     [](const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }},
+    {"data.vocabulary", "tokenizer sentencepiece", trains_subwords},
+    {"data.cache", "tokenizer sentencepiece", trains_subwords},
     {"data.", "workloads transformer and classification", has_model},
     {"quadratic.", "workload quadratic", [](const Input& in) { return in.workload.kind == WorkloadKind::quadratic; }},
     {"replay.", "workload replay", [](const Input& in) { return in.workload.kind == WorkloadKind::replay; }},
-    {"faults.rank", "a fault (faults.kind)", [](const Input& in) { return in.faults.kind != Fault::none; }},
-    {"faults.step", "a fault (faults.kind)", [](const Input& in) { return in.faults.kind != Fault::none; }},
+    {"faults.rank", "a fault (faults.kind)", fails},
+    {"faults.step", "a fault (faults.kind)", fails},
 };
 // clang-format on
 

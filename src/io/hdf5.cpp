@@ -347,9 +347,7 @@ struct ArrayWriter::Handles {
 ArrayWriter::ArrayWriter(const Communicator& communicator, const std::string& path, std::size_t user_block)
     : m_communicator(communicator), m_path(path) {
   silence_library();
-  communicator.collectively([&] {
-    if (communicator.rank() == 0) reserve(ballast(path), path);
-  });
+  communicator.on_root([&] { reserve(ballast(path), path); });
   errno = 0;
   m_handles = std::make_unique<Handles>(communicator, path, user_block);
   communicator.collectively([&] {

@@ -130,10 +130,7 @@ public:
 
 private:
   RunError failed() const {
-    return {m_path,
-            std::string("the file could not be read to its end") +
-                (errno != 0 ? std::string(": ") + std::strerror(errno) : ""),
-            "check its file system, and try again"};
+    return {m_path, "the file could not be read to its end" + because(errno), "check its file system, and try again"};
   }
 
   std::string m_path;

@@ -8,13 +8,8 @@
 #include "io/file.hpp"
 
 namespace onebit {
-namespace {
 
-std::string partial(const std::string& path) { return path + ".partial"; }
-
-}  // namespace
-
-TextFile::TextFile(const std::string& path, const std::string& where) : m_path(path) {
+TextFile::TextFile(const std::string& path, const std::string& where) : m_path(path), m_partial(path + ".partial") {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const std::string what = "file '" + path + "'";
@@ -23,7 +18,7 @@ TextFile::TextFile(const std::string& path, const std::string& where) : m_path(p
   if (reason == 0 && fs::is_directory(path, ignored)) reason = EISDIR;
   if (reason == 0) {
     m_lock.emplace(path + ".lock", where, what);
-    m_file.open(partial(path), std::ios::binary | std::ios::trunc);
+    m_file.open(m_partial, std::ios::binary | std::ios::trunc);
     if (!m_file.is_open()) reason = errno;
   }
   if (reason != 0)
@@ -34,14 +29,14 @@ TextFile::TextFile(const std::string& path, const std::string& where) : m_path(p
 TextFile::~TextFile() {
   if (!m_file.is_open()) return;
   m_file.close();
-  std::remove(partial(m_path).c_str());
+  std::remove(m_partial.c_str());
 }
 
 void TextFile::finish(const std::string& text) {
   errno = 0;
   m_file << text;
   m_file.close();
-  if (!m_file || std::rename(partial(m_path).c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
+  if (!m_file || std::rename(m_partial.c_str(), m_path.c_str()) != 0) throw unwritable(m_path, errno);
 }
 
 }  // namespace onebit

@@ -26,7 +26,7 @@ public:
   void finish(const std::string& text);
 
 private:
-  std::string m_path;
+  std::string m_path, m_partial;
   MadeDirectories m_made;
   std::optional<RunLock> m_lock;
   std::ofstream m_file;

@@ -90,8 +90,7 @@ void write_sealed(const Communicator& communicator, const std::string& path, con
   communicator.collectively([&] { checksum = write_ranges(partial, ranges, host); });
   checksum = communicator.sum(checksum);
   const std::vector<FileRange> all = ranges_of_all(communicator, ranges);
-  communicator.collectively([&] {
-    if (communicator.rank() > 0) return;
+  communicator.on_root([&] {
     write_seal(partial, checksum + checksum_rest(partial, all), label);
     if (std::rename(partial.c_str(), path.c_str()) != 0) throw unwritable(path, errno);
     sync_to_disk(std::filesystem::absolute(path).parent_path().string());

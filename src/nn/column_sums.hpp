@@ -211,4 +211,27 @@ void sum_columns(const Exec& exec, const char* label, int rows, int columns, con
       .run(exec, "OneBit::nn::sums_of_blocks");
 }
 
+/// The terms of one sum: term(r, j, load(r, j)).
+template <class Exec, class Real, class Load, class Term>
+struct OneSum : ColumnTerms<Exec, Real> {
+  static constexpr int sums = 1;
+  Load load;
+  Term term;
+
+  OneSum(const Load& load_, const Term& term_) : load(load_), term(term_) {}
+  template <class Loaded, class Row, class Add>
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(int r, int j, const Loaded& loaded, const Row&, Real,
+                                              const Add& add) const {
+    add(0, term(r, j, loaded));
+  }
+};
+
+/// total(j) += scale · Σ term(r, j, load(r, j)) over the rows r. \param term may store, too
+/// \param scratch row_block_count(rows) * columns elements
+template <class Exec, class Real, class Load, class Term>
+void sum_columns(const Exec& exec, const char* label, int rows, int columns, const Load& load, const Term& term,
+                 VectorRef<Exec, Real> scratch, VectorRef<Exec, Real> total, Real scale = 1) {
+  sum_columns(exec, label, rows, columns, OneSum<Exec, Real, Load, Term>(load, term), scratch, {{total.data()}}, scale);
+}
+
 }  // namespace onebit::nn

@@ -19,11 +19,11 @@
 ///
 /// The functors also run on the host, where one thread is a warp of one lane: so their tests need no GPU.
 
-#include <cstring>
 #include <string>
 
 #include "base/device/warps.hpp"
 #include "base/error.hpp"
+#include "base/float_bits.hpp"
 #include "nn/activation.hpp"
 #include "nn/attention.hpp"
 
@@ -44,12 +44,7 @@ KOKKOS_INLINE_FUNCTION constexpr int row_stride(int channels) { return channels 
 template <bool tensor, class Real>
 KOKKOS_FORCEINLINE_FUNCTION Real as_factor(Real value) {
   if constexpr (tensor) {
-    std::uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits = (bits + 0x1000u) & 0xFFFFE000u;
-    Real rounded;
-    memcpy(&rounded, &bits, sizeof bits);
-    return value == value ? rounded : value;
+    return value == value ? as_float((as_bits(value) + 0x1000u) & 0xFFFFE000u) : value;
   } else {
     return value;
   }

@@ -39,28 +39,15 @@ void Layers<Exec, Real>::add_bias(const Exec& exec, ConstVector bias, Matrix mat
       });
 }
 
-/// The terms of a bias's gradient.
-template <class Exec, class Real>
-struct BiasTerms : ColumnTerms<Exec, Real> {
-  static constexpr int sums = 1;
-  MatrixRef<Exec, const Real> d_output;
-  explicit BiasTerms(const MatrixRef<Exec, const Real>& d_output_) : d_output(d_output_) {}
-
-  KOKKOS_FORCEINLINE_FUNCTION Real load(int r, int j) const { return d_output(r, j); }
-  template <class Add>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real d, const typename BiasTerms::Row&, Real,
-                                              const Add& add) const {
-    add(0, d);
-  }
-};
-
 /// (N, 3 H): 768 teams (64 blocks of rows, 12 strips of columns), 50 MB; then 96 teams, 0.8 MB. (P, V): 1200 teams, 78
 /// MB.
 template <class Exec, class Real>
 void Layers<Exec, Real>::add_bias_backward(const Exec& exec, ConstMatrix d_output, Vector scratch, Vector d_bias,
                                            Real scale) {
-  sum_columns(exec, "OneBit::nn::add_bias_backward", d_output.extent_int(0), d_output.extent_int(1),
-              BiasTerms<Exec, Real>(d_output), scratch, {{d_bias.data()}}, scale);
+  sum_columns(
+      exec, "OneBit::nn::add_bias_backward", d_output.extent_int(0), d_output.extent_int(1),
+      KOKKOS_LAMBDA(int r, int j) { return d_output(r, j); }, KOKKOS_LAMBDA(int, int, Real d) { return d; }, scratch,
+      d_bias, scale);
 }
 
 template <class Exec, class Real>
@@ -90,32 +77,22 @@ void Layers<Exec, Real>::bias_gelu(const Exec& exec, ConstVector bias, Matrix in
       });
 }
 
-/// The gradient before GELU, and the terms of the bias's.
-template <class Exec, class Real>
-struct GeluTerms : ColumnTerms<Exec, Real> {
-  static constexpr int sums = 1;
-  MatrixRef<Exec, Real> input, gradient;
-  GeluTerms(const MatrixRef<Exec, Real>& input_, const MatrixRef<Exec, Real>& gradient_)
-      : input(input_), gradient(gradient_) {}
-
-  KOKKOS_FORCEINLINE_FUNCTION Values<Real, 2> load(int r, int j) const { return {{input(r, j), gradient(r, j)}}; }
-  template <class Add>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int r, int j, const Values<Real, 2>& loaded,
-                                              const typename GeluTerms::Row&, Real, const Add& add) const {
-    const Gelu<Real> gelu(loaded[0]);
-    const Real d = loaded[1] * gelu.derivative;
-    input(r, j) = gelu.value;
-    gradient(r, j) = d;
-    add(0, d);
-  }
-};
-
 /// (N, F): 1024 teams (64 blocks of rows, 16 strips of columns), 268 MB; then 128 teams, 1 MB.
 template <class Exec, class Real>
 void Layers<Exec, Real>::bias_gelu_backward(const Exec& exec, Matrix input, Matrix gradient, Vector scratch,
                                             Vector d_bias) {
-  sum_columns(exec, "OneBit::nn::bias_gelu_backward", input.extent_int(0), input.extent_int(1),
-              GeluTerms<Exec, Real>(input, gradient), scratch, {{d_bias.data()}});
+  using Loaded = Values<Real, 2>;
+  sum_columns(
+      exec, "OneBit::nn::bias_gelu_backward", input.extent_int(0), input.extent_int(1),
+      KOKKOS_LAMBDA(int r, int j) {
+        return Loaded{{input(r, j), gradient(r, j)}};
+      },
+      KOKKOS_LAMBDA(int r, int j, const Loaded& loaded) {
+        const Gelu<Real> gelu(loaded[0]);
+        input(r, j) = gelu.value;
+        return gradient(r, j) = loaded[1] * gelu.derivative;
+      },
+      scratch, d_bias);
 }
 
 template <class Exec, class Real>
@@ -127,30 +104,19 @@ void Layers<Exec, Real>::bias_tanh(const Exec& exec, ConstVector bias, Matrix ma
       });
 }
 
-/// The gradient before tanh, and the terms of the bias's.
-template <class Exec, class Real>
-struct TanhTerms : ColumnTerms<Exec, Real> {
-  static constexpr int sums = 1;
-  MatrixRef<Exec, const Real> output;
-  MatrixRef<Exec, Real> gradient;
-  TanhTerms(const MatrixRef<Exec, const Real>& output_, const MatrixRef<Exec, Real>& gradient_)
-      : output(output_), gradient(gradient_) {}
-
-  KOKKOS_FORCEINLINE_FUNCTION Values<Real, 2> load(int r, int j) const { return {{output(r, j), gradient(r, j)}}; }
-  template <class Add>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int r, int j, const Values<Real, 2>& loaded,
-                                              const typename TanhTerms::Row&, Real, const Add& add) const {
-    const Real d = loaded[1] * (Real(1) - loaded[0] * loaded[0]);
-    gradient(r, j) = d;
-    add(0, d);
-  }
-};
-
 template <class Exec, class Real>
 void Layers<Exec, Real>::bias_tanh_backward(const Exec& exec, ConstMatrix output, Matrix gradient, Vector scratch,
                                             Vector d_bias) {
-  sum_columns(exec, "OneBit::nn::bias_tanh_backward", gradient.extent_int(0), gradient.extent_int(1),
-              TanhTerms<Exec, Real>(output, gradient), scratch, {{d_bias.data()}});
+  using Loaded = Values<Real, 2>;
+  sum_columns(
+      exec, "OneBit::nn::bias_tanh_backward", gradient.extent_int(0), gradient.extent_int(1),
+      KOKKOS_LAMBDA(int r, int j) {
+        return Loaded{{output(r, j), gradient(r, j)}};
+      },
+      KOKKOS_LAMBDA(int r, int j, const Loaded& loaded) {
+        return gradient(r, j) = loaded[1] * (Real(1) - loaded[0] * loaded[0]);
+      },
+      scratch, d_bias);
 }
 
 /// Row r of norm.output, norm.mean and norm.reciprocal_std.

@@ -176,12 +176,6 @@ public:
     meet();
   }
 
-  template <class Real, class F>
-  KOKKOS_FORCEINLINE_FUNCTION void for_each(int columns, const DropoutRow<Real>& dropout, const F& f) const {
-    for_each(
-        columns, dropout, [](int) { return 0; }, [&](int j, int, Real factor) { f(j, factor); });
-  }
-
   template <class Load, class F, class = decltype(std::declval<const Load&>()(0))>
   KOKKOS_FORCEINLINE_FUNCTION void for_each(int columns, const Load& load, const F& f) const {
     Kokkos::parallel_for(range(LaneColumns::batches(columns)), [&](int batch) {

@@ -8,6 +8,8 @@
 #include "base/error.hpp"
 #include "base/names.hpp"
 #include "base/random.hpp"
+#include "nn/quantized/binary_layers.hpp"
+#include "nn/quantized/eight_bit_layers.hpp"
 
 namespace onebit::nn {
 
@@ -36,6 +38,14 @@ void check(bool holds, const std::string& what, const std::string& remedy) {
 }
 
 bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
+
+/// \param rows N
+template <class Exec, class Real>
+std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization, int rows,
+                                                                   const std::vector<DenseExtents>& layers) {
+  if (quantization.layer_bits == 8) return std::make_unique<EightBitLayers<Exec, Real>>(quantization, rows, layers);
+  return std::make_unique<BinaryLayers<Exec, Real>>(quantization, rows, layers);
+}
 
 /// Whether an entry of Quantization::excluded names a dense layer of layer l.
 bool excludes(const std::string& pattern, const Shape& shape, int l, const std::string& name) {
@@ -85,10 +95,15 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   const std::size_t H = shape.hidden, V = shape.vocabulary;
   const bool bert = shape.architecture == Architecture::bert;
   int number_of_dense = 0;
-  const auto dense = [this](const std::string& name, std::size_t out, std::size_t in) {
-    const std::size_t weight = table.add(name + ".weight", Extents{out, in}, true);
-    multiplied.push_back(weight);
-    return WeightAndBias{weight, table.add(name + ".bias", Extents{out}, false)};
+  // A matrix and its bias, or the weight and the bias of a norm.
+  const auto add = [this](const std::string& name, const Extents& extents) {
+    const std::size_t weight = table.add(name + ".weight", extents, extents.size() == 2);
+    return WeightAndBias{weight, table.add(name + ".bias", {extents.front()}, false)};
+  };
+  const auto dense = [&](const std::string& name, std::size_t out, std::size_t in) {
+    const WeightAndBias added = add(name, {out, in});
+    multiplied.push_back(added.weight);
+    return added;
   };
   const auto dense_of_layer = [&](int l, const std::string& name, int out, int in, int matrices = 1) {
     dense_names.push_back(name);
@@ -103,15 +118,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     dense.bias = table.add(name + ".bias", Extents{std::size_t(out)}, false);
     return dense;
   };
-  // In BERT's checkpoints, but without an effect on the loss.
-  const auto unused_dense = [this](const std::string& name, std::size_t out, std::size_t in) {
-    table.add(name + ".weight", Extents{out, in}, true);
-    table.add(name + ".bias", Extents{out}, false);
-  };
-  const auto norm = [this, H](const std::string& name) {
-    const std::size_t weight = table.add(name + ".weight", Extents{H}, false);
-    return WeightAndBias{weight, table.add(name + ".bias", Extents{H}, false)};
-  };
+  const auto norm = [&](const std::string& name) { return add(name, {H}); };
 
   word = table.add("embeddings.word.weight", {V, H}, true, 0);
   position = table.add("embeddings.position.weight", {static_cast<std::size_t>(shape.positions), H}, true, 0);
@@ -142,9 +149,9 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   output.weight = word;
   multiplied.push_back(word);
   if (bert) {
-    if (shape.next_sentence_head) {
-      unused_dense("pooler", H, H);
-      unused_dense("next_sentence", 2, H);
+    if (shape.next_sentence_head) {  // in BERT's checkpoints, but without an effect on the loss
+      add("pooler", {H, H});
+      add("next_sentence", {2, H});
     }
     head_dense = dense("head.dense", H, H);
     head_norm = norm("head.norm");
@@ -323,51 +330,20 @@ template <class Exec, class Real>
 LayerNorm<Exec, Real> Transformer<Exec, Real>::norm(const Vector<Exec, const Real>& x, int k) const {
   const int H = m_shape.hidden;
   const std::size_t first_row = static_cast<std::size_t>(k) * m_rows;
-  return {vector_at<Exec>(x, m_offsets.norms[k].weight, H),
-          vector_at<Exec>(x, m_offsets.norms[k].bias, H),
-          m_epsilon,
-          rows_of(m_norm_input, k, H),
-          rows_of(m_norm_output, k, H),
-          vector_at<Exec>(m_mean, first_row, m_rows),
-          vector_at<Exec>(m_reciprocal_std, first_row, m_rows)};
+  const auto weight = vector_at<Exec>(x, m_offsets.norms[k].weight, H);
+  const auto bias = vector_at<Exec>(x, m_offsets.norms[k].bias, H);
+  const auto mean = vector_at<Exec>(m_mean, first_row, m_rows);
+  const auto reciprocal_std = vector_at<Exec>(m_reciprocal_std, first_row, m_rows);
+  return {weight, bias, m_epsilon, rows_of(m_norm_input, k, H), rows_of(m_norm_output, k, H), mean, reciprocal_std};
 }
 
 template <class Exec, class Real>
 LayerNorm<Exec, Real> Transformer<Exec, Real>::head_norm(const Vector<Exec, const Real>& x) const {
   const int P = m_predictions, H = m_shape.hidden;
-  return {vector_at<Exec>(x, m_offsets.head_norm.weight, H),
-          vector_at<Exec>(x, m_offsets.head_norm.bias, H),
-          m_epsilon,
-          matrix_at<Exec>(m_head_gelu, 0, P, H),
-          matrix_at<Exec>(m_head_output, 0, P, H),
-          m_head_mean,
-          m_head_reciprocal_std};
-}
-
-template <class Exec, class Real>
-Dropout<Real> Transformer<Exec, Real>::residual_dropout(int k) const {
-  return {m_dropout_now, m_key, k, m_attention.sequence};
-}
-
-template <class Exec, class Real>
-Dropout<Real> Transformer<Exec, Real>::attention_dropout(int layer) const {
-  return {m_dropout_now, m_key, 2 * m_shape.layers + 1 + layer, m_attention.sequence};
-}
-
-template <class Exec, class Real>
-Dropout<Real> Transformer<Exec, Real>::classifier_dropout() const {
-  return {m_dropout_now, m_key, 3 * m_shape.layers + 1, 1};
-}
-
-template <class Exec, class Real>
-double Transformer<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
-  return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
-}
-
-template <class Exec, class Real>
-double Transformer<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                                        const DropoutKey& key) {
-  return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient);
+  const auto weight = vector_at<Exec>(x, m_offsets.head_norm.weight, H);
+  const auto bias = vector_at<Exec>(x, m_offsets.head_norm.bias, H);
+  const auto input = matrix_at<Exec>(m_head_gelu, 0, P, H), output = matrix_at<Exec>(m_head_output, 0, P, H);
+  return {weight, bias, m_epsilon, input, output, m_head_mean, m_head_reciprocal_std};
 }
 
 /// Σ losses, in double and in a fixed order.
@@ -488,12 +464,7 @@ double Transformer<Exec, Real>::head(const Exec& exec, const Vector<Exec, const 
 template <class Exec, class Real>
 struct Transformer<Exec, Real>::BackwardPass {
   const Exec& exec;
-  linalg::MatrixProduct<Exec, Real>& product;
-  QuantizedLayers<Exec, Real>& quantized;
-  const DropoutKey& key;
-  const Buffer& scratch;
-  const Factor& weights;
-  Factor& d_output;
+  Transformer& model;
   const Vector<Exec, const Real>& x;
   const Vector<Exec, Real>& g;
   bool add;
@@ -508,37 +479,41 @@ struct Transformer<Exec, Real>::BackwardPass {
   }
   /// scale · d_output as the factor of the products of its dense layer, until the next layer's.
   const Factor& factor(const RealMatrix& matrix, Real scale = 1) const {
-    product.prepare(exec, matrix, d_output, scale);
-    return d_output;
+    model.m_product.prepare(exec, matrix, model.m_d_output, scale);
+    return model.m_d_output;
   }
   void dense_weight(std::size_t weight, const Factor& d_output, const Factor& input, Real scale = 1) const {
     const int out = d_output.matrix.extent_int(1), in = input.matrix.extent_int(1);
-    Kernels::dense_backward_weight(exec, product, d_output, input, add, matrix_at<Exec>(g, weight, out, in), scale);
+    Kernels::dense_backward_weight(exec, model.m_product, d_output, input, add, matrix_at<Exec>(g, weight, out, in),
+                                   scale);
   }
   void dense_input(std::size_t weight, const Factor& d_output, const RealMatrix& d_input, bool adds = false,
                    Real scale = 1) const {
     const int out = d_output.matrix.extent_int(1), in = d_input.extent_int(1);
-    Kernels::dense_backward_input(exec, product, d_output, weights.part(weight, out, in), adds, d_input, scale);
+    Kernels::dense_backward_input(exec, model.m_product, d_output, model.m_weights.part(weight, out, in), adds, d_input,
+                                  scale);
   }
 
   // The same of a layer's dense layers.
   const Factor& factor(const Dense& layer, const RealMatrix& matrix) const {
     if (!layer.quantized) return factor(matrix);
-    d_output.matrix = matrix;
-    return d_output;
+    model.m_d_output.matrix = matrix;
+    return model.m_d_output;
   }
-  QuantizerKey quantizer_key(const Dense& layer) const { return {key.seed, key.step, key.first_sample, layer.number}; }
+  QuantizerKey quantizer_key(const Dense& layer) const {
+    return {model.m_key.seed, model.m_key.step, model.m_key.first_sample, layer.number};
+  }
   void dense_parameters(const Dense& layer, const Factor& d_output, const Factor& input) const {
     if (!layer.quantized) return dense_weight(layer.weight, d_output, input);
-    quantized.backward_parameters(exec, quantizer_key(layer), product, d_output.matrix, quantized_parameters(x, layer),
-                                  add, scratch,
-                                  matrix_at<Exec>(g, layer.weight, layer.extents.outputs, layer.extents.inputs),
-                                  vector_at<Exec>(g, layer.gamma, layer.gamma_length));
+    const auto [inputs, outputs] = layer.extents;
+    model.m_quantized->backward_parameters(
+        exec, quantizer_key(layer), model.m_product, d_output.matrix, quantized_parameters(x, layer), add, model.m_sums,
+        matrix_at<Exec>(g, layer.weight, outputs, inputs), vector_at<Exec>(g, layer.gamma, layer.gamma_length));
   }
   void dense_input(const Dense& layer, const Factor& d_output, const RealMatrix& d_input, bool adds = false) const {
     if (!layer.quantized) return dense_input(layer.weight, d_output, d_input, adds);
-    quantized.backward_input(exec, quantizer_key(layer), product, d_output.matrix, quantized_parameters(x, layer), adds,
-                             d_input);
+    model.m_quantized->backward_input(exec, quantizer_key(layer), model.m_product, d_output.matrix,
+                                      quantized_parameters(x, layer), adds, d_input);
   }
 };
 
@@ -633,18 +608,7 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   m_weights.matrix = MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0));  // the same values as in `forward`
-  BackwardPass pass{exec,
-                    m_product,
-                    *m_quantized,
-                    m_key,
-                    m_sums,
-                    m_weights,
-                    m_d_output,
-                    x,
-                    g,
-                    add,
-                    rows_of(m_d_norm, 0, H),
-                    rows_of(m_d_residual, 0, H)};
+  BackwardPass pass{exec, *this, x, g, add, rows_of(m_d_norm, 0, H), rows_of(m_d_residual, 0, H)};
   head_backward(pass, tokens, scale);
 
   // From the gradient at the output of a half's first dense layer to d_norm at its input. BERT adds the gradient of the

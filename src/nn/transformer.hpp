@@ -118,13 +118,17 @@ public:
               linalg::MatrixProduct<Exec, Real> product = linalg::MatrixProduct<Exec, Real>());
 
   /// Mean cross entropy (natural logarithm) over the P predictions, without dropout.
-  double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens);
+  double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
+    return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
+  }
   /// Fraction of the predictions of the last `loss`, of the same tokens, whose target has the greatest logit.
   double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
 
   /// The loss with dropout; keeps what `backward` needs.
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
-                 const DropoutKey& key);
+                 const DropoutKey& key) {
+    return run(exec, x, tokens, m_dropout, key, CrossEntropyOutput::gradient);
+  }
 
   /// g ← scale · gradient of the last `forward`, which had the same x and tokens; g += it if `add`. To be called once
   /// for each `forward`, because it overwrites the activations.
@@ -166,9 +170,12 @@ private:
   const Factor& attention_backward(const BackwardPass& pass, int l);
   LayerNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k) const;
   LayerNorm<Exec, Real> head_norm(const Vector<Exec, const Real>& x) const;
-  Dropout<Real> residual_dropout(int k) const;  ///< of half k; of the embeddings for k = 0
-  Dropout<Real> attention_dropout(int layer) const;
-  Dropout<Real> classifier_dropout() const;
+  /// Of half k; of the embeddings for k = 0.
+  Dropout<Real> residual_dropout(int k) const { return {m_dropout_now, m_key, k, m_attention.sequence}; }
+  Dropout<Real> attention_dropout(int layer) const {
+    return {m_dropout_now, m_key, 2 * m_shape.layers + 1 + layer, m_attention.sequence};
+  }
+  Dropout<Real> classifier_dropout() const { return {m_dropout_now, m_key, 3 * m_shape.layers + 1, 1}; }
   RealMatrix rows_of(const Buffer& buffer, int number, int columns) const;
   VectorRef<Exec, Real> attention_log_sums(int layer) const;
 

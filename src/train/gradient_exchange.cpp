@@ -59,22 +59,6 @@ GradientExchange<Exec>::GradientExchange(const config::Input& input, const Commu
     communicator.collectively([&] { m_overlapped = std::make_unique<comm::OverlappedAverage<Exec>>(); });
 }
 
-template <class Exec>
-comm::Traffic GradientExchange<Exec>::traffic() const {
-  comm::Traffic sum;
-  if (m_gradients) sum += m_gradients->traffic();
-  if (m_momenta) sum += m_momenta->traffic();
-  return sum;
-}
-
-template <class Exec>
-comm::Traffic GradientExchange<Exec>::traffic_within_host() const {
-  comm::Traffic sum;
-  if (m_gradients) sum += m_gradients->traffic_within_host();
-  if (m_momenta) sum += m_momenta->traffic_within_host();
-  return sum;
-}
-
 #define ONEBIT_INSTANTIATE(Exec) template class GradientExchange<Exec>;
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

@@ -57,10 +57,17 @@ public:
   }
 
   /// Bytes of this rank so far that the run's transport does not count, and those of them that stayed on the host.
-  comm::Traffic traffic() const;
-  comm::Traffic traffic_within_host() const;
+  comm::Traffic traffic() const { return sum(&comm::BucketAverage<Exec>::traffic); }
+  comm::Traffic traffic_within_host() const { return sum(&comm::BucketAverage<Exec>::traffic_within_host); }
 
 private:
+  comm::Traffic sum(comm::Traffic (comm::BucketAverage<Exec>::*part)() const) const {
+    comm::Traffic sum;
+    if (m_gradients) sum += (*m_gradients.*part)();
+    if (m_momenta) sum += (*m_momenta.*part)();
+    return sum;
+  }
+
   std::unique_ptr<comm::BucketAverage<Exec>> m_gradients;
   std::unique_ptr<comm::CompressedBuckets<Exec>> m_momenta;
   std::string m_about_momenta;

@@ -3,11 +3,11 @@
 /// Checks that all ranks hold the same parameters, bit for bit.
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/float_bits.hpp"
 #include "base/hash.hpp"
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
@@ -20,13 +20,7 @@ std::uint64_t hash(const Exec& exec, const Vector<Exec, float>& values) {
   std::uint64_t sum = 0;
   Kokkos::parallel_reduce(
       "OneBit::train::hash", Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, values.extent(0)),
-      KOKKOS_LAMBDA(std::size_t i, std::uint64_t & partial) {
-        std::uint32_t bits;
-        const float value = values(i);
-        memcpy(&bits, &value, sizeof bits);
-        partial += hash_term(bits, i);
-      },
-      sum);
+      KOKKOS_LAMBDA(std::size_t i, std::uint64_t & partial) { partial += hash_term(as_bits(values(i)), i); }, sum);
   return sum;
 }
 

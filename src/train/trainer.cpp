@@ -33,15 +33,13 @@ FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkp
         "warning: in %ld of %d steps a gradient took longer than workload.compute_time_ms\n"
         "  remedy: raise it, or run fewer ranks on these cores\n",
         overruns, input.train.steps);
-  communicator.collectively([&] {
-    if (root && !input.run.dump_parameters.empty()) keep_earlier(dump_file(input));
-  });
-  if (!input.run.dump_parameters.empty())
+  if (!input.run.dump_parameters.empty()) {
+    communicator.on_root([&] { keep_earlier(dump_file(input)); });
     write_checkpoint(session.exec, communicator, dump_file(input).string(), run, checkpoints.label());
+  }
   const Columns columns = run_columns(session, overruns);
   run.results.finish(columns);
-  communicator.collectively([&] {
-    if (!root) return;
+  communicator.on_root([&] {
     keep_earlier(resolved_input(input));
     std::error_code error;
     std::filesystem::rename(partial(resolved_input(input)), resolved_input(input), error);
@@ -73,13 +71,9 @@ template <class Exec>
 std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
   const bool root = communicator.rank() == 0;
-  communicator.collectively([&] {
-    if (root) check_output(input);
-  });
+  communicator.on_root([&] { check_output(input); });
   Checkpoints checkpoints(input, communicator);
-  communicator.collectively([&] {
-    if (root) begin_output(input, checkpoints.restarts());
-  });
+  communicator.on_root([&] { begin_output(input, checkpoints.restarts()); });
   try {
     return set_up_and_step(exec, input, communicator, checkpoints);
   } catch (const AgreedError& error) {

@@ -8,25 +8,20 @@
 
 #include "base/system/stop_signal.hpp"
 #include "base/timer.hpp"
-#include "data/sampler.hpp"
-#include "nn/transformer.hpp"
+#include "config/checks.hpp"
+#include "workload/transformer.hpp"
 
 namespace onebit::workload {
 namespace {
 
 /// The model with at most two layers. Without the corpus, the vocabulary of its tokeniser is a guess.
 nn::Shape trial_shape(const config::Input& input) {
-  const auto& model = input.model;
+  const auto& m = input.model;
   const int tokens = input.data.tokenizer == TokenizerKind::sentencepiece ? input.data.vocabulary : 257;
-  return {model.architecture,
-          std::min(model.layers, 2),
-          model.hidden,
-          model.heads,
-          model.feed_forward,
-          model.vocabulary != 0 ? model.vocabulary : tokens,
-          model.positions,
-          false,
-          input.workload.kind == WorkloadKind::classification ? 2 : 0};
+  const int layers = std::min(m.layers, 2), vocabulary = m.vocabulary != 0 ? m.vocabulary : tokens;
+  nn::Shape shape{m.architecture, layers, m.hidden, m.heads, m.feed_forward, vocabulary, m.positions};
+  if (input.workload.kind == WorkloadKind::classification) shape.classes = 2;
+  return shape;
 }
 
 /// A model of this shape, and one round of the batch of a rank.
@@ -39,9 +34,7 @@ public:
         m_x(make_uninitialized<Exec, float>("OneBit::workload::trial_parameters", nn::tensor_table(m_shape).size())),
         m_g(make_uninitialized<Exec, float>("OneBit::workload::trial_gradient", m_x.extent(0))) {
     const int batch = input.train.batch / (ranks * input.train.accumulation), sequence = input.model.sequence;
-    const auto objective =
-        input.model.architecture == Architecture::bert ? data::Objective::masked : data::Objective::causal;
-    const int predictions = m_shape.classes > 0 ? batch : data::predictions(objective, batch, sequence);
+    const int predictions = workload::predictions(input, batch);
     std::vector<int> tokens(static_cast<std::size_t>(batch) * sequence), rows(predictions);
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int>(i) % m_shape.vocabulary;
     for (std::size_t p = 0; p < rows.size(); ++p) rows[p] = static_cast<int>(p * tokens.size() / rows.size());
@@ -94,9 +87,7 @@ ChosenPrecision choose_precision(const Exec& exec, const config::Input& input, c
   if (input.model.precision != Precision::automatic)
     return {input.model.precision,
             input.given.count("model.precision") > 0 ? "the input says so" : "it is the default"};
-  const bool has_products =
-      input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
-  if (!has_products) return {Precision::fp32, "the workload has no products"};
+  if (!config::has_model(input)) return {Precision::fp32, "the workload has no products"};
   const Region region("OneBit::workload::choose_precision");
   const std::string no_bf16 = linalg::missing<Exec>(Precision::bf16);
   if (!no_bf16.empty()) return {Precision::fp32, no_bf16};

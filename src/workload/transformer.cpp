@@ -25,26 +25,20 @@ data::Objective objective(const config::Input& input) {
 }
 
 nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
-  const auto& model = input.model;
-  const bool bert = model.architecture == Architecture::bert;
-  if (model.vocabulary != 0 && model.vocabulary < tokenizer_vocabulary)
+  const auto& m = input.model;
+  if (m.vocabulary != 0 && m.vocabulary < tokenizer_vocabulary)
     throw InputError(input.where("model.vocabulary"),
-                     "model.vocabulary is " + std::to_string(model.vocabulary) + ", fewer than the tokeniser's " +
+                     "model.vocabulary is " + std::to_string(m.vocabulary) + ", fewer than the tokeniser's " +
                          std::to_string(tokenizer_vocabulary) + " tokens",
                      "raise model.vocabulary, or set it to 0");
-  return {model.architecture,
-          model.layers,
-          model.hidden,
-          model.heads,
-          model.feed_forward,
-          model.vocabulary != 0 ? model.vocabulary : tokenizer_vocabulary,
-          model.positions,
-          bert,
-          0,
-          model.pooling == Pooling::mean,
-          model.initializer_range,
-          {model.quantization.kind, model.quantization.bits, model.quantization.pruning, model.quantization.exclude,
-           model.quantization.layer_bits, model.quantization.gradients_after}};
+  const int vocabulary = m.vocabulary != 0 ? m.vocabulary : tokenizer_vocabulary;
+  nn::Shape shape{m.architecture, m.layers, m.hidden, m.heads, m.feed_forward, vocabulary, m.positions};
+  shape.next_sentence_head = m.architecture == Architecture::bert;
+  shape.mean_pooling = m.pooling == Pooling::mean;
+  shape.initializer_range = m.initializer_range;
+  const auto& q = m.quantization;
+  shape.quantization = {q.kind, q.bits, q.pruning, q.exclude, q.layer_bits, q.gradients_after};
+  return shape;
 }
 
 bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
@@ -73,8 +67,6 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
     return samples;
   });
 }
-
-int rounds_up(std::int64_t samples, std::int64_t batch) { return static_cast<int>((samples + batch - 1) / batch); }
 
 /// Bytes of what nn::Transformer keeps of a batch of B samples for the backward pass, and of its scratch.
 /// docs/develop/performance/memory.md has the sums. In double, because products of the input's numbers overflow
@@ -118,7 +110,8 @@ Footprint footprint_that_fits(const config::Input& input, const nn::Shape& shape
 }
 
 int validation_rounds(const config::Input& input, int ranks, int batch) {
-  return rounds_up(input.train.validation_batch, std::int64_t{ranks} * batch);
+  const std::int64_t of_round = std::int64_t{ranks} * batch;
+  return static_cast<int>((input.train.validation_batch + of_round - 1) / of_round);
 }
 
 /// Samples of a validation, in whole rounds of all ranks. \param batch B of a round of a rank

@@ -52,25 +52,18 @@ std::string read_file(const std::string& path) {
 
 config::Input read_input(const Communicator& world, const std::string& path,
                          const std::vector<std::string>& overrides) {
-  std::string text;
-  world.collectively([&] {
-    if (world.rank() == 0) text = read_file(path);
-  });
-  text = world.broadcast(text, 0);
+  const std::string text = world.text_of_root([&] { return read_file(path); });
   config::Input input;
   world.collectively([&] { input = config::parse(text, path, overrides); });
   check_same_input(world, input);
   return input;
 }
 
-void warn(const Communicator& world, const std::vector<std::string>& messages) {
-  if (world.rank() != 0) return;
-  for (const std::string& message : messages) std::fprintf(stderr, "warning: %s\n", message.c_str());
-}
-
 void check(const Communicator& world, const config::Input& input, int ranks) {
   world.collectively([&] { config::check(input, ranks); });
-  warn(world, config::without_effect(input));
+  if (world.rank() > 0) return;
+  for (const std::string& message : config::without_effect(input))
+    std::fprintf(stderr, "warning: %s\n", message.c_str());
 }
 
 }  // namespace onebit::app

@@ -15,10 +15,8 @@ namespace onebit::app {
 /// \throws AgreedError
 config::Input read_input(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides);
 
-/// Rank 0 prints what was given without an effect, on standard error: `validate` prints an input on the other one.
-void warn(const Communicator& world, const std::vector<std::string>& messages);
-
-/// Refuses what `config::check` refuses, and names keys without an effect. Collective.
+/// Refuses what `config::check` refuses. Rank 0 names keys without an effect on standard error, because `validate`
+/// prints an input on the other one. Collective.
 /// \throws AgreedError
 void check(const Communicator& world, const config::Input& input, int ranks);
 

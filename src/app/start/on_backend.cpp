@@ -9,6 +9,7 @@
 #include "base/device/memory.hpp"
 #include "base/names.hpp"
 #include "base/system/activity.hpp"
+#include "config/checks.hpp"
 #include "data/tokenizer.hpp"
 #include "io/hdf5.hpp"
 #include "train/start.hpp"
@@ -44,14 +45,13 @@ void check_libraries(const config::Input& input) {
     throw InputError(input.where(key), key + " needs " + library + ", and this build has none",
                      "build OneBit with " + library + " (docs/guide/build.md), or " + otherwise);
   };
-  const WorkloadKind kind = input.workload.kind;
-  const bool has_text = kind == WorkloadKind::transformer || kind == WorkloadKind::classification;
-  if (!data::has_sentencepiece() && has_text && input.data.tokenizer == TokenizerKind::sentencepiece)
+  const bool has_subwords = config::has_model(input) && input.data.tokenizer == TokenizerKind::sentencepiece;
+  if (has_subwords && !data::has_sentencepiece())
     refuse("data.tokenizer", "SentencePiece", "set it to bytes or characters");
   if (has_hdf5()) return;
   const std::string& restart = input.checkpoint.restart;
   const std::tuple<bool, const char*, const char*> keys[] = {
-      {kind == WorkloadKind::replay, "replay.file", "choose another workload.kind"},
+      {input.workload.kind == WorkloadKind::replay, "replay.file", "choose another workload.kind"},
       {input.checkpoint.every > 0, "checkpoint.every", "set it to 0"},
       {restart != "none" && restart != "auto", "checkpoint.restart", "set it to none"},
       {!input.checkpoint.initialize_from.empty(), "checkpoint.initialize_from", "leave it out"},

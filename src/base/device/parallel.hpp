@@ -230,12 +230,10 @@ public:
   /// (blocks) Σ of each block.
   const Vector<Exec, double>& blocks() const { return m_blocks; }
   /// Σ of all ranges; fences.
-  double total(const Exec& exec, const char* label) const { return sum_of_blocks(exec, label, 0, m_blocks.extent(0)); }
-
-  /// Public only because it holds a device lambda.
-  double sum_of_blocks(const Exec& exec, const char* label, std::size_t first, std::size_t last) const {
+  double total(const Exec& exec, const char* label) const {
+    const std::size_t last = m_blocks.extent(0);
     m_tree.template join<Sum>(
-        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? first : last; }, m_blocks, m_total);
+        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? 0 : last; }, m_blocks, m_total);
     double total = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),
                       Kokkos::subview(m_total, 0));

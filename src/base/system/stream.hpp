@@ -40,6 +40,12 @@ inline void copy(void* to, const void* from, std::size_t size) {
   std::memcpy(to, from, size);
 }
 
+/// The same, past the caches or not.
+inline void copy(void* to, const void* from, std::size_t size, bool streamed) {
+  if (streamed) return copy(to, from, size);
+  std::memcpy(to, from, size);
+}
+
 /// `size` bytes ← 0.
 inline void clear(void* to, std::size_t size) {
 #ifdef __SSE2__

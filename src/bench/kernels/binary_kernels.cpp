@@ -2,7 +2,6 @@
 /// Binary products, beside the products in float that they take the place of. A product is exact, so its check is, too.
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -48,11 +47,7 @@ struct StoreFloats {
     float values[linalg::tile_columns];
     ONEBIT_IVDEP
     for (int c = 0; c < count; ++c) values[c] = static_cast<float>(sums[c]);
-    float* const to = &result(i * columns + j);
-    if (streamed)
-      stream::copy(to, values, sizeof *values * count);
-    else
-      std::memcpy(to, values, sizeof *values * count);
+    stream::copy(&result(i * columns + j), values, sizeof *values * count, streamed);
   }
   void finish_rows() const { stream::finish(); }
 };

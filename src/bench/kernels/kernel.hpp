@@ -39,6 +39,13 @@ struct Kernel {
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
 
+/// The same of a kernel whose products have factors of a precision.
+template <class Run, class Checked>
+void measure_products(const Measure& measure, Precision precision, const std::string& name, const std::string& shape,
+                      double bytes, double flop, const Run& run, const Checked& check) {
+  measure({name, shape, bytes, flop, run, check, {}, precision});
+}
+
 /// Host threads of a rank.
 template <class Exec>
 int threads(const Exec& exec) {

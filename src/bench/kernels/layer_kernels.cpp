@@ -2,7 +2,6 @@
 /// Dense layers of one bit beside the products of the same layer in float and in 8 bits.
 
 #include <optional>
-#include <utility>
 
 #include "bench/layers.hpp"
 #include "linalg/tiles.hpp"
@@ -74,6 +73,13 @@ struct LayerData {
   }
 };
 
+/// Σ term(l) over [0, terms).
+template <class Term>
+double sum_of(std::size_t terms, const Term& term) {
+  double sum = 0;
+  for (std::size_t l = 0; l < terms; ++l) sum += term(l);
+  return sum;
+}
 double sign(float t) { return t > 0 ? 1 : -1; }
 double passes(float t) { return std::abs(t) < 1 ? 1 : 0; }
 
@@ -112,25 +118,17 @@ struct BinaryLayer {
   }
 
   Check check() const {
-    const int N = data.N, K = data.K, D = data.D;
     const auto x = on_host(data.x), weight = on_host(data.weight), gamma = on_host(data.gamma);
     const auto d_output = on_host(data.d_output);
     const auto by_rows = dequantized(nn::GroupAxis::rows), by_columns = dequantized(nn::GroupAxis::columns);
-    const auto signs = [&](std::size_t i, std::size_t j) {
-      double sum = 0;
-      for (int k = 0; k < K; ++k) sum += sign(x(i, k)) * sign(weight(j, k));
-      return sum;
+    const auto output = [&](std::size_t i, std::size_t j) {
+      return sum_of(data.K, [&](std::size_t k) { return sign(x(i, k)) * sign(weight(j, k)); }) * gamma(0, j);
     };
-    const auto output = [&](std::size_t i, std::size_t j) { return signs(i, j) * gamma(0, j); };
     const auto d_input = [&](std::size_t i, std::size_t k) {
-      double sum = 0;
-      for (int j = 0; j < D; ++j) sum += by_rows(i, j) * sign(weight(j, k));
-      return sum * passes(x(i, k));
+      return sum_of(data.D, [&](std::size_t j) { return by_rows(i, j) * sign(weight(j, k)); }) * passes(x(i, k));
     };
     const auto d_weight = [&](std::size_t j, std::size_t k) {
-      double sum = 0;
-      for (int i = 0; i < N; ++i) sum += by_columns(i, j) * sign(x(i, k));
-      return sum * passes(weight(j, k));
+      return sum_of(data.N, [&](std::size_t i) { return by_columns(i, j) * sign(x(i, k)); }) * passes(weight(j, k));
     };
     return compare_some(data.output, output, tolerance) + compare_some(data.d_input, d_input, tolerance) +
            compare_some(data.d_weight, d_weight, tolerance);
@@ -141,31 +139,18 @@ struct BinaryLayer {
 template <class Factors, class Results>
 Check check_products(const Factors& x, const Factors& weight, const Factors& d_output, const Results& output,
                      const Results& d_input, const Results& d_weight, double fraction) {
-  const std::size_t N = x.extent(0), K = x.extent(1), D = weight.extent(0);
-  const auto sum = [](std::size_t terms, const auto& term) {
-    double total = 0;
-    for (std::size_t l = 0; l < terms; ++l) total += term(l);
-    return total;
-  };
   const auto product = [](auto one, auto other) { return static_cast<double>(one) * static_cast<double>(other); };
-  return compare_some(
-             output,
-             [&](std::size_t i, std::size_t j) {
-               return sum(K, [&](std::size_t k) { return product(x(i, k), weight(j, k)); });
-             },
-             fraction) +
-         compare_some(
-             d_input,
-             [&](std::size_t i, std::size_t k) {
-               return sum(D, [&](std::size_t j) { return product(d_output(i, j), weight(j, k)); });
-             },
-             fraction) +
-         compare_some(
-             d_weight,
-             [&](std::size_t j, std::size_t k) {
-               return sum(N, [&](std::size_t i) { return product(d_output(i, j), x(i, k)); });
-             },
-             fraction);
+  const auto output_ref = [&](std::size_t i, std::size_t j) {
+    return sum_of(x.extent(1), [&](std::size_t k) { return product(x(i, k), weight(j, k)); });
+  };
+  const auto d_input_ref = [&](std::size_t i, std::size_t k) {
+    return sum_of(weight.extent(0), [&](std::size_t j) { return product(d_output(i, j), weight(j, k)); });
+  };
+  const auto d_weight_ref = [&](std::size_t j, std::size_t k) {
+    return sum_of(x.extent(0), [&](std::size_t i) { return product(d_output(i, j), x(i, k)); });
+  };
+  return compare_some(output, output_ref, fraction) + compare_some(d_input, d_input_ref, fraction) +
+         compare_some(d_weight, d_weight_ref, fraction);
 }
 
 /// The three products of float matrices, whose factors may be rounded. Each factor is rounded once.

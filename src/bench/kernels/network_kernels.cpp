@@ -106,11 +106,9 @@ struct Network {
     const double input_size = double(N) * in, output_size = double(N) * out, weight_size = double(in) * out;
     const Buffer input = array(0, input_size), weight = array(1, weight_size), output = zeros(output_size);
     const auto rows = some(N), outs = some(out);
+    const double size = input_size + weight_size + output_size;
     const auto measure_product = [&](const char* pass, const std::string& shape, const auto& run, const auto& check) {
-      Kernel kernel{name + pass,          shape, floats(input_size + weight_size + output_size),
-                    2 * input_size * out, run,   check};
-      kernel.precision = precision;
-      measure(kernel);
+      measure_products(measure, precision, name + pass, shape, floats(size), 2 * input_size * out, run, check);
     };
     measure_product(
         "_forward", extents({N, out, in}),
@@ -163,33 +161,25 @@ struct Network {
     std::fill(ones.values.begin(), ones.values.end(), 1.0);
     const std::string shape = extents({B, A, T, H / A});
     const double allowed = attention_tolerance(rounded);
-    measure({"attention_forward",
-             shape,
-             floats(4 * size),
-             4 * pairs * H,
-             [&] { attention.forward(exec, matrix(qkv, 3 * H), none, log_sums, scratch, matrix(context, H)); },
-             [&] {
-               return compare(rows_of(context, H, all(T)),
-                              nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones), allowed);
-             },
-             {},
-             rounded});
-    measure({"attention_backward",
-             shape,
-             floats(8 * size),
-             8 * pairs * H,
-             [&] {
-               attention.backward(exec, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H), none, log_sums,
-                                  scratch, matrix(d_qkv, 3 * H));
-             },
-             [&] {
-               return compare(rows_of(d_qkv, 3 * H, all(T)),
-                              nn::attention_backward_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones,
-                                                         rows_of(d_context, H, all(T))),
-                              allowed);
-             },
-             {},
-             rounded});
+    measure_products(
+        measure, rounded, "attention_forward", shape, floats(4 * size), 4 * pairs * H,
+        [&] { attention.forward(exec, matrix(qkv, 3 * H), none, log_sums, scratch, matrix(context, H)); },
+        [&] {
+          return compare(rows_of(context, H, all(T)),
+                         nn::attention_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones), allowed);
+        });
+    measure_products(
+        measure, rounded, "attention_backward", shape, floats(8 * size), 8 * pairs * H,
+        [&] {
+          attention.backward(exec, matrix(qkv, 3 * H), matrix(context, H), matrix(d_context, H), none, log_sums,
+                             scratch, matrix(d_qkv, 3 * H));
+        },
+        [&] {
+          return compare(rows_of(d_qkv, 3 * H, all(T)),
+                         nn::attention_backward_ref(rows_of(qkv, 3 * H, all(T)), 1, A, T, causal, ones,
+                                                    rows_of(d_context, H, all(T))),
+                         allowed);
+        });
   }
 
   /// The end of a half layer, (N, H): bias, residual and normalisation; and their gradients.

@@ -1,7 +1,6 @@
 #include "nn/quantized/binary_layers.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -12,12 +11,6 @@
 
 namespace onebit::nn {
 namespace {
-
-/// A (rows, columns) matrix at the begin of a buffer.
-template <class Exec, class Real>
-MatrixRef<Exec, Real> matrix_in(const Vector<Exec, Real>& buffer, int rows, int columns) {
-  return MatrixRef<Exec, Real>(buffer.data(), rows, columns);
-}
 
 /// matrix(r, c) ← the sign of bit (r, c).
 template <class Exec, class Real>
@@ -66,13 +59,8 @@ struct StoreOutput {
       kept[c] = static_cast<std::int16_t>(products[c]);
       values[c] = static_cast<Real>(products[c]) * factors[c];
     }
-    if (streamed) {
-      stream::copy(&sums(i, j), kept, sizeof *kept * count);
-      stream::copy(&output(i, j), values, sizeof *values * count);
-    } else {
-      std::memcpy(&sums(i, j), kept, sizeof *kept * count);
-      std::memcpy(&output(i, j), values, sizeof *values * count);
-    }
+    stream::copy(&sums(i, j), kept, sizeof *kept * count, streamed);
+    stream::copy(&output(i, j), values, sizeof *values * count, streamed);
   }
   void finish_rows() const { stream::finish(); }
 };
@@ -230,24 +218,6 @@ void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
                                             is_streamed(to), to});
 }
 
-/// The terms of ∇Γ: element (i, j) of ∇y ⊙ sums.
-template <class Exec, class Real>
-struct GammaTerms : ColumnTerms<Exec, Real> {
-  static constexpr int sums = 1;
-  MatrixRef<Exec, const Real> d_output;
-  Matrix<Exec, std::int16_t> products;
-
-  GammaTerms(const MatrixRef<Exec, const Real>& gradient, const Matrix<Exec, std::int16_t>& kept)
-      : d_output(gradient), products(kept) {}
-  KOKKOS_FORCEINLINE_FUNCTION Real load(int i, int j) const {
-    return d_output(i, j) * static_cast<Real>(products(i, j));
-  }
-  template <class Row, class Add>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(int, int, Real term, const Row&, Real, const Add& add) const {
-    add(0, term);
-  }
-};
-
 }  // namespace
 
 template <class Exec, class Real>
@@ -307,8 +277,8 @@ template <class Inside>
 void BinaryLayers<Exec, Real>::multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op,
                                                 ConstMatrix gradient, const linalg::BitMatrix<Exec>& bits,
                                                 const Inside& inside, bool add, Matrix to) {
-  const Matrix signs = matrix_in<Exec>(m_signs, bits.rows, bits.columns);
-  const Matrix result = matrix_in<Exec>(m_result, to.extent_int(0), to.extent_int(1));
+  const Matrix signs(m_signs.data(), bits.rows, bits.columns);
+  const Matrix result(m_result.data(), to.extent(0), to.extent(1));
   write_signs<Exec, Real>(exec, bits, signs);
   product(exec, op, linalg::Transpose::no, Real(1), gradient, ConstMatrix(signs), Real(0), result);
   write_where<Exec, Real>(exec, result, inside, add, to);
@@ -339,8 +309,11 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   const Region region("OneBit::nn::binary_backward_parameters");
   const Kept& kept = m_layers[key.layer];
   const InsideByValue<Exec, Real> inside{parameters.weight};
-  sum_columns(exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
-              GammaTerms<Exec, Real>(d_output, kept.sums), scratch, {{d_gamma.data()}});
+  const auto sums = kept.sums;
+  sum_columns(
+      exec, "OneBit::nn::gamma_backward", d_output.extent_int(0), d_output.extent_int(1),
+      KOKKOS_LAMBDA(int i, int j) { return d_output(i, j) * static_cast<Real>(sums(i, j)); },
+      KOKKOS_LAMBDA(int, int, Real term) { return term; }, scratch, d_gamma);
   if (multiplies_bits(key)) {
     multiply_by_signs(exec, m_product,
                       this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma),

@@ -2,7 +2,6 @@
 /// \file quantized_layers.hpp
 /// What a model needs of its quantised dense layers, of one bit (binary_layers.hpp) or of 8 (eight_bit_layers.hpp).
 
-#include <memory>
 #include <vector>
 
 #include "linalg/matrix_product.hpp"
@@ -66,11 +65,5 @@ private:
     return most;
   }
 };
-
-/// \param rows   N
-/// \param layers the extents of each layer; without outputs for a layer in full precision
-template <class Exec, class Real>
-std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization, int rows,
-                                                                   const std::vector<DenseExtents>& layers);
 
 }  // namespace onebit::nn

@@ -146,7 +146,8 @@ const QuantizedGradient<Exec, Real>& GradientQuantizer<Exec, Real>::operator()(c
   if (m_axis == GroupAxis::rows)
     find_row_ranges(exec, gradient, ranges);
   else
-    find_column_ranges(exec, gradient, ranges, m_partial);
+    reduce_columns(exec, "OneBit::nn::column_ranges", gradient.rows(), gradient.columns(),
+                   RangeTerms<Exec, Real>{gradient, ranges}, m_partial);
   choose(exec, key);
   if (m_result.kept == 0) return m_result;
 
@@ -193,13 +194,20 @@ QuantizerError GradientQuantizer<Exec, Real>::error(const Exec& exec, MatrixRef<
   Kokkos::deep_copy(exec, host_sums, sums);
   fence(exec, "OneBit::nn::error_sums");
 
-  std::vector<GroupError> errors(groups);
-  for (int i = 0; i < groups; ++i)
-    errors[i] = {m_pruning ? m_choice.probabilities()[i] : 1, m_sizes[i].range, host_sums(i), host_sums(groups + i),
-                 !m_pruning};
+  std::vector<bool> kept(groups, !m_pruning);
   if (m_pruning)
-    for (const int i : m_choice.kept()) errors[i].kept = true;
-  return total_error(errors, elements, levels);
+    for (const int i : m_choice.kept()) kept[i] = true;
+  QuantizerError error;
+  for (int i = 0; i < groups; ++i) {
+    const double p = m_pruning ? m_choice.probabilities()[i] : 1, square = host_sums(i),
+                 rounding = host_sums(groups + i);
+    const double step_squared = m_sizes[i].range * m_sizes[i].range / (levels * levels);
+    error.norm_squared += square;
+    // A group with p = 0 is lost, and its error is the group itself.
+    error.exact += p > 0 ? (1 / p - 1) * square + step_squared / p * rounding : square;
+    if (kept[i]) error.paper += elements / 4.0 * step_squared;
+  }
+  return error;
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

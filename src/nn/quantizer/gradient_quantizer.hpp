@@ -26,9 +26,6 @@ struct QuantizedGradient {
   Vector<Exec, Real> offset;                    ///< (K) (Z + R/2) / p; NaN for a group with NaN or infinity
   int kept = 0;                                 ///< K
   int groups = 0;                               ///< all of them
-
-  /// The part of the groups that pruning removed.
-  double pruned_share() const { return groups > 0 ? 1 - static_cast<double>(kept) / groups : 0; }
 };
 
 /// Quantises the rows or the columns of G(i, j) = d_output(i, j) · gamma(j). Its memory is allocated once.

@@ -72,12 +72,4 @@ void find_row_ranges(const Exec& exec, const ScaledGradient<Exec, Real>& gradien
       });
 }
 
-/// \param partial (3, reduction_blocks(N), D) numbers of scratch
-template <class Exec, class Real>
-void find_column_ranges(const Exec& exec, const ScaledGradient<Exec, Real>& gradient, const GroupRanges<Real>& ranges,
-                        const Vector<Exec, Real>& partial) {
-  reduce_columns(exec, "OneBit::nn::column_ranges", gradient.rows(), gradient.columns(),
-                 RangeTerms<Exec, Real>{gradient, ranges}, partial);
-}
-
 }  // namespace onebit::nn

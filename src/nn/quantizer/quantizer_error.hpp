@@ -2,10 +2,6 @@
 /// \file quantizer_error.hpp
 /// The error that quantisation and pruning make in a gradient G.
 
-#include <cmath>
-#include <cstddef>
-#include <vector>
-
 #include "nn/quantizer/group_ranges.hpp"
 
 namespace onebit::nn {
@@ -18,8 +14,6 @@ struct QuantizerError {
   /// Eq. 4 of the paper, D/(4 B²) Σ R_i² over the kept groups of D elements. Without pruning it bounds `exact`.
   double paper = 0;
   double norm_squared = 0;  ///< ‖G‖²
-
-  double relative() const { return norm_squared > 0 ? exact / norm_squared : 0; }
 };
 
 /// ‖g_i‖² and Σ_j f_ij (1 − f_ij) of each group i, in double.
@@ -70,28 +64,6 @@ void find_row_errors(const Exec& exec, const ErrorTerms<Exec, Real>& terms) {
           terms.finish(sums, r);
         });
       });
-}
-
-/// What the error needs of a group.
-struct GroupError {
-  double p, range;
-  double square;    ///< ‖g_i‖²
-  double rounding;  ///< Σ_j f_ij (1 − f_ij)
-  bool kept;
-};
-
-/// Adds the groups in their order.
-inline QuantizerError total_error(const std::vector<GroupError>& groups, int elements, double levels) {
-  QuantizerError error;
-  for (const GroupError& group : groups) {
-    const double step_squared = group.range * group.range / (levels * levels);
-    error.norm_squared += group.square;
-    // A group with p = 0 is lost, and its error is the group itself.
-    error.exact +=
-        group.p > 0 ? (1 / group.p - 1) * group.square + step_squared / group.p * group.rounding : group.square;
-    if (group.kept) error.paper += elements / 4.0 * step_squared;
-  }
-  return error;
 }
 
 }  // namespace onebit::nn

@@ -154,8 +154,7 @@ Checkpoints::Checkpoints(const config::Input& input, const Communicator& communi
   if (!keys.empty())
     std::printf(
         "warning: other elements share a scale than in the checkpoint's run, so the bits are not those of a run "
-        "without "
-        "the restart: %s\n  remedy: give these keys the values of that run\n",
+        "without the restart: %s\n  remedy: give these keys the values of that run\n",
         keys.c_str());
 }
 
@@ -169,14 +168,12 @@ void Checkpoints::find_restart(const config::Input& input) {
   const bool root = m_communicator.rank() == 0, is_auto = input.checkpoint.restart == "auto";
   // One path a line: the input holds no control characters.
   std::string paths = input.checkpoint.restart;
-  if (is_auto) {
-    paths.clear();
-    m_communicator.collectively([&] {
-      if (root)
-        for (const auto& [step, path] : checkpoints_in(m_lines.newest())) paths += path.string() + "\n";
+  if (is_auto)
+    paths = m_communicator.text_of_root([&] {
+      std::string newest_first;
+      for (const auto& [step, path] : checkpoints_in(m_lines.newest())) newest_first += path.string() + "\n";
+      return newest_first;
     });
-    paths = m_communicator.broadcast(paths, 0);
-  }
   std::istringstream lines(paths);
   for (std::string path; m_restart.empty() && std::getline(lines, path);) {
     try {
@@ -213,11 +210,7 @@ void Checkpoints::restore(const Exec& exec, Run<Exec>& run) const {
 template <class Exec>
 std::string Checkpoints::write(const Exec& exec, Run<Exec>& run) {
   const Stopwatch watch;
-  std::string path;
-  m_communicator.collectively([&] {
-    if (m_communicator.rank() == 0) path = m_lines.path(run.step);
-  });
-  path = m_communicator.broadcast(path, 0);
+  const std::string path = m_communicator.text_of_root([&] { return m_lines.path(run.step); });
   run.results.count_checkpoint();
   write_checkpoint(exec, m_communicator, path, run, label());
   if (m_communicator.rank() == 0) m_lines.completed(run.step, path);

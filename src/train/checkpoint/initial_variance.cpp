@@ -10,19 +10,17 @@
 namespace onebit::train {
 namespace {
 
-double number_of_steps(const ArrayReader& file, const std::string& path, const std::string& dataset) {
-  const std::vector<double> values = file.reals(dataset);
-  if (values.size() != 1 || !(values[0] >= 0))
-    throw InputError(path, "dataset '" + dataset + "' is not a number of steps", "name another checkpoint");
-  return values[0];
-}
-
 /// Updates that made the variance of a checkpoint since it was 0; infinite where the file does not say. If the earlier
 /// run had another β2, they are the t for which β2ᵗ is the weight that its start has left.
 double steps_of_variance(const ArrayReader& file, const std::string& path, double beta2) {
   constexpr double unknown = std::numeric_limits<double>::infinity();
   if (!file.has("state/variance_updates") || !file.has("input")) return unknown;
-  const auto number = [&](const char* name) { return file.has(name) ? number_of_steps(file, path, name) : 0; };
+  const auto number = [&](const std::string& name) {
+    const std::vector<double> values = file.has(name) ? file.reals(name) : std::vector<double>{0};
+    if (values.size() != 1 || !(values[0] >= 0))
+      throw InputError(path, "dataset '" + name + "' is not a number of steps", "name another checkpoint");
+    return values[0];
+  };
   const double steps = number("state/variance_updates") + number("state/earlier_steps");
   const double earlier_beta2 = config::parse(file.text("input"), path + ", its input", {}).optimizer.beta2;
   if (earlier_beta2 == beta2 || steps == 0) return steps;
