@@ -69,7 +69,7 @@ public:
   }
   /// A shard of a vector of which each rank has one; all ranks get the vector.
   void part(const std::string& name, const Vector<Exec, float>& values, optim::Part part) override {
-    if (name != "momentum" && name != "variance") return;
+    if (name != "momentum" && name != "variance" && name != "table_variance") return;
     const std::vector<float> own = test::to_host(values);
     Values whole(m_length);
     std::copy_n(own.begin(), part.end - part.begin, whole.begin() + part.begin);
@@ -173,7 +173,7 @@ void compare(const config::Input& given, const TensorTable& tensors = make_tenso
   }
   Vectors<Exec> state(d, world);
   for (const auto& [vector, values] : state.of(*algorithm))
-    if (vector == "momentum" || vector == "variance") {
+    if (vector == "momentum" || vector == "variance" || vector == "table_variance") {
       const bool momentum = vector == "momentum";
       const Values& own = (momentum ? reference.own_m : reference.own_v)[world.rank()];
       const Values& expected = state.differs(vector) ? own : momentum ? reference.m : reference.v;

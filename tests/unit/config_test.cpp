@@ -839,8 +839,9 @@ TEST(Effects, keys_without_one_are_named) {
 /// A warning that is always printed helps nobody: each key has an effect somewhere, and its default input is silent.
 TEST(Effects, every_rule_is_for_a_key) {
   EXPECT_TRUE(without_effect(parsed(minimal)).empty());
-  for (const char* name : {"first", "bert_tiny", "gpt_small", "quickstart_adam", "quickstart_onebit_adam",
-                           "quickstart_zero_one_adam", "fine_tune", "quadratic", "synthetic_step"}) {
+  for (const char* name :
+       {"first", "bert_tiny", "gpt_small", "quickstart_adam", "quickstart_onebit_adam", "quickstart_zero_one_adam",
+        "quickstart_onebit_muon", "fine_tune", "quadratic", "synthetic_step"}) {
     std::ifstream file(test::source_directory() + "/inputs/" + name + ".yaml");
     std::ostringstream text;
     text << file.rdbuf();

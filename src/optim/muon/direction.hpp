@@ -60,14 +60,15 @@ public:
     }
   }
 
-  /// Saves or restores v, by one range for each table of all the parameters. \param parts of all
+  /// Saves or restores v, by one range for each table of all the parameters. Its name is no other algorithm's, which
+  /// would start from a variance of gradients (`freeze.from`). \param parts of all
   void state(Archive<Exec>& archive, const std::vector<TensorPart>& parts) {
     std::size_t first = 0;
     for (const TensorPart& part : parts) {
       if (part.role != TensorRole::table) continue;
       const std::size_t begin = std::clamp(part.begin, m_range.begin, m_range.end);
       const std::size_t end = std::clamp(part.end(), m_range.begin, m_range.end);
-      archive.part("variance", of(m_variance, {first, first + end - begin}), {begin, end});
+      archive.part("table_variance", of(m_variance, {first, first + end - begin}), {begin, end});
       first += end - begin;
     }
   }
