@@ -336,9 +336,6 @@ and update of {beside['hosts']} ranks on the cores of one machine: the hidden st
 10 Gbit/s. "Without own work" subtracts it from the step. What remains is mostly the embedding, a tenth of the
 parameters: its gradient is complete last.
 
-**These rows are of commit 216993f**, whose buckets also travelled during the forward pass of the next step. The program
-averages them during the backward pass alone now. That has not been measured on these links.
-
 The measured 16-bit averages stay below the line rate, so "faster than bf16" is too favourable. The last column compares
 with a step of Adam whose 16-bit averages run at the line rate: the longer one of the gradient and of that average.
 
