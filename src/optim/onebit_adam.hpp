@@ -53,7 +53,7 @@ public:
   }
 
 private:
-  /// ĝ = average of the g_i; m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x).
+  /// Line 2: ĝ = average of the g_i; m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²; x ← x − γ (m / (√v + η) + λ x).
   StepState dense_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                        const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::dense_step");
@@ -77,15 +77,16 @@ private:
     return state;
   }
 
-  /// Algorithm 1 after T_w; the average is dense for `onebit_adam_32bit`.
+  /// Lines 5 to 13 of Algorithm 1, after T_w; the average is dense for `onebit_adam_32bit`.
   StepState frozen_step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                         const StepContext& context, PhaseTimes& times) {
     const Region region("OneBit::optim::frozen_step");
     const AdamUpdate update = m_updates.frozen(context);
 
-    // m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
+    // Lines 6 to 12: m ← CA(m_i) with m_i = β1 m + (1−β1) g_i
     if (!context.averaged) m_momentum.average(exec, update, g, context.lr, times);
-    m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);  // x ← x − γ (m / (√v + η) + λ x)
+    // Line 13: x ← x − γ (m / (√v + η) + λ x)
+    m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);
 
     StepState state;
     state.variance_l1 = m_variance_l1;
