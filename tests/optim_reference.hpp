@@ -19,6 +19,7 @@
 #include "base/random.hpp"
 #include "base/tensor_table.hpp"
 #include "config/input.hpp"
+#include "newton_schulz_reference.hpp"
 #include "rates_reference.hpp"
 
 namespace onebit::test {
@@ -491,29 +492,6 @@ inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, in
   }
   const Values u = all.compressed_average(updates, lr);
   for (int rank = 0; rank < all.ranks; ++rank) all.move(rank, u, lr);
-}
-
-/// O of a matrix (rows, columns): X ← M / ‖M‖, then X ← a X + b X Xᵀ X + c X Xᵀ X Xᵀ X, so many times.
-inline Values newton_schulz(const Values& m, std::size_t rows, std::size_t columns, int iterations) {
-  double norm = 0;
-  for (const double one : m) norm += one * one;
-  Values x = m;
-  for (double& one : x) one = norm > 0 ? one / std::sqrt(norm) : 0;
-  for (int k = 0; k < iterations; ++k) {
-    const auto gram_times = [&](const Values& y) {  // X Xᵀ y
-      Values gram(rows * rows), result(rows * columns);
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < rows; ++j)
-          for (std::size_t l = 0; l < columns; ++l) gram[i * rows + j] += x[i * columns + l] * x[j * columns + l];
-      for (std::size_t i = 0; i < rows; ++i)
-        for (std::size_t j = 0; j < rows; ++j)
-          for (std::size_t l = 0; l < columns; ++l) result[i * columns + l] += gram[i * rows + j] * y[j * columns + l];
-      return result;
-    };
-    const Values cubic = gram_times(x), quintic = gram_times(cubic);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = 3.4445 * x[i] - 4.7750 * cubic[i] + 2.0315 * quintic[i];
-  }
-  return x;
 }
 
 /// What a tensor is to Muon.

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <limits>
 
+#include "../newton_schulz_reference.hpp"
 #include "../support.hpp"
 #include "base/device/reference.hpp"
 #include "base/error.hpp"
@@ -17,6 +18,7 @@
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
 #include "linalg/matrix_product.hpp"
+#include "linalg/newton_schulz.hpp"
 #include "linalg/tiled_product.hpp"
 
 namespace onebit::linalg {
@@ -326,6 +328,48 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
       test::print_bits("double_" + name, large_result<TypeParam, double>(op_a, op_b));
       test::print_bits("many_terms_" + name, large_result<TypeParam, float>(op_a, op_b, 20, 200, 10001));
     }
+}
+
+/// scale · O of a matrix, by a NewtonSchulz that has room for more.
+template <class Exec>
+std::vector<float> newton_schulz(const std::vector<float>& m, int rows, int columns, int iterations, float scale) {
+  const NewtonSchulz<Exec> orthogonalise(iterations, m.size() + 10, std::min(rows, columns) + 3);
+  double square = 0;
+  for (const float one : m) square += static_cast<double>(one) * one;
+  const auto square_norm = test::to_device<Exec>(std::vector<double>{square});
+  const auto o = test::to_device<Exec>(std::vector<float>(m.size(), 7.0f));
+  orthogonalise(Exec(), rows, columns, test::to_device<Exec>(m), square_norm, scale, o);
+  Exec().fence();
+  return test::to_host(o);
+}
+
+TYPED_TEST(Gemm, newton_schulz_is_its_reference) {
+  for (const auto& [rows, columns] : {std::pair{1, 7}, {7, 1}, {5, 9}, {33, 17}, {40, 40}})
+    for (const int iterations : {1, 2, 5}) {
+      const std::vector<float> m = values<float>(rows * columns, 100 * rows + columns);
+      const std::vector<double> expected = test::newton_schulz({m.begin(), m.end()}, rows, columns, iterations);
+      const std::vector<float> o = newton_schulz<TypeParam>(m, rows, columns, iterations, 2.5f);
+      for (std::size_t i = 0; i < m.size(); ++i) ASSERT_NEAR(o[i], 2.5 * expected[i], 2e-4) << rows << " " << columns;
+    }
+}
+
+// Singular values s of O come to about 1: Σ s² = ‖O‖² is near the smaller side.
+TYPED_TEST(Gemm, newton_schulz_orthogonalises) {
+  const int rows = 60, columns = 25;
+  const std::vector<float> o = newton_schulz<TypeParam>(values<float>(rows * columns, 3), rows, columns, 5, 1);
+  for (int a = 0; a < columns; ++a)
+    for (int b = 0; b < columns; ++b) {
+      double product = 0;
+      for (int i = 0; i < rows; ++i) product += static_cast<double>(o[i * columns + a]) * o[i * columns + b];
+      EXPECT_NEAR(product, a == b ? 1 : 0, 0.45) << a << " " << b;
+    }
+}
+
+TYPED_TEST(Gemm, newton_schulz_of_zeros_is_zero_and_of_nan_is_nan) {
+  for (const float one : newton_schulz<TypeParam>(std::vector<float>(12, 0.0f), 3, 4, 5, 1)) EXPECT_EQ(one, 0.0f);
+  std::vector<float> spoiled(12, 1.0f);
+  spoiled[5] = std::numeric_limits<float>::quiet_NaN();
+  for (const float one : newton_schulz<TypeParam>(spoiled, 3, 4, 5, 1)) EXPECT_TRUE(std::isnan(one));
 }
 
 #if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && !defined(ONEBIT_WITHOUT_OPENMP)
