@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "optim/archive.hpp"
 #include "train/checkpoint/initial_parameters.hpp"
 #include "train/checkpoint/variance_change.hpp"

@@ -4,7 +4,8 @@
 usage: floors_test.py SOURCE_DIRECTORY
 
 Looks at every #include under src and at what each folder's library links, at who may know MPI, YAML, JSON, HDF5 and
-the versions of Kokkos, and at enums: none has a twin, and base/choices.hpp names each value of its enums.
+the versions of Kokkos, and at enums: none has a twin, and base/choices.hpp names each value of its enums. No folder has
+more than 16 files.
 """
 
 import re
@@ -35,6 +36,9 @@ KNOWN_TO = {
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
+
+
+MOST_FILES = 16  # of a folder of src
 
 
 def may_use(user: str, used: str) -> bool:
@@ -104,9 +108,16 @@ def enum_errors(src: Path) -> list[str]:
     return errors
 
 
+def folder_errors(src: Path) -> list[str]:
+    """Errors of folders in which a stranger would have to search: more files than fit into one look."""
+    counts = {folder: sum(path.is_file() for path in folder.iterdir()) for folder in src.rglob("*") if folder.is_dir()}
+    return [f"{folder}: {count} files; at most {MOST_FILES}, beside subfolders that say what they hold"
+            for folder, count in sorted(counts.items()) if count > MOST_FILES]
+
+
 def main() -> None:
     src = Path(sys.argv[1]) / "src"
-    errors = link_errors(src / "CMakeLists.txt") + enum_errors(src)
+    errors = link_errors(src / "CMakeLists.txt") + enum_errors(src) + folder_errors(src)
     files = sorted(path for path in src.rglob("*") if path.suffix in {".h", ".hpp", ".cpp", ".in"})
     for file in files:
         folder = file.relative_to(src).parts[0]

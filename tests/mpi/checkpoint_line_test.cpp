@@ -14,7 +14,7 @@
 
 #include "../support.hpp"
 #include "base/error.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "scratch.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/trainer.hpp"

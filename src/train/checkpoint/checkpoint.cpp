@@ -12,7 +12,7 @@
 #include "base/timer.hpp"
 #include "io/file.hpp"
 #include "io/hdf5.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "train/checkpoint/checkpoint_archive.hpp"
 #include "train/checkpoint/checkpoint_contents.hpp"
 

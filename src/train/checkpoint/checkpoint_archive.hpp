@@ -12,7 +12,7 @@
 #include "base/error.hpp"
 #include "base/system/activity.hpp"
 #include "io/hdf5.hpp"
-#include "io/write_sealed.hpp"
+#include "io/sealed/write_sealed.hpp"
 #include "optim/archive.hpp"
 
 namespace onebit::train {

@@ -9,7 +9,7 @@
 
 #include "base/error.hpp"
 #include "io/file.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 
 namespace onebit::train {
 namespace {

@@ -11,7 +11,7 @@
 
 namespace onebit::train {
 
-/// The line that a checkpoint belongs to: the label of its seal (io/seal.hpp).
+/// The line that a checkpoint belongs to: the label of its seal (io/sealed/seal.hpp).
 struct Line {
   std::string id;        ///< 64 random bits in hexadecimal; empty if the file does not say
   std::string parent;    ///< id of the line that it branched from, or "unknown"; empty for a run from step 1

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "train/checkpoint/checkpoint_archive.hpp"
 #include "train/checkpoint/checkpoint_contents.hpp"
 

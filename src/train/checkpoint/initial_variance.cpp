@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "io/hdf5.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "train/checkpoint/checkpoint_contents.hpp"
 
 namespace onebit::train {

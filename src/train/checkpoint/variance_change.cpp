@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/quantile.hpp"
 #include "io/hdf5.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 #include "train/checkpoint/checkpoint_contents.hpp"
 
 namespace onebit::train {

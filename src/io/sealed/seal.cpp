@@ -1,5 +1,4 @@
-#include "io/seal.hpp"
-#include "base/system/stop_signal.hpp"
+#include "io/sealed/seal.hpp"
 
 #include <sys/stat.h>
 
@@ -11,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/system/activity.hpp"
+#include "base/system/stop_signal.hpp"
 #include "io/file.hpp"
 
 namespace onebit {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file write_sealed.hpp
-/// Completes a sealed file (io/seal.hpp) that all ranks write together.
+/// Completes a sealed file (io/sealed/seal.hpp) that all ranks write together.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mpi.hpp"
-#include "io/seal.hpp"
+#include "io/sealed/seal.hpp"
 
 namespace onebit {
 

@@ -1,4 +1,4 @@
-#include "io/write_sealed.hpp"
+#include "io/sealed/write_sealed.hpp"
 
 #include <algorithm>
 #include <cstdio>
