@@ -13,7 +13,7 @@ public:
 
   std::size_t bucket_length() const override { return m_length; }
   /// Averages all of it.
-  void begin(const Vector<Exec, float>& bucket, std::size_t first, PhaseTimes& times) override {
+  void begin(const Vector<Exec, float>& bucket, std::size_t /*first*/, PhaseTimes& times) override {
     const std::size_t length = bucket.extent(0);
     if constexpr (is_host<Exec> == is_host<On>) {
       m_average(m_instance.get(), Vector<On, float>(bucket.data(), length), times);

@@ -36,13 +36,16 @@ public:
       : m_setup(setup),
         m_parts(parts_of(setup.tensors)),
         m_shards(setup.transport, chunk_begins(setup)),
+        m_tables(ranges_of(m_parts, TensorRole::table, {m_shards.begin(), m_shards.end()})),
         m_sum(m_shards.length()),
         m_vector_rates(setup.input, setup.tensors),
         m_rates(rates_but_of_vectors(setup.input, setup.tensors)),
         m_vectors(setup.tensors),
+        m_vector_sum(m_vectors.size()),
         m_direction(setup.input, setup.tensors, {m_shards.begin(), m_shards.end()}),
         m_server_momentum("OneBit::optim::server_momentum", m_shards.length()) {
     if (!compressed || setup.input.compression.compressor == CompressorKind::none) return;
+    m_tables = ranges_of(m_parts, TensorRole::table, {0, setup.tensors.size()});
     m_average = make_compressed_average(setup, {0, setup.tensors.size()});
     m_momentum = Vector<Exec, float>("OneBit::optim::momentum", setup.tensors.size());
   }
@@ -81,12 +84,12 @@ public:
     const Stopwatch watch;
     double norm = 0;
     if (m_setup.input.optimizer.clip > 0) {
-      const double square = square_norm(exec, OrderedSum<Exec>(of_vectors.extent(0)), of_vectors);
-      norm = std::sqrt(square + m_shards.sum(exec, square_norm(exec, m_sum, own)));
+      const double of_shards = m_shards.sum(exec, square_norm(exec, m_sum, own));
+      norm = std::sqrt(square_norm(exec, m_vector_sum, of_vectors) + of_shards);
     }
     const AdamUpdate update = next_update(context, norm);
     m_vectors.update(exec, update, m_vector_rates, x);
-    take_change(exec, update, own, m_server_momentum, m_shards.begin());
+    take_change(exec, update, own, m_server_momentum);
     m_direction(exec, for_tables(update), m_server_momentum, own);
     descend(exec, m_rates.from(m_shards.begin()), context.lr, own, m_shards.own(x));
     times.add(Phase::update, watch.seconds());
@@ -99,7 +102,7 @@ public:
     m_setup.average(exec, m_vectors.take(exec, g), times);
     Stopwatch watch;
     m_vectors.update(exec, update, m_vector_rates, x);
-    take_change(exec, update, g, m_momentum, 0);
+    take_change(exec, update, g, m_momentum);
     fence(exec, "OneBit::optim::local_momentum");
     times.add(Phase::compress, watch.seconds());
 
@@ -115,23 +118,16 @@ public:
     m_average->finish(exec, times);
 
     watch.restart();
-    const float lr = update.lr;
-    for (const auto& [elements, decoder] : m_average->last())
-      for_each_decoded_with_rate(
-          exec, "OneBit::optim::apply_direction", decoder, m_rates, x,
-          KOKKOS_LAMBDA(std::size_t i, float u, const Rate& rate) {
-            return x(i) - rate.lr_factor * lr * (u + rate.weight_decay * x(i));
-          });
-    fence(exec, "OneBit::optim::apply_direction");
+    for (const auto& [elements, u] : m_average->last()) descend(exec, m_rates, context.lr, u, x);
     times.add(Phase::update, watch.seconds());
   }
 
   /// m ← m + (1−β1) (g − m) with the β1 of each element; g ← what m changed by. Does not fence.
-  /// \param g, m (length) elements of the parameters from `first` on
+  /// \param g, m (shard), or (d) where averages are compressed
   void take_change(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g,
-                   const Vector<Exec, float>& m, std::size_t first) const {
+                   const Vector<Exec, float>& m) const {
     std::size_t begin = 0;
-    for (const Range& table : ranges_of(m_parts, TensorRole::table, {first, first + g.extent(0)})) {
+    for (const Range& table : m_tables) {
       take_change_of(exec, update, g, m, {begin, table.begin});
       take_change_of(exec, for_tables(update), g, m, table);
       begin = table.end;
@@ -184,9 +180,11 @@ private:
   Setup<Exec> m_setup;
   std::vector<TensorPart> m_parts;
   Shards<Exec> m_shards;                ///< the tensors that each rank serves
+  std::vector<Range> m_tables;          ///< in what `take_change` is given
   OrderedSum<Exec> m_sum;               ///< over a shard
   Rates<Exec> m_vector_rates, m_rates;  ///< of vectors; of all else, and 0 for vectors
   AdamOfVectors<Exec> m_vectors;
+  OrderedSum<Exec> m_vector_sum;                             ///< over the elements of vectors
   MuonDirection<Exec> m_direction;                           ///< of the shard
   Vector<Exec, float> m_server_momentum;                     ///< (shard) m or m̄; 0 at vectors
   std::unique_ptr<comm::CompressedAverage<Exec>> m_average;  ///< nullptr: averages are dense

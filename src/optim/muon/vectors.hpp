@@ -19,6 +19,9 @@ public:
         m_momentum("OneBit::optim::vector_momentum", m_places.extent(0)),
         m_variance("OneBit::optim::vector_variance", m_places.extent(0)) {}
 
+  /// Elements of all vectors.
+  std::size_t size() const { return m_places.extent(0); }
+
   /// Takes the vectors' elements out of a gradient, which has 0 there afterwards; fences.
   /// \param g (d) \returns (elements of vectors) memory that the caller may overwrite until `update`
   const Vector<Exec, float>& take(const Exec& exec, const Vector<Exec, float>& g) const {

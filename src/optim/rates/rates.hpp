@@ -211,4 +211,17 @@ void for_each_decoded_with_rate(const Exec& exec, const char* label, const compr
       decoder);
 }
 
+/// The same as `descend` above with u in messages; fences.
+template <class Exec>
+void descend(const Exec& exec, const Rates<Exec>& rates, double lr, const compress::AnyDecoder<Exec>& u,
+             const Vector<Exec, float>& x) {
+  const float gamma = static_cast<float>(lr);
+  for_each_decoded_with_rate(
+      exec, "OneBit::optim::descend_decoded", u, rates, x,
+      KOKKOS_LAMBDA(std::size_t i, float direction, const Rate& rate) {
+        return x(i) - rate.lr_factor * gamma * (direction + rate.weight_decay * x(i));
+      });
+  fence(exec, "OneBit::optim::descend_decoded");
+}
+
 }  // namespace onebit::optim
