@@ -124,16 +124,27 @@ inline double product_tolerance(Precision precision) { return precision == Preci
 /// Attention on a device rounds the factors of all its products to tf32, in bf16 too.
 inline double attention_tolerance(Precision precision) { return precision == Precision::fp32 ? tolerance : 5e-3; }
 
+/// join f(i) over i in [0, length) on all host threads: references of a whole model take one thread minutes.
+template <class Reducer, class F>
+double reduce_on_host(std::size_t length, const F& f) {
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  double result = 0;
+  Kokkos::parallel_reduce(
+      "OneBit::bench::compare", Kokkos::RangePolicy<Host, Kokkos::IndexType<std::size_t>>(0, length),
+      [&](std::size_t i, double& part) { Reducer(part).join(part, f(i)); }, Reducer(result));
+  return result;
+}
+
 /// Compares values(i) with reference(i) for i in [0, length), within `fraction` of the greatest |reference(i)|. NaN is
-/// wrong.
+/// wrong. Several threads call both functions.
 template <class Values, class Reference>
 Check compare(std::size_t length, const Values& values, const Reference& reference, double fraction = tolerance) {
-  double greatest = 0;
-  for (std::size_t i = 0; i < length; ++i) greatest = std::max(greatest, std::abs(static_cast<double>(reference(i))));
-  Check check{static_cast<double>(length), 0};
-  for (std::size_t i = 0; i < length; ++i)
-    check.wrong += !(std::abs(values(i) - static_cast<double>(reference(i))) <= fraction * greatest);
-  return check;
+  const double greatest = reduce_on_host<Kokkos::Max<double>>(
+      length, [&](std::size_t i) { return std::abs(static_cast<double>(reference(i))); });
+  const double wrong = reduce_on_host<Kokkos::Sum<double>>(length, [&](std::size_t i) -> double {
+    return !(std::abs(values(i) - static_cast<double>(reference(i))) <= fraction * greatest);
+  });
+  return {static_cast<double>(length), wrong};
 }
 inline Check operator+(const Check& one, const Check& other) {
   return {one.checked + other.checked, one.wrong + other.wrong};

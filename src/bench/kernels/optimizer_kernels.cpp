@@ -126,8 +126,7 @@ void measure_sum(const Measure& measure, const char* name, std::size_t d, double
   const double elements = static_cast<double>(d);
   measure({name, shape_of(d), 4 * elements, flop * elements, [&] { total = run(); },
            [&] {
-             double right = 0;
-             for (std::size_t i = 0; i < d; ++i) right += term(i);
+             const double right = reduce_on_host<Kokkos::Sum<double>>(d, term);
              return compare(
                  1, [&](std::size_t) { return total; }, [&](std::size_t) { return right; });
            }});
