@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 
+from lib import launch
 from lib.tables import write_csv
 
 PASS, FAIL, SKIP = "PASS", "FAIL", "SKIP"
@@ -106,16 +107,17 @@ class Report:
         command = [str(word) for word in command]
         begin = time.monotonic()
         limit = max(1.0, min(limit, self.deadline - begin))
-        try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
-                                       cwd=directory, start_new_session=True)
-        except OSError as error:
-            raise Failed(f"{command[0]} did not start: {error.strerror}", "check the file") from None
-        try:
-            output, status = process.communicate(timeout=limit)[0], process.returncode
-        except subprocess.TimeoutExpired:
-            output, status = stop(process), None
+        with launch.own_files(environment or os.environ) as own:
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                           stderr=subprocess.STDOUT, text=True, errors="replace", env=own,
+                                           cwd=directory, start_new_session=True)
+            except OSError as error:
+                raise Failed(f"{command[0]} did not start: {error.strerror}", "check the file") from None
+            try:
+                output, status = process.communicate(timeout=limit)[0], process.returncode
+            except subprocess.TimeoutExpired:
+                output, status = stop(process), None
         done = Done(command, status, output, time.monotonic() - begin)
         self.log(f"$ {shlex.join(command)}\n{output}\n[status {'time limit' if status is None else status}, "
                  f"{done.seconds:.1f} s]\n\n")
