@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "config/algorithms.hpp"
 #include "config/keys.hpp"
 
 namespace onebit::config {
@@ -17,6 +18,11 @@ std::int64_t latest_freeze(const Input& in) {
   const auto fraction = static_cast<std::int64_t>(std::ceil(in.freeze.at_most * in.train.steps - 1e-6));
   const std::int64_t before_last = std::min<std::int64_t>(fraction, in.train.steps - 1);
   return std::max<std::int64_t>({1, before_last, in.schedule.warmup_steps});
+}
+
+NumberOrWord scale_group(const Input& in) {
+  if (in.compression.group.word != "auto") return in.compression.group;
+  return {traits(in.optimizer.algorithm).has(serves_tensors) ? "row" : "vector", 0};
 }
 
 std::string Input::where(const std::string& path) const {

@@ -84,7 +84,7 @@ struct Input {
   struct {
     CompressorKind compressor = CompressorKind::sign;
     Scale scale = Scale::l1;
-    NumberOrWord group{"vector", 0};
+    NumberOrWord group{"auto", 0};
     int bits = 4;
     Reconstruction reconstruction = Reconstruction::mean;
     bool error_feedback = true;
@@ -230,5 +230,8 @@ std::string documentation();
 /// The last step at which section `freeze` may freeze the variance when no step is skipped: T_w, or for `auto`
 /// max(W, min(⌈freeze.at_most · T⌉, T − 1)), at least 1, with W = `schedule.warmup_steps` and T = `train.steps`.
 std::int64_t latest_freeze(const Input& input);
+
+/// `compression.group`, in which `auto` is replaced by what it stands for.
+NumberOrWord scale_group(const Input& input);
 
 }  // namespace onebit::config

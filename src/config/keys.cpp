@@ -290,8 +290,9 @@ std::vector<Section> keys(Input& in) {
   key("scale", in.compression.scale,
       "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
       "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
-  key("group", in.compression.group, integer_or_word(32, {"vector", "chunk", "tensor", "row"}, 32),
-      "What shares one scale: a rank's whole vector, and each server's chunk (`vector`); each chunk (`chunk`); each "
+  key("group", in.compression.group, integer_or_word(32, {"auto", "vector", "chunk", "tensor", "row"}, 32),
+      "What shares one scale: `row` for onebit_muon and `vector` for the others (`auto`); a rank's whole vector, and "
+      "each server's chunk (`vector`); each chunk (`chunk`); each "
       "tensor, or each row of a matrix, split at the ends of chunks (`tensor`, `row`); or so many elements, counted "
       "from "
       "each chunk's start. `column` has groups of its own.");

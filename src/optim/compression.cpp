@@ -25,7 +25,7 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
                              int chunks) {
   using compress::Grouping;
   const bool columns = compress::by_columns(input.compression.compressor);
-  const config::NumberOrWord& group = input.compression.group;
+  const config::NumberOrWord group = config::scale_group(input);
   const Grouping grouping = columns                  ? Grouping::column
                             : group.word == "vector" ? Grouping::vector
                             : group.word == "chunk"  ? Grouping::chunk

@@ -85,10 +85,11 @@ private:
   double message(CompressorKind kind) const {
     const auto& in = m_in.compression;
     const double planes = kind == CompressorKind::nbit ? in.bits : kind == CompressorKind::sign_ternary ? 2 : 1;
+    const config::NumberOrWord group = config::scale_group(m_in);
     const double groups = kind == CompressorKind::column ? 2 * m_columns
-                          : in.group.word == "tensor"    ? m_tensors
-                          : in.group.word == "row"       ? m_columns
-                          : in.group.word.empty()        ? m_d / static_cast<double>(in.group.number)
+                          : group.word == "tensor"       ? m_tensors
+                          : group.word == "row"          ? m_columns
+                          : group.word.empty()           ? m_d / static_cast<double>(group.number)
                                                          : 0;
     return planes * bit * m_d + floats * groups;
   }
