@@ -426,7 +426,8 @@ std::vector<Section> keys(Input& in) {
       "Standard deviation of the initial weights, whose mean is 0; that of embeddings is always 0.02. BERT's 0.02 "
       "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
   key("precision", in.model.precision,
-      "Factors of the products with weights: `bf16` and `tf32` round them, and sums and parameters stay in float. "
+      "Factors of the products with weights, and of Muon's Newton–Schulz: `bf16` and `tf32` round them, and sums and "
+      "parameters stay in float. "
       "`tf32` needs backend `cuda`, where both round the factors of attention to tf32. On the host, `bf16` needs "
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");

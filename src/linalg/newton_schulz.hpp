@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/device/parallel.hpp"
-#include "linalg/gemm.hpp"
+#include "linalg/matrix_product.hpp"
 
 namespace onebit::linalg {
 
@@ -19,12 +19,14 @@ template <class Exec>
 class NewtonSchulz {
 public:
   using Values = Vector<Exec, float>;
+  using Matrix = MatrixRef<Exec, float>;
 
   static constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 
   /// Room for matrices of at most `largest` elements, the smaller side of which is at most `side`.
-  NewtonSchulz(int iterations, std::size_t largest, int side)
+  NewtonSchulz(int iterations, std::size_t largest, int side, Precision precision)
       : m_iterations(iterations),
+        m_product(precision),
         m_x(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_x", largest)),
         m_square(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_square", std::size_t(side) * side)),
         m_factor(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_factor", std::size_t(side) * side)) {}
@@ -32,28 +34,22 @@ public:
   /// o ← scale · O; does not fence. \param m (rows, columns), row-major \param square_norm (1) ‖M‖_F², on the device;
   /// 0 gives O = 0 \param o (rows, columns), other memory
   void operator()(const Exec& exec, int rows, int columns, const Values& m, const Vector<Exec, double>& square_norm,
-                  float scale, const Values& o) const {
+                  float scale, const Values& o) {
+    const bool wide = rows <= columns;
+    const Transpose left = wide ? Transpose::no : Transpose::yes, right = wide ? Transpose::yes : Transpose::no;
     const int side = std::min(rows, columns);
+    const Matrix square(m_square.data(), side, side), factor(m_factor.data(), side, side);
     Values x = m_iterations % 2 == 0 ? o : m_x, next = m_iterations % 2 == 0 ? m_x : o;
-    const std::size_t length = std::size_t(rows) * columns;
-    normalize(exec, length, m, square_norm, x);
+    normalize(exec, std::size_t(rows) * columns, m, square_norm, x);
     for (int k = 1; k <= m_iterations; ++k) {
-      const float of_product = k == m_iterations ? scale : 1.0f;
-      const Rows<const float> of_x{x.data(), std::size_t(columns)}, square{m_square.data(), std::size_t(side)},
-          factor{m_factor.data(), std::size_t(side)};
-      const Rows<float> of_next{next.data(), std::size_t(columns)};
-      const bool wide = rows <= columns;
-      gemm<Exec, float>(exec, wide ? Transpose::no : Transpose::yes, wide ? Transpose::yes : Transpose::no, side, side,
-                        wide ? columns : rows, 1, of_x, of_x, 0, {m_square.data(), std::size_t(side)});
-      take_linear_terms(exec, side);
-      gemm<Exec, float>(exec, Transpose::no, Transpose::no, side, side, side, c, square, square, 1,
-                        {m_factor.data(), std::size_t(side)});
-      if (wide)
-        gemm<Exec, float>(exec, Transpose::no, Transpose::no, rows, columns, rows, of_product, factor, of_x, 0,
-                          of_next);
-      else
-        gemm<Exec, float>(exec, Transpose::no, Transpose::no, rows, columns, columns, of_product, of_x, factor, 0,
-                          of_next);
+      m_product.prepare(exec, Matrix(x.data(), rows, columns), m_of_x);
+      m_product(exec, left, right, 1, m_of_x, m_of_x, 0, square);
+      m_product.prepare(exec, square, m_of_square);
+      m_product(exec, Transpose::no, Transpose::no, 1, m_of_square, m_of_square, 0, factor);
+      add_linear_terms(exec, side, k == m_iterations ? scale : 1.0f);
+      m_product.prepare(exec, factor, m_of_factor);
+      m_product(exec, Transpose::no, Transpose::no, 1, wide ? m_of_factor : m_of_x, wide ? m_of_x : m_of_factor, 0,
+                Matrix(next.data(), rows, columns));
       std::swap(x, next);
     }
   }
@@ -70,19 +66,22 @@ public:
         });
   }
 
-  /// factor ← a I + b S
-  void take_linear_terms(const Exec& exec, int side) const {
+  /// factor ← scale (a I + b S + c S²), of S²
+  void add_linear_terms(const Exec& exec, int side, float scale) const {
     const Values square = m_square, factor = m_factor;
     const std::size_t next_diagonal = std::size_t(side) + 1;
     for_each(
-        exec, "OneBit::linalg::newton_schulz_factor", std::size_t(side) * side,
-        KOKKOS_LAMBDA(std::size_t i) { factor(i) = b * square(i) + (i % next_diagonal == 0 ? a : 0.0f); });
+        exec, "OneBit::linalg::newton_schulz_factor", std::size_t(side) * side, KOKKOS_LAMBDA(std::size_t i) {
+          factor(i) = scale * (c * factor(i) + b * square(i) + (i % next_diagonal == 0 ? a : 0.0f));
+        });
   }
 
 private:
-  int m_iterations;           ///< K
-  Values m_x;                 ///< (largest) X, in turns with o
-  Values m_square, m_factor;  ///< (side, side) S and a I + b S + c S²
+  int m_iterations;  ///< K
+  MatrixProduct<Exec, float> m_product;
+  Factor<Exec, float> m_of_x, m_of_square, m_of_factor;  ///< what the products read
+  Values m_x;                                            ///< (largest) X, in turns with o
+  Values m_square, m_factor;                             ///< (side, side) S and a I + b S + c S²
 };
 
 }  // namespace onebit::linalg

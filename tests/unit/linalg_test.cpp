@@ -332,8 +332,9 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
 
 /// scale · O of a matrix, by a NewtonSchulz that has room for more.
 template <class Exec>
-std::vector<float> newton_schulz(const std::vector<float>& m, int rows, int columns, int iterations, float scale) {
-  const NewtonSchulz<Exec> orthogonalise(iterations, m.size() + 10, std::min(rows, columns) + 3);
+std::vector<float> newton_schulz(const std::vector<float>& m, int rows, int columns, int iterations, float scale,
+                                 Precision precision = Precision::fp32) {
+  NewtonSchulz<Exec> orthogonalise(iterations, m.size() + 10, std::min(rows, columns) + 3, precision);
   double square = 0;
   for (const float one : m) square += static_cast<double>(one) * one;
   const auto square_norm = test::to_device<Exec>(std::vector<double>{square});
@@ -351,6 +352,23 @@ TYPED_TEST(Gemm, newton_schulz_is_its_reference) {
       const std::vector<float> o = newton_schulz<TypeParam>(m, rows, columns, iterations, 2.5f);
       for (std::size_t i = 0; i < m.size(); ++i) ASSERT_NEAR(o[i], 2.5 * expected[i], 2e-4) << rows << " " << columns;
     }
+}
+
+// Rounded factors have 8 bits, and an iteration multiplies an error by less than 4.
+TYPED_TEST(Gemm, newton_schulz_with_rounded_factors_is_near_its_reference) {
+  const std::string reason = missing<TypeParam>(Precision::bf16);
+  if (!reason.empty()) GTEST_SKIP() << "bf16: " << reason;
+  const int rows = 40, columns = 72;
+  const std::vector<float> m = values<float>(rows * columns, 11);
+  const std::vector<double> expected = test::newton_schulz({m.begin(), m.end()}, rows, columns, 5);
+  const std::vector<float> o = newton_schulz<TypeParam>(m, rows, columns, 5, 1, Precision::bf16);
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < m.size(); ++i) {
+    error += (o[i] - expected[i]) * (o[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  EXPECT_LT(std::sqrt(error / norm), 0.05);
+  EXPECT_GT(error, 0);
 }
 
 // Singular values s of O come to about 1: Σ s² = ‖O‖² is near the smaller side.

@@ -32,7 +32,7 @@ public:
         m_sums(table_of(m_parts)),
         m_square_norms("OneBit::optim::square_norms", m_parts.size()),
         m_variance("OneBit::optim::variance", length_of(m_tables)),
-        m_newton_schulz(input.muon.iterations, largest_matrix(), longest_smaller_side()) {}
+        m_newton_schulz(input.muon.iterations, largest_matrix(), longest_smaller_side(), input.model.precision) {}
 
   /// u ← the direction; does not fence. \param update of tables, with their β1 \param m, u (range) other memory each
   void operator()(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& m,
