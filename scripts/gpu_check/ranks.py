@@ -9,7 +9,7 @@ from gpu_check.verdicts import Failed, Skipped
 from lib import launch, tables
 
 RANKS = (1, 2, 4)
-LIMIT_S = 90
+LIMIT_S = 150
 # Variables with which Open MPI takes device memory as it is, if it was built with CUDA; and with which it does not, so
 # that the program copies to the host.
 WAYS = {"device": {}, "host": {"OMPI_MCA_opal_cuda_support": "0"}}

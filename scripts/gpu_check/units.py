@@ -7,8 +7,8 @@ from gpu_check import installation
 from gpu_check.verdicts import Failed, Skipped
 
 ON_GPU = "*/cuda.*"  # the names of typed tests on the backend cuda
-LIMIT_S = 60  # of a test
-JOBS = min(8, os.cpu_count() or 1)  # tests that share the GPU
+LIMIT_S = 150  # of a test
+JOBS = min(4, os.cpu_count() or 1)  # tests that share the GPU
 
 
 def parse_list(text):

@@ -80,15 +80,21 @@ public:
 
   /// f(x), without noise.
   double value(const Exec& exec, const Vector<Exec, float>& x) const {
-    const Curvature h = m_curvature;
-    return OrderedSum<Exec>(x.extent(0))(
-        exec, "OneBit::workload::quadratic_value", KOKKOS_LAMBDA(std::size_t j) {
-          const double distance = x(j) - 1.0f;
-          return 0.5 * h(j) * distance * distance;
-        });
+    return OrderedSum<Exec>(x.extent(0))(exec, "OneBit::workload::quadratic_value", Term{m_curvature, x});
   }
 
 private:
+  /// ½ h_j (x_j − 1)².
+  struct Term {
+    Curvature h;
+    Vector<Exec, float> x;
+
+    KOKKOS_FUNCTION double operator()(std::size_t j) const {
+      const double distance = x(j) - 1.0f;
+      return 0.5 * h(j) * distance * distance;
+    }
+  };
+
   Footprint m_footprint;
   std::uint64_t m_key;
   int m_batch;         ///< samples of one step over all ranks

@@ -2,6 +2,10 @@
 /// \file parallel.hpp
 /// Two patterns over flat buffers: `for_each` applies a function, and `reduce_blocks` adds in a fixed tree or finds
 /// maxima. Their results depend on the length alone, not on the number of threads or the schedule.
+///
+/// What two source files instantiate alike holds structs instead of KOKKOS_LAMBDA here and in other headers: nvcc keeps
+/// a pointer to such a lambda's body in each file, and the linker may take the function of one file and leave the
+/// pointer that it calls unset (tests/integration/lambdas_test.py finds such lambdas).
 
 #include <cstddef>
 #include <type_traits>
@@ -27,10 +31,22 @@ KOKKOS_INLINE_FUNCTION constexpr std::size_t block_count(std::size_t length) {
   return (length + block_length - 1) / block_length;
 }
 
+/// Calls f(i) for i = first, first + stride, …: the elements of a thread of a device.
+template <class F>
+struct WithStride {
+  F f;
+  std::size_t length, stride;
+
+  KOKKOS_FUNCTION void operator()(std::size_t first) const {
+    for (std::size_t i = first; i < length; i += stride) f(i);
+  }
+};
+
 /// Calls f(i) for i in [0, length).
 ///
-/// On the host a thread takes whole blocks, because the vectorised loop and its scalar remainder may round differently:
-/// with any number of threads, the remainder is at the same elements.
+/// On a device a thread takes several elements of a long vector: to start the small blocks that Kokkos chooses takes
+/// longer than one element of each thread. On the host a thread takes whole blocks, because the vectorised loop and its
+/// scalar remainder may round differently: with any number of threads, the remainder is at the same elements.
 template <class Exec, class F>
 void for_each(const Exec& exec, const char* label, std::size_t length, const F& f) {
   if (length == 0) return;
@@ -43,7 +59,9 @@ void for_each(const Exec& exec, const char* label, std::size_t length, const F& 
                            for (std::size_t i = begin; i < end; ++i) f(i);
                          });
   } else {
-    Kokkos::parallel_for(label, light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, length)), f);
+    const std::size_t most = 4 * static_cast<std::size_t>(concurrency(exec)), threads = length < most ? length : most;
+    Kokkos::parallel_for(label, light(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, threads)),
+                         WithStride<F>{f, length, threads});
   }
 }
 
@@ -86,6 +104,47 @@ KOKKOS_FORCEINLINE_FUNCTION auto call(const F& f, std::size_t block, std::size_t
   }
 }
 
+/// The blocks of `reduce_blocks` on a device: a warp takes a block, and its threads are the lanes.
+template <class Join, class Exec, class Begins, class F>
+struct ReduceBlocks {
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr int warps = 8;
+  static constexpr int terms_in_flight = 8;  ///< read before the first is joined: one at a time would wait for memory
+
+  int blocks;
+  Begins begins;
+  Vector<Exec, double> results;
+  F f;
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
+      const int block = team.league_rank() * warps + warp;
+      if (block >= blocks) return;
+      const std::size_t begin = begins(block), end = begins(block + 1);
+      double total = 0;
+      // The shuffle tree of a reduction over 32 threads joins by halving, too.
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, lane_count),
+          [&](int lane, double& result) {
+            using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
+            Term mine = Join::template identity<Term>();
+            std::size_t i = begin + lane;
+            for (; i + (terms_in_flight - 1) * lane_count < end; i += terms_in_flight * lane_count) {
+              Term terms[terms_in_flight];
+              ONEBIT_UNROLL
+              for (int k = 0; k < terms_in_flight; ++k) terms[k] = call(f, block, i + k * lane_count);
+              ONEBIT_UNROLL
+              for (int k = 0; k < terms_in_flight; ++k) Join::join(mine, terms[k]);
+            }
+            for (; i < end; i += lane_count) Join::join(mine, call(f, block, i));
+            Join::join(result, static_cast<double>(mine));
+          },
+          typename Join::template Reducer<double>(total));
+      Kokkos::single(Kokkos::PerThread(team), [&]() { results(block) = total; });
+    });
+  }
+};
+
 /// results(b) = Σ f(i), or max f(i), over i in [begins(b), begins(b+1)) for each block b. Lane i % 32 (counted from the
 /// begin of the block) joins its terms one after the other in the type of f. Then the lanes are joined in double by
 /// halving (16, 8, 4, 2, 1). f is called once for each i, as f(b, i) or f(i), and may write element i of any View.
@@ -117,39 +176,11 @@ void reduce_blocks(const Exec& exec, const char* label, const Begins& begins, co
       results(block) = tree[0];
     });
   } else {
-    // A warp takes a block, and its threads are the lanes.
     using Policy = Kokkos::TeamPolicy<Exec>;
-    constexpr int warps = 8;
-    constexpr int terms_in_flight = 8;  // read before the first is joined: one load at a time would wait for memory
-    Kokkos::parallel_for(
-        label, light(Policy(exec, (blocks + warps - 1) / warps, warps, lane_count)),
-        KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-          Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
-            const int block = team.league_rank() * warps + warp;
-            if (block >= blocks) return;
-            const std::size_t begin = begins(block), end = begins(block + 1);
-            double total = 0;
-            // The shuffle tree of a reduction over 32 threads joins by halving, too.
-            Kokkos::parallel_reduce(
-                Kokkos::ThreadVectorRange(team, lane_count),
-                [&](int lane, double& result) {
-                  using Term = decltype(call(f, std::size_t{0}, std::size_t{0}));
-                  Term mine = Join::template identity<Term>();
-                  std::size_t i = begin + lane;
-                  for (; i + (terms_in_flight - 1) * lane_count < end; i += terms_in_flight * lane_count) {
-                    Term terms[terms_in_flight];
-                    ONEBIT_UNROLL
-                    for (int k = 0; k < terms_in_flight; ++k) terms[k] = call(f, block, i + k * lane_count);
-                    ONEBIT_UNROLL
-                    for (int k = 0; k < terms_in_flight; ++k) Join::join(mine, terms[k]);
-                  }
-                  for (; i < end; i += lane_count) Join::join(mine, call(f, block, i));
-                  Join::join(result, static_cast<double>(mine));
-                },
-                typename Join::template Reducer<double>(total));
-            Kokkos::single(Kokkos::PerThread(team), [&]() { results(block) = total; });
-          });
-        });
+    using Kernel = ReduceBlocks<Join, Exec, Begins, F>;
+    constexpr int warps = Kernel::warps;
+    Kokkos::parallel_for(label, light(Policy(exec, (blocks + warps - 1) / warps, warps, lane_count)),
+                         Kernel{blocks, begins, results, f});
   }
 }
 
@@ -171,27 +202,40 @@ public:
     if (m_nodes_of_segment <= 1) return join_blocks<Join>(exec, label, begins, blocks, results);
     const std::size_t segments = results.extent(0), of_segment = m_nodes_of_segment;
     const Vector<Exec, double> nodes = Kokkos::subview(m_nodes, std::make_pair(std::size_t{0}, segments * of_segment));
-    // All segments have as many nodes as the longest. Those without blocks change no result.
-    const auto node_begins = KOKKOS_LAMBDA(std::size_t node) {
-      const std::size_t segment = node / of_segment, inside = node % of_segment * block_length;
-      if (inside == 0) return static_cast<std::size_t>(begins(segment));
-      const std::size_t begin = begins(segment) + inside, end = begins(segment + 1);
-      return begin < end ? begin : end;
-    };
-    join_blocks<Join>(exec, label, node_begins, blocks, nodes);
-    join_blocks<Join>(
-        exec, label, KOKKOS_LAMBDA(std::size_t segment) { return segment * of_segment; }, nodes, results);
-  }
-
-  /// Public only because it holds a device lambda.
-  template <class Join, class Begins>
-  static void join_blocks(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& blocks,
-                          const Vector<Exec, double>& results) {
-    reduce_blocks<Join>(
-        exec, label, begins, results, KOKKOS_LAMBDA(std::size_t block) { return blocks(block); });
+    join_blocks<Join>(exec, label, NodeBegins<Begins>{begins, of_segment}, blocks, nodes);
+    join_blocks<Join>(exec, label, SegmentBegins{of_segment}, nodes, results);
   }
 
 private:
+  /// First block of a node. All segments have as many nodes as the longest. Those without blocks change no result.
+  template <class Begins>
+  struct NodeBegins {
+    Begins begins;
+    std::size_t of_segment;
+
+    KOKKOS_FUNCTION std::size_t operator()(std::size_t node) const {
+      const std::size_t segment = node / of_segment, inside = node % of_segment * block_length;
+      if (inside == 0) return begins(segment);
+      const std::size_t begin = begins(segment) + inside, end = begins(segment + 1);
+      return begin < end ? begin : end;
+    }
+  };
+  /// First node of a segment.
+  struct SegmentBegins {
+    std::size_t of_segment;
+    KOKKOS_FUNCTION std::size_t operator()(std::size_t segment) const { return segment * of_segment; }
+  };
+  struct Result {
+    Vector<Exec, double> blocks;
+    KOKKOS_FUNCTION double operator()(std::size_t block) const { return blocks(block); }
+  };
+
+  template <class Join, class Begins>
+  static void join_blocks(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& blocks,
+                          const Vector<Exec, double>& results) {
+    reduce_blocks<Join>(exec, label, begins, results, Result{blocks});
+  }
+
   std::size_t m_nodes_of_segment;
   Vector<Exec, double> m_nodes;  ///< (segments * nodes of a segment)
 };
@@ -221,19 +265,13 @@ public:
   void part(const Exec& exec, const char* label, std::size_t begin, std::size_t end, const F& f) const {
     const std::size_t first = begin / block_length, last = first + block_count(end - begin);
     const Vector<Exec, double> sums = Kokkos::subview(m_blocks, std::make_pair(first, last));
-    const auto begins = KOKKOS_LAMBDA(std::size_t block) {
-      const std::size_t first_of_block = begin + block * block_length;
-      return first_of_block < end ? first_of_block : end;
-    };
-    reduce_blocks<Sum>(exec, label, begins, sums, f);
+    reduce_blocks<Sum>(exec, label, Begins{begin, end}, sums, f);
   }
   /// (blocks) Σ of each block.
   const Vector<Exec, double>& blocks() const { return m_blocks; }
   /// Σ of all ranges; fences.
   double total(const Exec& exec, const char* label) const {
-    const std::size_t last = m_blocks.extent(0);
-    m_tree.template join<Sum>(
-        exec, label, KOKKOS_LAMBDA(std::size_t end) { return end == 0 ? 0 : last; }, m_blocks, m_total);
+    m_tree.template join<Sum>(exec, label, Ends{m_blocks.extent(0)}, m_blocks, m_total);
     double total = 0;
     Kokkos::deep_copy(exec, Kokkos::View<double, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(&total),
                       Kokkos::subview(m_total, 0));
@@ -242,6 +280,20 @@ public:
   }
 
 private:
+  /// First element of a block of [begin, end).
+  struct Begins {
+    std::size_t begin, end;
+    KOKKOS_FUNCTION std::size_t operator()(std::size_t block) const {
+      const std::size_t first = begin + block * block_length;
+      return first < end ? first : end;
+    }
+  };
+  /// 0, and the end.
+  struct Ends {
+    std::size_t last;
+    KOKKOS_FUNCTION std::size_t operator()(std::size_t end) const { return end == 0 ? 0 : last; }
+  };
+
   std::size_t m_length;
   Vector<Exec, double> m_blocks;
   BlockTree<Exec> m_tree;

@@ -90,11 +90,7 @@ KOKKOS_INLINE_FUNCTION float value_at(int number, std::size_t i) {
 
 /// array(i) ← value_at(number, i).
 template <class Exec>
-void fill(const Exec& exec, int number, const Vector<Exec, float>& array) {
-  for_each(
-      exec, "OneBit::bench::fill", array.extent(0), KOKKOS_LAMBDA(std::size_t i) { array(i) = value_at(number, i); });
-  fence(exec, "OneBit::bench::fill");
-}
+void fill(const Exec& exec, int number, const Vector<Exec, float>& array);
 
 /// Array `number`, filled.
 template <class Exec>

@@ -145,8 +145,16 @@ FiguresOfMerit kernels(const Exec& exec, const config::Input& input, const Commu
   return figures;
 }
 
-#define ONEBIT_INSTANTIATE(Exec) \
-  template FiguresOfMerit kernels(const Exec&, const config::Input&, const Communicator&);
+template <class Exec>
+void fill(const Exec& exec, int number, const Vector<Exec, float>& array) {
+  for_each(
+      exec, "OneBit::bench::fill", array.extent(0), KOKKOS_LAMBDA(std::size_t i) { array(i) = value_at(number, i); });
+  fence(exec, "OneBit::bench::fill");
+}
+
+#define ONEBIT_INSTANTIATE(Exec)                                                           \
+  template FiguresOfMerit kernels(const Exec&, const config::Input&, const Communicator&); \
+  template void fill(const Exec&, int, const Vector<Exec, float>&);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::bench

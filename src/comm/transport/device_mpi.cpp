@@ -25,6 +25,7 @@ constexpr Switch switches[] = {
     {"MVAPICH Version", "MVP_ENABLE_GPU", false},
     {"Intel(R) MPI", "I_MPI_OFFLOAD", true},
     {"MPICH Version", "MPIR_CVAR_ENABLE_GPU", false},
+    {"Open MPI", "OMPI_MCA_opal_cuda_support", false},  // its function does not ask
 };
 
 }  // namespace

@@ -17,11 +17,7 @@ inline float clip_factor(const config::Input& input, double norm) {
 
 /// ‖vector‖₂²; fences. \param sum made for this length
 template <class Exec>
-double square_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector) {
-  return sum(
-      exec, "OneBit::optim::l2_norm",
-      KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(vector(i)) * static_cast<double>(vector(i)); });
-}
+double square_norm(const Exec& exec, const OrderedSum<Exec>& sum, const Vector<Exec, float>& vector);
 
 /// ‖vector‖₂; fences. \param sum made for this length
 template <class Exec>
@@ -38,11 +34,6 @@ double norm_to_clip(const Exec& exec, const config::Input& input, const OrderedS
 
 /// vector ← factor · vector; fences.
 template <class Exec>
-void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector) {
-  if (factor == 1) return;
-  for_each(
-      exec, "OneBit::optim::scale", vector.extent(0), KOKKOS_LAMBDA(std::size_t i) { vector(i) *= factor; });
-  fence(exec, "OneBit::optim::scale");
-}
+void scale(const Exec& exec, float factor, const Vector<Exec, float>& vector);
 
 }  // namespace onebit::optim

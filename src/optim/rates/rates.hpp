@@ -150,15 +150,22 @@ struct WordWithRate {
   }
 };
 
+/// Calls f(i, rate) for an element, for a device.
+template <class Exec, class F>
+struct ElementWithRate {
+  Rates<Exec> rates;
+  F f;
+
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(std::size_t i) const { f(i, rates(i)); }
+};
+
 /// Calls f(i, rate) for i in [0, length), where `rate` is that of element i.
 template <class Exec, class F>
 void for_each_with_rate(const Exec& exec, const char* label, std::size_t length, const Rates<Exec>& rates, const F& f) {
   if constexpr (is_host<Exec>) {
     for_each(exec, label, (length + 31) / 32, WordWithRate<Exec, F>{rates, length, f});
   } else {
-    const Rates<Exec> own = rates;  // a lambda on a device holds no reference
-    for_each(
-        exec, label, length, KOKKOS_LAMBDA(std::size_t i) { f(i, own(i)); });
+    for_each(exec, label, length, ElementWithRate<Exec, F>{rates, f});
   }
 }
 
