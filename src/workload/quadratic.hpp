@@ -83,7 +83,6 @@ public:
     return OrderedSum<Exec>(x.extent(0))(exec, "OneBit::workload::quadratic_value", Term{m_curvature, x});
   }
 
-private:
   /// ½ h_j (x_j − 1)².
   struct Term {
     Curvature h;
@@ -95,6 +94,7 @@ private:
     }
   };
 
+private:
   Footprint m_footprint;
   std::uint64_t m_key;
   int m_batch;         ///< samples of one step over all ranks

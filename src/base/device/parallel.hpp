@@ -206,7 +206,8 @@ public:
     join_blocks<Join>(exec, label, SegmentBegins{of_segment}, nodes, results);
   }
 
-private:
+  // What kernels work with; nvcc wants it to be public.
+
   /// First block of a node. All segments have as many nodes as the longest. Those without blocks change no result.
   template <class Begins>
   struct NodeBegins {
@@ -230,6 +231,7 @@ private:
     KOKKOS_FUNCTION double operator()(std::size_t block) const { return blocks(block); }
   };
 
+private:
   template <class Join, class Begins>
   static void join_blocks(const Exec& exec, const char* label, const Begins& begins, const Vector<Exec, double>& blocks,
                           const Vector<Exec, double>& results) {
@@ -279,7 +281,8 @@ public:
     return total;
   }
 
-private:
+  // What kernels work with; nvcc wants it to be public.
+
   /// First element of a block of [begin, end).
   struct Begins {
     std::size_t begin, end;
@@ -294,6 +297,7 @@ private:
     KOKKOS_FUNCTION std::size_t operator()(std::size_t end) const { return end == 0 ? 0 : last; }
   };
 
+private:
   std::size_t m_length;
   Vector<Exec, double> m_blocks;
   BlockTree<Exec> m_tree;
