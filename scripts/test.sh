@@ -8,8 +8,8 @@ Usage: scripts/test.sh [--no-cuda]
 
 Sets up, builds with the preset 'openmp' and runs every test. Then runs device
 code on a simulated device, in build/simt (docs/develop/tests.md). Where nvcc is
-found, it also compiles and links everything for CUDA in build/cuda-check, which runs
-nothing and needs no GPU. Fails if any of it fails.
+found, it also compiles and links everything for CUDA in build/cuda-check, and trains
+with the host backends of that program, which needs no GPU. Fails if any of it fails.
 
 Ends with the skipped pieces, by name and reason. With CI=true in the
 environment it also fails if one of them is not in tests/allowed_skips.txt, which
@@ -85,7 +85,8 @@ if [[ $cuda == no ]]; then
   echo "CUDA: not compiled"
   skip cuda.compilation "$without_cuda"
 elif wait "$cuda_build"; then
-  echo "CUDA: everything compiled and linked in build/cuda-check; nothing of it was run"
+  echo "CUDA: everything compiled and linked in build/cuda-check; of it, the host backends are run, without a GPU"
+  python3 tests/cuda/without_gpu.py build/cuda-check || failed=yes
 else
   grep -E -A 12 'error|FAILED' "$cuda_log" | head -n 100
   echo "CUDA: did not compile, see above and $cuda_log" >&2

@@ -88,8 +88,9 @@ def run_stage(report, here, options):
     report.check("nccl:shared", check_shared_nccl, report, here)
     if len(options.gpus) > 1:
         report.check("nccl:several_gpus", check_nccl, report, here, len(options.gpus))
+    on_gpu = {program: numbers for program, numbers in here.mpi.items() if units.list_tests(report, here, program)}
     # The fewest ranks first, in case time runs out. One rank exchanges nothing.
     report.check_all([(f"{way}:{program}.{ranks}", run_tests, report, here, way, program, ranks)
-                      for ranks in RANKS for way in WAYS for program, numbers in here.mpi.items()
+                      for ranks in RANKS for way in WAYS for program, numbers in on_gpu.items()
                       if ranks in numbers and (way == "device" or ranks > 1)],
                      max(1, (os.cpu_count() or 1) // max(RANKS)))

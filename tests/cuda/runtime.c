@@ -7,9 +7,18 @@
 
 static char some_handle[64]; /* what streams, events and modules point to */
 
-cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
-cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { (void)device; return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  (void)device;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp* properties, int device) {
   (void)device;
   memset(properties, 0, sizeof *properties);
@@ -40,12 +49,27 @@ static cudaError_t allocate(void** address, size_t bytes) {
   return *address ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaMalloc(void** address, size_t bytes) { return allocate(address, bytes); }
-cudaError_t cudaMallocManaged(void** address, size_t bytes, unsigned flags) { (void)flags; return allocate(address, bytes); }
+cudaError_t cudaMallocManaged(void** address, size_t bytes, unsigned flags) {
+  (void)flags;
+  return allocate(address, bytes);
+}
 cudaError_t cudaMallocHost(void** address, size_t bytes) { return allocate(address, bytes); }
-cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned flags) { (void)flags; return allocate(address, bytes); }
-cudaError_t cudaFree(void* address) { free(address); return cudaSuccess; }
-cudaError_t cudaFreeHost(void* address) { free(address); return cudaSuccess; }
-cudaError_t cudaMemGetInfo(size_t* available, size_t* all) { *available = *all = (size_t)1 << 33; return cudaSuccess; }
+cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned flags) {
+  (void)flags;
+  return allocate(address, bytes);
+}
+cudaError_t cudaFree(void* address) {
+  free(address);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* address) {
+  free(address);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* available, size_t* all) {
+  *available = *all = (size_t)1 << 33;
+  return cudaSuccess;
+}
 
 /* The first number that comes from the device is the architecture for which Kokkos finds its kernels compiled. */
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind) {
@@ -65,7 +89,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaM
   (void)stream;
   return cudaMemcpy(to, from, bytes, kind);
 }
-cudaError_t cudaMemset(void* address, int value, size_t bytes) { memset(address, value, bytes); return cudaSuccess; }
+cudaError_t cudaMemset(void* address, int value, size_t bytes) {
+  memset(address, value, bytes);
+  return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
   (void)stream;
   return cudaMemset(address, value, bytes);
@@ -84,14 +111,32 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes* attributes, const v
   attributes->binaryVersion = attributes->ptxVersion = ARCHITECTURE;
   return cudaSuccess;
 }
-const char* cudaGetErrorName(cudaError_t error) { (void)error; return "an error of no GPU"; }
+const char* cudaGetErrorName(cudaError_t error) {
+  (void)error;
+  return "an error of no GPU";
+}
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 struct cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, enum cudaChannelFormatKind kind) {
   const struct cudaChannelFormatDesc description = {x, y, z, w, kind};
   return description;
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = (cudaStream_t)some_handle; return cudaSuccess; }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { (void)flags; return cudaStreamCreate(stream); }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { *event = (cudaEvent_t)some_handle; return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) { (void)flags; return cudaEventCreate(event); }
-void** __cudaRegisterFatBinary(void* binary) { (void)binary; return (void**)some_handle; }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = (cudaStream_t)some_handle;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  (void)flags;
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = (cudaEvent_t)some_handle;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  (void)flags;
+  return cudaEventCreate(event);
+}
+void** __cudaRegisterFatBinary(void* binary) {
+  (void)binary;
+  return (void**)some_handle;
+}

@@ -1,6 +1,7 @@
-/* The rest of runtime.c: functions of which no caller wants more than success. Without their header, because they have no
-   parameters here. */
-#define SUCCEED(function) int function() { return 0; }
+/* The rest of runtime.c: functions of which no caller wants more than success. Without their header, because they have
+   no parameters here. */
+#define SUCCEED(function) \
+  int function() { return 0; }
 SUCCEED(__cudaGetKernel)
 SUCCEED(__cudaInitModule)
 SUCCEED(__cudaLaunchKernel)
