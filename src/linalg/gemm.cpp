@@ -62,6 +62,21 @@ Rows<const Real> without_set_conflicts(Rows<const Real> tile, int k, int height)
   return {copy.data(), row_stride};
 }
 
+/// A tile of α op(A) op(B).
+template <class Real>
+struct TileProduct {
+  Transpose op_a, op_b;
+  Real alpha;
+  Rows<const Real> a, b;
+
+  void operator()(const Tile& tile, Real old, Rows<Real> to) const {
+    Rows<const Real> left = part_from(a, op_a, tile.i, tile.l);
+    if (op_a == Transpose::yes) left = without_set_conflicts(left, tile.depth, tile.height);
+    gemm_on_this_thread<Real>(op_a, op_b, tile.height, tile.width, tile.depth, alpha, left,
+                              part_from(b, op_b, tile.l, tile.j), old, to);
+  }
+};
+
 /// C (m, n) ← β C: a product without terms, which libraries treat in different ways.
 template <class Exec, class Real>
 void scale(const Exec& exec, int m, int n, Real beta, Rows<Real> c) {
@@ -81,15 +96,21 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if (m == 0 || n == 0) return;
   if (k == 0) return scale(exec, m, n, beta, c);
   if constexpr (is_host<Exec>) {
-    const auto multiply = [=](const Tile& tile, Real old, Rows<Real> to) {
-      Rows<const Real> left = part_from(a, op_a, tile.i, tile.l);
-      if (op_a == Transpose::yes) left = without_set_conflicts(left, tile.depth, tile.height);
-      gemm_on_this_thread<Real>(op_a, op_b, tile.height, tile.width, tile.depth, alpha, left,
-                                part_from(b, op_b, tile.l, tile.j), old, to);
-    };
-    multiply_in_tiles(exec, "OneBit::linalg::gemm", m, n, k, beta, c, multiply);
+    multiply_in_tiles(exec, "OneBit::linalg::gemm", m, n, k, beta, c, TileProduct<Real>{op_a, op_b, alpha, a, b});
   } else {
     gpu_product(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+  }
+}
+
+template <class Exec, class Real>
+void gram(const Exec& exec, Transpose op, int n, int k, Rows<const Real> a, Rows<Real> c) {
+  const Transpose other = op == Transpose::yes ? Transpose::no : Transpose::yes;
+  if constexpr (is_host<Exec>) {
+    if (n == 0) return;
+    if (k == 0) return scale(exec, n, n, Real(0), c);
+    multiply_in_lower_tiles(exec, "OneBit::linalg::gram", n, k, c, TileProduct<Real>{op, other, Real(1), a, a});
+  } else {
+    gemm(exec, op, other, n, n, k, Real(1), a, a, Real(0), c);
   }
 }
 
@@ -108,7 +129,8 @@ template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, d
 
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \
-                                 Rows<const Real>, Real, Rows<Real>);
+                                 Rows<const Real>, Real, Rows<Real>);                                      \
+  template void gram<Exec, Real>(const Exec&, Transpose, int, int, Rows<const Real>, Rows<Real>);
 #define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

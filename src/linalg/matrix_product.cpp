@@ -93,16 +93,16 @@ void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const floa
       });
 }
 
-/// c ← op(a) op(b) + β c.
-template <class Exec>
-void product_on_host(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
-                     Rows<const std::uint16_t> b, float beta, Rows<float> c) {
-  const auto multiply = [=](const Tile& tile, float old, Rows<float> to) {
+/// A tile of op(a) op(b), on the host.
+struct RoundedTileProduct {
+  Transpose op_a, op_b;
+  Rows<const std::uint16_t> a, b;
+
+  void operator()(const Tile& tile, float old, Rows<float> to) const {
     onednn_product(op_a, op_b, tile.height, tile.width, tile.depth, part_from(a, op_a, tile.i, tile.l),
                    part_from(b, op_b, tile.l, tile.j), old, to);
-  };
-  multiply_in_tiles(exec, "OneBit::linalg::bf16_product", m, n, k, beta, c, multiply);
-}
+  }
+};
 
 }  // namespace
 
@@ -124,9 +124,22 @@ public:
                             {b.matrix.data(), b.matrix.extent(1)}, beta, result);
     const Rows<const std::uint16_t> left = rounded(exec, alpha, a, m_a), right = rounded(exec, 1, b, m_b);
     if constexpr (is_host<Exec>) {
-      product_on_host(exec, op_a, op_b, m, n, k, left, right, beta, result);
+      multiply_in_tiles(exec, "OneBit::linalg::bf16_product", m, n, k, beta, result,
+                        RoundedTileProduct{op_a, op_b, left, right});
     } else {
       gpu_product(exec, op_a, op_b, m, n, k, 1.0f, left, right, beta, result);
+    }
+  }
+
+  void gram(const Exec& exec, Transpose op, const Factor<Exec, float>& a, Matrix c) {
+    const Transpose other = op == Transpose::yes ? Transpose::no : Transpose::yes;
+    if constexpr (is_host<Exec>) {
+      const Rows<const std::uint16_t> factor = rounded(exec, 1, a, m_a);
+      multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_gram", c.extent_int(0),
+                              a.matrix.extent_int(op == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
+                              RoundedTileProduct{op, other, factor, factor});
+    } else {
+      (*this)(exec, op, other, 1, a, a, 0, c);
     }
   }
 
@@ -184,6 +197,16 @@ void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Tra
     if (m_rounded && k > 0) return (*m_rounded)(exec, op_a, op_b, alpha, a, b, beta, c);
   gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), k, alpha, {left.data(), left.extent(1)},
                    {right.data(), right.extent(1)}, beta, {c.data(), c.extent(1)});
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::gram(const Exec& exec, Transpose op, const Factor& a, Matrix c) {
+  const ConstMatrix factor = a.matrix;
+  const int k = factor.extent_int(op == Transpose::yes ? 0 : 1);
+  if (c.size() == 0) return;
+  if constexpr (std::is_same_v<Real, float>)
+    if (m_rounded && k > 0) return m_rounded->gram(exec, op, a, c);
+  linalg::gram<Exec, Real>(exec, op, c.extent_int(0), k, {factor.data(), factor.extent(1)}, {c.data(), c.extent(1)});
 }
 
 template <class Exec, class Real>

@@ -66,6 +66,9 @@ public:
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, const Factor& a, const Factor& b,
                   Real beta, Matrix c);
 
+  /// c (n, n) ← op(a) op(a)ᵀ, which is symmetric: see gemm.hpp.
+  void gram(const Exec& exec, Transpose op, const Factor& a, Matrix c);
+
   /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
   /// the caller does so again before it uses the factor of a matrix that changed.
   void prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha = 1) const;

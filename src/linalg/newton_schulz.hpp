@@ -36,16 +36,15 @@ public:
   void operator()(const Exec& exec, int rows, int columns, const Values& m, const Vector<Exec, double>& square_norm,
                   float scale, const Values& o) {
     const bool wide = rows <= columns;
-    const Transpose left = wide ? Transpose::no : Transpose::yes, right = wide ? Transpose::yes : Transpose::no;
     const int side = std::min(rows, columns);
     const Matrix square(m_square.data(), side, side), factor(m_factor.data(), side, side);
     Values x = m_iterations % 2 == 0 ? o : m_x, next = m_iterations % 2 == 0 ? m_x : o;
     normalize(exec, std::size_t(rows) * columns, m, square_norm, x);
     for (int k = 1; k <= m_iterations; ++k) {
       m_product.prepare(exec, Matrix(x.data(), rows, columns), m_of_x);
-      m_product(exec, left, right, 1, m_of_x, m_of_x, 0, square);
+      m_product.gram(exec, wide ? Transpose::no : Transpose::yes, m_of_x, square);
       m_product.prepare(exec, square, m_of_square);
-      m_product(exec, Transpose::no, Transpose::no, 1, m_of_square, m_of_square, 0, factor);
+      m_product.gram(exec, Transpose::no, m_of_square, factor);  // S Sᵀ = S²
       add_linear_terms(exec, side, k == m_iterations ? scale : 1.0f);
       m_product.prepare(exec, factor, m_of_factor);
       m_product(exec, Transpose::no, Transpose::no, 1, wide ? m_of_factor : m_of_x, wide ? m_of_x : m_of_factor, 0,

@@ -69,6 +69,26 @@ private:
   Extents m_of_a_range;  ///< tiles of one range of terms
 };
 
+/// The tiles of a symmetric C (n, n) that touch its diagonal or lie below it. They are squares, four to a side of a
+/// large C, so that little above the diagonal is computed.
+class LowerTiles {
+public:
+  LowerTiles(int n, int k) : m_n(n), m_k(k), m_edge(std::clamp((n / 4 + 63) / 64 * 64, 64, 512)) {}
+
+  int tiles() const { return side() * (side() + 1) / 2; }
+  Tile operator[](int number) const {
+    int row = 0;
+    while ((row + 1) * (row + 2) / 2 <= number) ++row;
+    const int i = row * m_edge, j = (number - row * (row + 1) / 2) * m_edge;
+    return {i, j, 0, std::min(m_edge, m_n - i), std::min(m_edge, m_n - j), m_k};
+  }
+
+private:
+  int side() const { return (m_n + m_edge - 1) / m_edge; }
+
+  int m_n, m_k, m_edge;
+};
+
 /// op(A) from element (i, j) on.
 template <class T>
 Rows<T> part_from(Rows<T> a, Transpose op, std::size_t i, std::size_t j) {
@@ -107,6 +127,23 @@ void multiply_in_tiles(const Exec& exec, const char* label, int m, int n, int k,
         multiply(tile, whole ? beta : Real(0), part_from(to, Transpose::no, tile.i, tile.j));
       });
   if (!whole) add_ranges(exec, m, n, tiles.ranges(), sums, beta, c);
+}
+
+/// A symmetric C (n, n) ← a product of k terms, of which `multiply(tile, 0, C from the tile's first element on)`
+/// computes a tile, on one thread. What is above the diagonal is copied.
+template <class Exec, class Real, class Multiply>
+void multiply_in_lower_tiles(const Exec& exec, const char* label, int n, int k, Rows<Real> c,
+                             const Multiply& multiply) {
+  const SingleThreadedBlas single_threaded;
+  const LowerTiles tiles(n, k);
+  Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, tiles.tiles()),
+                       [=](int number) {
+                         const Tile tile = tiles[number];
+                         multiply(tile, Real(0), part_from(c, Transpose::no, tile.i, tile.j));
+                         for (int i = tile.i; i < tile.i + tile.height; ++i)
+                           for (int j = tile.j; j < std::min(i, tile.j + tile.width); ++j)
+                             c.data[j * c.row_stride + i] = c.data[i * c.row_stride + j];
+                       });
 }
 
 }  // namespace onebit::linalg

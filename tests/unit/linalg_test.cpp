@@ -330,6 +330,34 @@ TYPED_TEST(Gemm, bits_do_not_depend_on_threads) {
     }
 }
 
+// C = op(A) op(A)ᵀ is the product that does not know of it, and on the host exactly symmetric.
+TYPED_TEST(Gemm, gram_is_the_product_and_symmetric) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    if (!missing<TypeParam>(precision).empty()) continue;  // MatrixProducts says so
+    MatrixProduct<TypeParam, float> product(precision);
+    for (const Transpose op : transposes)
+      for (const auto& [n, k] : {std::pair{1, 1}, {7, 30}, {64, 65}, {65, 9}, {300, 130}, {600, 20}}) {
+        SCOPED_TRACE(::testing::Message() << "n " << n << " k " << k << " op " << (op == Transpose::yes));
+        const TypeParam exec;
+        const bool turned = op == Transpose::yes;
+        const auto a = test::to_device<TypeParam>(values<float>(n * k, 4));
+        const auto c = test::to_device<TypeParam>(std::vector<float>(n * n, std::numeric_limits<float>::quiet_NaN()));
+        const auto whole = test::to_device<TypeParam>(std::vector<float>(n * n, 0.0f));
+        const MatrixRef<TypeParam, const float> factor(a.data(), turned ? k : n, turned ? n : k);
+        product.gram(exec, op, factor, MatrixRef<TypeParam, float>(c.data(), n, n));
+        product(exec, op, turned ? Transpose::no : Transpose::yes, 1, factor, factor, 0,
+                MatrixRef<TypeParam, float>(whole.data(), n, n));
+        fence(exec, "OneBit::test::gram");
+        const std::vector<float> result = test::to_host(c), expected = test::to_host(whole);
+        for (int i = 0; i < n; ++i)
+          for (int j = 0; j < n; ++j) {
+            ASSERT_NEAR(result[i * n + j], expected[i * n + j], 1e-5 * k) << i << " " << j;
+            if (is_host<TypeParam>) ASSERT_EQ(result[i * n + j], result[j * n + i]) << i << " " << j;
+          }
+      }
+  }
+}
+
 /// scale · O of a matrix, by a NewtonSchulz that has room for more.
 template <class Exec>
 std::vector<float> newton_schulz(const std::vector<float>& m, int rows, int columns, int iterations, float scale,
