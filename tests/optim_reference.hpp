@@ -180,7 +180,7 @@ struct SimulatedRanks {
     carry_residuals(lr);
     for (int rank = 0; rank < ranks; ++rank) {
       add(m_worker[rank], vectors[rank]);
-      vectors[rank] = take_signs(m_worker[rank], input.compression.group.word == "vector" ? buckets() : groups());
+      vectors[rank] = take_signs(m_worker[rank], config::scale_group(input).word == "vector" ? buckets() : groups());
     }
     return average(vectors);
   }
@@ -335,7 +335,7 @@ private:
   std::vector<std::size_t> groups() const {
     const bool of_tensors = config::traits(input.optimizer.algorithm).has(config::serves_tensors);
     const std::vector<std::size_t> chunks = of_tensors ? chunks_of_tensors() : std::vector<std::size_t>();
-    const auto& group = input.compression.group;
+    const config::NumberOrWord group = config::scale_group(input);
     std::vector<std::size_t> of(size());
     std::size_t last_part = 0;
     for (std::size_t i = 0; i < size(); ++i) {

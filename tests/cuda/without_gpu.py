@@ -4,8 +4,8 @@
 Usage: without_gpu.py BUILD_DIRECTORY
 
 1. No device lambda is in two object files of a program. nvcc keeps a pointer to the body of a KOKKOS_LAMBDA in each
-   file. Where two files instantiate the function that makes it, the linker may keep one's caller and the other's pointer,
-   which is null.
+   file. Where two files instantiate the function that makes it, the linker may keep one's caller and the other's
+   pointer, which is null.
 2. The host backends train, over a CUDA runtime that has no GPU (runtime.c).
 """
 
@@ -21,6 +21,9 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+from lib import launch
+
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 
 
@@ -43,8 +46,8 @@ class WithoutGpu(unittest.TestCase):
             twice = [name for name, files in lambdas(program).items() if files > 1]
             text = subprocess.run(["c++filt"], input="\n".join(twice), stdout=subprocess.PIPE, text=True).stdout
             functions = sorted(set(re.findall(r"&\(.*?\(", text)))
-            self.assertEqual(functions, [], f"{program.name}: put such functions into source files, or structs in place "
-                             "of the lambdas")
+            self.assertEqual(functions, [], f"{program.name}: put such functions into source files, or structs in "
+                             "place of the lambdas")
 
     def test_host_backends_train(self):
         with tempfile.TemporaryDirectory() as scratch:
@@ -63,9 +66,9 @@ class WithoutGpu(unittest.TestCase):
             losses = {}
             for backend in ("openmp", "serial"):
                 output = pathlib.Path(scratch) / backend
-                done = subprocess.run([BUILD / "onebit", "train", ROOT / "inputs/quadratic.yaml", "--set", "train.steps=20",
-                                       "--set", "freeze.step=10", "--set", f"run.backend={backend}", "--set",
-                                       f"run.output={output}"], env=environment, stdout=subprocess.PIPE,
+                settings = {"train.steps": 20, "freeze.step": 10, "run.backend": backend, "run.output": output}
+                done = subprocess.run([BUILD / "onebit", "train", ROOT / "inputs/quadratic.yaml",
+                                       *launch.overrides(settings)], env=environment, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True)
                 self.assertEqual(done.returncode, 0, done.stdout)
                 with open(output / "steps.csv") as file:
