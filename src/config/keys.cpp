@@ -291,11 +291,10 @@ std::vector<Section> keys(Input& in) {
       "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
       "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");
   key("group", in.compression.group, integer_or_word(32, {"auto", "vector", "chunk", "tensor", "row"}, 32),
-      "What shares one scale: `row` for onebit_muon and `vector` for the others (`auto`); a rank's whole vector, and "
-      "each server's chunk (`vector`); each chunk (`chunk`); each "
+      "What shares one scale: a rank's whole vector, and each server's chunk (`vector`); each chunk (`chunk`); each "
       "tensor, or each row of a matrix, split at the ends of chunks (`tensor`, `row`); or so many elements, counted "
-      "from "
-      "each chunk's start. `column` has groups of its own.");
+      "from each chunk's start. `auto` is `row` for onebit_muon and `vector` for the others. The compressor `column` "
+      "has groups of its own.");
   key("bits", in.compression.bits, integer(2, 16), "Bits of an element for the compressor `nbit`.");
   key("reconstruction", in.compression.reconstruction,
       "The two values of a column for the compressor `column`: `mean` of its negative and of its other elements, or a "
@@ -427,8 +426,8 @@ std::vector<Section> keys(Input& in) {
       "suits `hidden` 768; a narrower model needs more, about 0.55/√`hidden`.");
   key("precision", in.model.precision,
       "Factors of the products with weights, and of Muon's Newton–Schulz: `bf16` and `tf32` round them, and sums and "
-      "parameters stay in float. "
-      "`tf32` needs backend `cuda`, where both round the factors of attention to tf32. On the host, `bf16` needs "
+      "parameters stay in float. `tf32` needs backend `cuda`, where both round the factors of attention to tf32. On "
+      "the host, `bf16` needs "
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");
 

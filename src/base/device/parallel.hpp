@@ -5,7 +5,7 @@
 ///
 /// What two source files instantiate alike holds structs instead of KOKKOS_LAMBDA here and in other headers: nvcc keeps
 /// a pointer to such a lambda's body in each file, and the linker may take the function of one file and leave the
-/// pointer that it calls unset (tests/integration/lambdas_test.py finds such lambdas).
+/// pointer that it calls unset (tests/cuda/without_gpu.py finds such lambdas).
 
 #include <cstddef>
 #include <type_traits>
