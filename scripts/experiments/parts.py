@@ -120,4 +120,6 @@ PARTS = [
 BY_HAND = {
     "paper/figures.csv": "transcribed from the 1-bit Adam paper",
     "paper/table1.csv": "transcribed from the 1-bit Adam paper",
+    **{f"gpu/{name}.csv": "measured on a borrowed GPU by scripts/gpu_check.sh and runs of docs/results/gpu.md"
+       for name in ("algorithms", "checks", "kernels", "losses", "steps")},
 }

@@ -21,10 +21,11 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(HERE.parent), str(ROOT / "scripts")]
+import skips
 from lib import launch
 
-BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+BUILD = pathlib.Path(sys.argv[1]).resolve()
 
 
 def cached(variable):
@@ -78,4 +79,4 @@ class WithoutGpu(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    skips.main(sys.argv[2:])
