@@ -40,7 +40,8 @@ OPTIMIZER = ["gradient_norm", "variance_norm", "adam", "momentum_compress", "com
 LINEAR = [f"{layer}_{part}" for layer in ("qkv", "attention_output", "feed_forward_in", "feed_forward_out", "head")
           for part in ("forward", "d_input", "d_weight")]
 NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forward", "layer_norm_backward",
-           "gelu_forward", "gelu_forward_subnormal", "gelu_backward", "softmax_loss"]
+           "gelu_forward", "gelu_forward_subnormal", "gelu_backward", "softmax_loss", "newton_schulz_square",
+           "newton_schulz_wide"]
 # In the one shape of so few elements.
 BINARY = ["binary_product", "average_1_bit_product", "binary_product_with_packing", "fp32_product"]
 

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "bench/kernels/kernel.hpp"
+#include "linalg/newton_schulz.hpp"
 #include "nn/attention.hpp"
 #include "nn/layers.hpp"
 #include "nn/reference.hpp"
@@ -285,6 +286,63 @@ struct Network {
   }
 };
 
+/// O of a matrix (rows, columns) that is no higher than wide: the iteration of linalg/newton_schulz.hpp in double, by
+/// general products on the host.
+std::vector<double> newton_schulz_ref(std::vector<double> x, int rows, int columns, int iterations) {
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  using linalg::Rows;
+  using linalg::Transpose;
+  const Host host;
+  const std::size_t m = rows, n = columns;
+  double square_norm = 0;
+  for (const double one : x) square_norm += one * one;
+  for (double& one : x) one /= std::sqrt(square_norm);
+  std::vector<double> square(m * m), factor(m * m), next(m * n);
+  for (int k = 0; k < iterations; ++k) {
+    const Rows<const double> of_x{x.data(), n}, of_square{square.data(), m}, of_factor{factor.data(), m};
+    linalg::gemm<Host, double>(host, Transpose::no, Transpose::yes, rows, rows, columns, 1, of_x, of_x, 0,
+                               {square.data(), m});
+    linalg::gemm<Host, double>(host, Transpose::no, Transpose::no, rows, rows, rows, 2.0315, of_square, of_square, 0,
+                               {factor.data(), m});
+    for (std::size_t i = 0; i < m * m; ++i) factor[i] += -4.7750 * square[i] + (i % (m + 1) == 0 ? 3.4445 : 0);
+    linalg::gemm<Host, double>(host, Transpose::no, Transpose::no, rows, columns, rows, 1, of_factor, of_x, 0,
+                               {next.data(), n});
+    std::swap(x, next);
+  }
+  return x;
+}
+
+/// Muon's Newton–Schulz of a matrix (rows, columns) that is no higher than wide.
+template <class Exec>
+void newton_schulz(const Exec& exec, const config::Input& input, const char* name, int rows, int columns,
+                   const Measure& measure) {
+  const double size = double(rows) * columns;
+  const Precision precision = input.model.precision;
+  const int iterations = input.muon.iterations;
+  const auto m = make_array(exec, 0, static_cast<std::size_t>(size));
+  const Vector<Exec, float> o("OneBit::bench::orthogonal", m.extent(0));
+  std::vector<double> m_ref(m.extent(0));
+  double square_norm = 0;
+  for (std::size_t i = 0; i < m_ref.size(); ++i) {
+    m_ref[i] = value_at(0, i);
+    square_norm += m_ref[i] * m_ref[i];
+  }
+  const auto norm = copy_to_device<Exec>("OneBit::bench::square_norm", std::vector<double>{square_norm});
+  linalg::NewtonSchulz<Exec> orthogonalise(iterations, m.extent(0), rows, precision);
+  measure_products(
+      measure, precision, name, extents({rows, columns}), floats(2 * size),
+      iterations * (4.0 * size * rows + 2.0 * rows * rows * rows),
+      [&] { orthogonalise(exec, rows, columns, m, norm, 1, o); },
+      [&] {
+        // An iteration multiplies the rounding errors at small singular values by up to 3.4.
+        const double share = precision == Precision::fp32 ? 1e-4 : precision == Precision::tf32 ? 1e-2 : 0.1;
+        const std::vector<double> right = newton_schulz_ref(m_ref, rows, columns, iterations);
+        const auto host = on_host(o);
+        return bench::compare(
+            right.size(), [&](std::size_t i) { return host(i); }, [&](std::size_t i) { return right[i]; }, share);
+      });
+}
+
 }  // namespace
 
 template <class Exec>
@@ -305,6 +363,8 @@ void network_kernels(const Exec& exec, const config::Input& input, int ranks, co
   network.dense("feed_forward_out", N, F, H);
   network.dense("head", P, H, V);
   network.softmax_loss(P, V);
+  newton_schulz(exec, input, "newton_schulz_square", H, H, measure);
+  newton_schulz(exec, input, "newton_schulz_wide", std::min(H, F), std::max(H, F), measure);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template void network_kernels(const Exec&, const config::Input&, int, const Measure&);
