@@ -151,6 +151,8 @@ private:
 /// a device a team of 8 warps takes them, and every eighth block goes to a warp.
 template <class Exec, class Real, int sums>
 struct SumsOfBlocks {
+  static constexpr int subsets = 8;  ///< of the blocks, one for each warp
+
   int blocks, columns;
   const Real* partial;  ///< (sums, blocks, columns)
   Kokkos::Array<Real*, sums> totals;
@@ -164,34 +166,36 @@ struct SumsOfBlocks {
     return sum;
   }
 
+  KOKKOS_FUNCTION int parts() const { return (columns + lane_count - 1) / lane_count; }
+  /// Columns of a part.
+  KOKKOS_FUNCTION int length(int begin) const { return columns - begin < lane_count ? columns - begin : lane_count; }
+
+  /// A part of the columns of a sum, by a team of a device.
+  KOKKOS_FUNCTION void operator()(const typename Kokkos::TeamPolicy<Exec>::member_type& member) const {
+    const int k = member.league_rank() / parts(), begin = member.league_rank() % parts() * lane_count;
+    Real* const shared = reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(subsets * lane_count * sizeof(Real)));
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, subsets), [&](int subset) {
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, length(begin)), [&](int lane) {
+        shared[subset * lane_count + lane] = sum(k, begin + lane, subset, subsets);
+      });
+    });
+    member.team_barrier();
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(member, length(begin)), [&](int lane) {
+      Real total = 0;
+      for (int subset = 0; subset < subsets; ++subset) total += shared[subset * lane_count + lane];
+      totals[k][begin + lane] += scale * total;
+    });
+  }
+
   void run(const Exec& exec, const char* label) const {
-    const int parts = (columns + lane_count - 1) / lane_count;
-    const SumsOfBlocks self = *this;
     if constexpr (rows_have_lanes<Exec>) {
-      constexpr int subsets = 8;
       Kokkos::parallel_for(
-          label, teams(exec, sums * parts).set_scratch_size(0, Kokkos::PerTeam(subsets * lane_count * sizeof(Real))),
-          KOKKOS_LAMBDA(const typename Kokkos::TeamPolicy<Exec>::member_type& member) {
-            const int k = member.league_rank() / parts, begin = member.league_rank() % parts * lane_count;
-            const int length = self.columns - begin < lane_count ? self.columns - begin : lane_count;
-            Real* const shared =
-                reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(subsets * lane_count * sizeof(Real)));
-            Kokkos::parallel_for(Kokkos::TeamThreadRange(member, subsets), [&](int subset) {
-              Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, length), [&](int lane) {
-                shared[subset * lane_count + lane] = self.sum(k, begin + lane, subset, subsets);
-              });
-            });
-            member.team_barrier();
-            Kokkos::parallel_for(Kokkos::TeamVectorRange(member, length), [&](int lane) {
-              Real total = 0;
-              for (int subset = 0; subset < subsets; ++subset) total += shared[subset * lane_count + lane];
-              self.totals[k][begin + lane] += self.scale * total;
-            });
-          });
+          label, teams(exec, sums * parts()).set_scratch_size(0, Kokkos::PerTeam(subsets * lane_count * sizeof(Real))),
+          *this);
     } else {
-      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, sums * parts), [=](int part) {
-        const int k = part / parts, begin = part % parts * lane_count;
-        const int length = self.columns - begin < lane_count ? self.columns - begin : lane_count;
+      const SumsOfBlocks self = *this;
+      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, sums * parts()), [=](int part) {
+        const int k = part / self.parts(), begin = part % self.parts() * lane_count, length = self.length(begin);
         ONEBIT_IVDEP
         for (int lane = 0; lane < length; ++lane)
           self.totals[k][begin + lane] += self.scale * self.sum(k, begin + lane, 0, 1);

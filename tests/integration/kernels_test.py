@@ -69,7 +69,7 @@ class Kernels(unittest.TestCase):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
         self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK, *BINARY]))
         for row in rows:
-            rounded = row["kernel"] in LINEAR or row["kernel"].startswith("gemm_")
+            rounded = row["kernel"] in LINEAR or row["kernel"].startswith(("gemm_", "newton_schulz_"))
             self.assertEqual(row["precision"], precision if rounded else "fp32")
         for row in rows:
             value = {name: float(row[name] or "nan") for name in row

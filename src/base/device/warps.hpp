@@ -77,6 +77,25 @@ KOKKOS_FORCEINLINE_FUNCTION int number_of_lane() {
 #endif
 }
 
+/// The blocks of `for_each_block` on a device: a warp takes a block.
+template <class Exec, class F>
+struct BlocksOfWarps {
+  using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
+  static constexpr int warps = 8;
+
+  std::size_t blocks;
+  F f;
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
+      const std::size_t block = static_cast<std::size_t>(team.league_rank()) * warps + warp;
+      if (block >= blocks) return;  // the whole warp
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, static_cast<int>(lanes_of_block<Exec>)),
+                           [&](int lane) { f(block, static_cast<std::size_t>(lane)); });
+    });
+  }
+};
+
 /// Calls f(block, lane) for the lanes of blocks [0, blocks). They may call `store_ballot`.
 template <class Exec, class F>
 void for_each_block(const Exec& exec, const char* label, std::size_t blocks, const F& f) {
@@ -89,17 +108,10 @@ void for_each_block(const Exec& exec, const char* label, std::size_t blocks, con
                          });
   } else {
     using Policy = Kokkos::TeamPolicy<Exec>;
-    constexpr int warps = 8;
+    constexpr int warps = BlocksOfWarps<Exec, F>::warps;
     Kokkos::parallel_for(
         label, light(Policy(exec, static_cast<int>((blocks + warps - 1) / warps), warps, static_cast<int>(lanes))),
-        KOKKOS_LAMBDA(const typename Policy::member_type& team) {
-          Kokkos::parallel_for(Kokkos::TeamThreadRange(team, warps), [&](int warp) {
-            const std::size_t block = static_cast<std::size_t>(team.league_rank()) * warps + warp;
-            if (block >= blocks) return;  // the whole warp
-            Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, static_cast<int>(lanes)),
-                                 [&](int lane) { f(block, static_cast<std::size_t>(lane)); });
-          });
-        });
+        BlocksOfWarps<Exec, F>{blocks, f});
   }
 }
 

@@ -63,19 +63,27 @@ struct Planes {
   KOKKOS_FORCEINLINE_FUNCTION int greatest_sum() const { return ((1 << count) - 1) * plane[0].columns; }
 };
 
+/// A row of `sign_sums`.
+struct SignSum {
+  Planes planes;
+  int* sums;
+
+  KOKKOS_FUNCTION void operator()(int r) const {
+    int positive = 0;
+    for (int p = planes.count - 1; p >= 0; --p) {
+      int count = 0;
+      for (int w = 0; w < planes.plane[p].words; ++w) count += bit_count(planes.plane[p].row(r)[w]);
+      positive = 2 * positive + count;
+    }
+    sums[r] = 2 * positive - planes.greatest_sum();
+  }
+};
+
 /// sums(r) ← Σ_p 2^p · the sum of the signs of row r of plane p. \param sums (rows)
 template <class Exec>
 void sign_sums(const Exec& exec, const Planes& planes, int* sums) {
-  Kokkos::parallel_for(
-      "OneBit::linalg::sign_sums", Kokkos::RangePolicy<Exec>(exec, 0, planes.plane[0].rows), KOKKOS_LAMBDA(int r) {
-        int positive = 0;
-        for (int p = planes.count - 1; p >= 0; --p) {
-          int count = 0;
-          for (int w = 0; w < planes.plane[p].words; ++w) count += bit_count(planes.plane[p].row(r)[w]);
-          positive = 2 * positive + count;
-        }
-        sums[r] = 2 * positive - planes.greatest_sum();
-      });
+  Kokkos::parallel_for("OneBit::linalg::sign_sums", Kokkos::RangePolicy<Exec>(exec, 0, planes.plane[0].rows),
+                       SignSum{planes, sums});
 }
 
 }  // namespace onebit::linalg
