@@ -352,7 +352,9 @@ TYPED_TEST(Gemm, gram_is_the_product_and_symmetric) {
         for (int i = 0; i < n; ++i)
           for (int j = 0; j < n; ++j) {
             ASSERT_NEAR(result[i * n + j], expected[i * n + j], 1e-5 * k) << i << " " << j;
-            if (is_host<TypeParam>) ASSERT_EQ(result[i * n + j], result[j * n + i]) << i << " " << j;
+            if (is_host<TypeParam>) {
+              ASSERT_EQ(result[i * n + j], result[j * n + i]) << i << " " << j;
+            }
           }
       }
   }
