@@ -2,10 +2,6 @@
 /// \file newton_schulz.hpp
 /// The orthogonal factor of a matrix, nearly, by matrix products alone.
 
-#include <algorithm>
-#include <utility>
-
-#include "base/device/parallel.hpp"
 #include "linalg/matrix_product.hpp"
 
 namespace onebit::linalg {
@@ -34,46 +30,16 @@ public:
   /// o ← scale · O; does not fence. \param m (rows, columns), row-major \param square_norm (1) ‖M‖_F², on the device;
   /// 0 gives O = 0 \param o (rows, columns), other memory
   void operator()(const Exec& exec, int rows, int columns, const Values& m, const Vector<Exec, double>& square_norm,
-                  float scale, const Values& o) {
-    const bool wide = rows <= columns;
-    const int side = std::min(rows, columns);
-    const Matrix square(m_square.data(), side, side), factor(m_factor.data(), side, side);
-    Values x = m_iterations % 2 == 0 ? o : m_x, next = m_iterations % 2 == 0 ? m_x : o;
-    normalize(exec, std::size_t(rows) * columns, m, square_norm, x);
-    for (int k = 1; k <= m_iterations; ++k) {
-      m_product.prepare(exec, Matrix(x.data(), rows, columns), m_of_x);
-      m_product.gram(exec, wide ? Transpose::no : Transpose::yes, m_of_x, square);
-      m_product.prepare(exec, square, m_of_square);
-      m_product.gram(exec, Transpose::no, m_of_square, factor);  // S Sᵀ = S²
-      add_linear_terms(exec, side, k == m_iterations ? scale : 1.0f);
-      m_product.prepare(exec, factor, m_of_factor);
-      m_product(exec, Transpose::no, Transpose::no, 1, wide ? m_of_factor : m_of_x, wide ? m_of_x : m_of_factor, 0,
-                Matrix(next.data(), rows, columns));
-      std::swap(x, next);
-    }
-  }
+                  float scale, const Values& o);
 
   // The parts of it. They are public because they hold lambdas for the device.
 
   /// x ← M / ‖M‖_F
   void normalize(const Exec& exec, std::size_t length, const Values& m, const Vector<Exec, double>& square_norm,
-                 const Values& x) const {
-    for_each(
-        exec, "OneBit::linalg::newton_schulz_normalize", length, KOKKOS_LAMBDA(std::size_t i) {
-          const double square = square_norm(0);
-          x(i) = square == 0 ? 0.0f : static_cast<float>(m(i) / math::sqrt(square));
-        });
-  }
+                 const Values& x) const;
 
   /// factor ← scale (a I + b S + c S²), of S²
-  void add_linear_terms(const Exec& exec, int side, float scale) const {
-    const Values square = m_square, factor = m_factor;
-    const std::size_t next_diagonal = std::size_t(side) + 1;
-    for_each(
-        exec, "OneBit::linalg::newton_schulz_factor", std::size_t(side) * side, KOKKOS_LAMBDA(std::size_t i) {
-          factor(i) = scale * (c * factor(i) + b * square(i) + (i % next_diagonal == 0 ? a : 0.0f));
-        });
-  }
+  void add_linear_terms(const Exec& exec, int side, float scale) const;
 
 private:
   int m_iterations;  ///< K
