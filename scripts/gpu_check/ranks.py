@@ -88,9 +88,12 @@ def run_stage(report, here, options):
     report.check("nccl:shared", check_shared_nccl, report, here)
     if len(options.gpus) > 1:
         report.check("nccl:several_gpus", check_nccl, report, here, len(options.gpus))
-    on_gpu = {program: numbers for program, numbers in here.mpi.items() if units.list_tests(report, here, program)}
     # The fewest ranks first, in case time runs out. One rank exchanges nothing.
-    report.check_all([(f"{way}:{program}.{ranks}", run_tests, report, here, way, program, ranks)
-                      for ranks in RANKS for way in WAYS for program, numbers in on_gpu.items()
-                      if ranks in numbers and (way == "device" or ranks > 1)],
+    checks = {f"{way}:{program}.{ranks}": (way, program, ranks)
+              for ranks in RANKS for way in WAYS for program, numbers in here.mpi.items()
+              if ranks in numbers and (way == "device" or ranks > 1)}
+    wanted = {name: check for name, check in checks.items() if report.wants(name)}
+    # Programs are asked for their tests only where they will run: each starts the GPU.
+    tests = units.tests_on_gpu(report, here, dict.fromkeys(program for _, program, _ in wanted.values()))
+    report.check_all([(name, run_tests, report, here, *check) for name, check in wanted.items() if tests.get(check[1])],
                      max(1, (os.cpu_count() or 1) // max(RANKS)))

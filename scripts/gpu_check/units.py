@@ -53,6 +53,17 @@ def fail(problem):
     raise problem
 
 
+def tests_on_gpu(report, here, programs):
+    """{program: names of its tests on the GPU}. A program that does not list them is a failed check."""
+    tests = {}
+    for program in programs:
+        try:
+            tests[program] = list_tests(report, here, program)
+        except Failed as problem:
+            report.check(program, fail, problem)
+    return tests
+
+
 def show_gpus(report, *_):
     lines, _ = installation.gpus()
     report.log("\n".join(lines) + "\n")
@@ -71,12 +82,5 @@ def run_stage(report, here, options):
     report.check("gpu", show_gpus, report)
     report.check("libraries", here.find_libraries, options.python)
     report.check("list", show_list, report, here)
-    tests = []
-    for program in here.units:
-        try:
-            names = list_tests(report, here, program)
-        except Failed as problem:
-            report.check(program, fail, problem)
-        else:
-            tests += [(f"{program}:{name}", run_test, report, here, program, name) for name in names]
-    report.check_all(tests, JOBS)
+    report.check_all([(f"{program}:{name}", run_test, report, here, program, name)
+                      for program, names in tests_on_gpu(report, here, here.units).items() for name in names], JOBS)
