@@ -226,6 +226,7 @@ public:
     std::size_t of_segment;
     KOKKOS_FUNCTION std::size_t operator()(std::size_t segment) const { return segment * of_segment; }
   };
+  /// The result of a block.
   struct Result {
     Vector<Exec, double> blocks;
     KOKKOS_FUNCTION double operator()(std::size_t block) const { return blocks(block); }
