@@ -14,8 +14,7 @@
 /// 16 T² bytes a head, beside 16 T D for q, k, v and the context. For D = 64 this adds 2 times (T = 128) and 8 times
 /// (T = 512) the traffic of the fused pass. Why tf32 for bf16 too: a factor from scratch memory is one word a lane, so
 /// no transposed copy is needed, and tf32 is more exact. Reading the words bounds an H200 at about 240 TFLOP/s (two
-/// words a lane for 2048 FLOP). A team loads a tile and then multiplies it, without a second buffer, so half of that or
-/// less is to be expected. None of this has been timed.
+/// words a lane for 2048 FLOP).
 ///
 /// The functors also run on the host, where one thread is a warp of one lane: so their tests need no GPU.
 
@@ -235,6 +234,10 @@ struct Pass {
     return {head / heads, head % heads, member.league_rank() % tile_count * team_rows};
   }
   KOKKOS_FORCEINLINE_FUNCTION Lane<Exec> lane() const { return {number_of_lane()}; }
+  /// The number of this thread in its team.
+  KOKKOS_FORCEINLINE_FUNCTION static int thread(const Member& member) {
+    return member.team_rank() * (is_host<Exec> ? 1 : lane_count) + number_of_lane();
+  }
   KOKKOS_FORCEINLINE_FUNCTION Scratch scratch(const Member& member) const {
     constexpr std::size_t tile = columns * row_stride(channels) * sizeof(Real), row = columns * sizeof(Real);
     char* const memory = static_cast<char*>(member.team_scratch(0).get_shmem_aligned(scratch_bytes() - 64, 16));
@@ -264,25 +267,71 @@ struct Pass {
     return query < sequence && key < sequence && (!causal || key <= query);
   }
 
-  /// tile ← rows [first, first + columns) of a matrix as factors, 0 outside; 16 bytes at a time where D allows it.
-  KOKKOS_FORCEINLINE_FUNCTION void load(const Member& member, HeadMatrix<const Real> matrix, int first,
-                                        Real* tile) const {
-    constexpr int width = 16 / static_cast<int>(sizeof(Real)), pieces = channels / width;
-    struct alignas(16) Piece {
-      Real value[width];
+  /// What a thread moves of a tile, 16 bytes at a time: in registers between `fetch` and `keep`, so that the loads of
+  /// two tiles are under way together.
+  struct alignas(16) Piece {
+    static constexpr int width = 16 / static_cast<int>(sizeof(Real));
+    Real value[width];
+  };
+  static constexpr int row_pieces = channels / Piece::width, threads = warps<Exec> * (is_host<Exec> ? 1 : lane_count);
+  struct Part {
+    static constexpr int count = columns * row_pieces / threads;
+    Piece pieces[count];
+  };
+  static constexpr bool ahead = channels <= 64;  ///< the loads of the next tile beside the products of this one
+  /// 128 threads with up to 255 registers.
+  static constexpr int teams_of_multiprocessor = 2;
+
+  /// part ← this thread's share of the rows [first, first + columns) of a matrix, 0 outside.
+  KOKKOS_FORCEINLINE_FUNCTION void fetch(const Member& member, HeadMatrix<const Real> matrix, int first,
+                                         Part& part) const {
+    const bool whole = head_channels % Piece::width == 0;
+    ONEBIT_UNROLL
+    for (int k = 0; k < Part::count; ++k) {
+      const int i = thread(member) + k * threads, row = first + i / row_pieces, column = i % row_pieces * Piece::width;
+      part.pieces[k] = {};
+      if (whole && row < sequence && column < head_channels)
+        part.pieces[k] = reinterpret_cast<const Piece&>(matrix(row, column));
+    }
+    if (whole) return;
+    for (int k = 0; k < Part::count; ++k) {
+      const int i = thread(member) + k * threads, row = first + i / row_pieces, column = i % row_pieces * Piece::width;
+      for (int j = 0; j < Piece::width; ++j)
+        if (row < sequence && column + j < head_channels) part.pieces[k].value[j] = matrix(row, column + j);
+    }
+  }
+  /// tile ← what the threads of the team have fetched, as factors.
+  KOKKOS_FORCEINLINE_FUNCTION void keep(const Member& member, Part part, Real* tile) const {
+    ONEBIT_UNROLL
+    for (int k = 0; k < Part::count; ++k) {
+      const int i = thread(member) + k * threads;
+      for (int j = 0; j < Piece::width; ++j) part.pieces[k].value[j] = as_factor<tensor>(part.pieces[k].value[j]);
+      reinterpret_cast<Piece&>(tile[i / row_pieces * row_stride(channels) + i % row_pieces * Piece::width]) =
+          part.pieces[k];
+    }
+  }
+  /// f(position) for the tiles [begin, end) of two matrices, which lie in scratch memory then. Before each tile is
+  /// kept, all threads of the team have left the one before, and `beside(position)` fills what else they share.
+  template <class Beside, class F>
+  KOKKOS_FORCEINLINE_FUNCTION void for_each_tile(const Member& member, const Scratch& memory,
+                                                 HeadMatrix<const Real> first, HeadMatrix<const Real> second, int begin,
+                                                 int end, const Beside& beside, const F& f) const {
+    Part of_first, of_second;
+    const auto fetch_both = [&](int position) {
+      fetch(member, first, position, of_first);
+      fetch(member, second, position, of_second);
     };
-    const bool whole = head_channels % width == 0;
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(member, columns * pieces), [&](int i) {
-      const int row = i / pieces, column = i % pieces * width;
-      Piece piece{};
-      if (first + row < sequence) {
-        if (whole && column < head_channels) piece = reinterpret_cast<const Piece&>(matrix(first + row, column));
-        for (int j = 0; j < width; ++j)
-          if (!whole && column + j < head_channels) piece.value[j] = matrix(first + row, column + j);
-      }
-      for (int j = 0; j < width; ++j) piece.value[j] = as_factor<tensor>(piece.value[j]);
-      reinterpret_cast<Piece&>(tile[row * row_stride(channels) + column]) = piece;
-    });
+    if (ahead) fetch_both(begin);
+    for (int position = begin; position < end; position += columns) {
+      member.team_barrier();
+      if (!ahead) fetch_both(position);
+      keep(member, of_first, memory.first);
+      keep(member, of_second, memory.second);
+      beside(position);
+      member.team_barrier();
+      if (ahead && position + columns < end) fetch_both(position + columns);
+      f(position);
+    }
   }
   /// factor ← the 16 rows of a matrix from `first` on.
   KOKKOS_FORCEINLINE_FUNCTION void load_factor(Lane<Exec> lane, HeadMatrix<const Real> matrix, int first,
@@ -330,6 +379,7 @@ template <class Exec, class Real, bool tensor, int channels>
 struct Forward : Pass<Exec, Real, tensor, channels> {
   using Base = Pass<Exec, Real, tensor, channels>;
   using Base::columns;
+  static constexpr int teams_of_multiprocessor = tensor && channels <= 64 ? 3 : 2;  // of three: 168 registers
   Real *context, *log_sums;
 
   KOKKOS_FUNCTION void operator()(const typename Base::Member& member) const {
@@ -350,13 +400,12 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
       largest[s] = lowest_number<Real>;
       total[s] = 0;
     }
-    for (int key = 0; key < end; key += columns) {
-      member.team_barrier();
-      this->load(member, this->third(this->qkv, 1, place), key, memory.first);
-      this->load(member, this->third(this->qkv, 2, place), key, memory.second);
+    const auto draw = [&](int key) {
       if (this->dropout.active() && key % dropout_block == 0)
         this->draw(member, place, place.first, Base::team_rows, key, memory.mask);
-      member.team_barrier();
+    };
+    const HeadMatrix<const Real> keys = this->third(this->qkv, 1, place), values = this->third(this->qkv, 2, place);
+    this->for_each_tile(member, memory, keys, values, 0, end, draw, [&](int key) {
       multiply_rows<tensor, columns, channels>(lane, queries, memory.first, scores);
       rescale(lane, first, key, scale, scores, largest, total, sums);
       ONEBIT_UNROLL
@@ -367,7 +416,7 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
         scores[e] = power * this->factor(memory.mask, warp_first + row, j, kept);
       }
       multiply_add<tensor, columns, channels>(lane, scores, memory.second, sums);
-    }
+    });
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) {
       total[s] = lane.sum_over_row(total[s]);
@@ -431,13 +480,12 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
     }
     ONEBIT_UNROLL
     for (int e = 0; e < lane.elements(channels); ++e) sums[e] = 0;
-    for (int key = 0; key < end; key += columns) {
-      member.team_barrier();
-      this->load(member, this->third(this->qkv, 1, place), key, memory.first);
-      this->load(member, this->third(this->qkv, 2, place), key, memory.second);
+    const auto draw = [&](int key) {
       if (this->dropout.active() && key % dropout_block == 0)
         this->draw(member, place, place.first, Base::team_rows, key, memory.mask);
-      member.team_barrier();
+    };
+    const HeadMatrix<const Real> keys = this->third(this->qkv, 1, place), values = this->third(this->qkv, 2, place);
+    this->for_each_tile(member, memory, keys, values, 0, end, draw, [&](int key) {
       multiply_rows<tensor, columns, channels>(lane, queries, memory.first, scores);
       multiply_rows<tensor, columns, channels>(lane, d_output, memory.second, gradients);
       ONEBIT_UNROLL
@@ -447,7 +495,7 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
         scores[e] = p * (this->factor(memory.mask, warp_first + row, j, kept) * gradients[e] - product[slot]);
       }
       multiply_add<tensor, columns, channels>(lane, scores, memory.first, sums);
-    }
+    });
     this->store(lane, sums, this->third(d_qkv, 0, place), first, [&](int) { return scale; });
   }
 
@@ -492,16 +540,15 @@ struct KeyGradient : Pass<Exec, Real, tensor, channels> {
     this->load_factor(lane, this->third(this->qkv, 2, place), first, values);
     ONEBIT_UNROLL
     for (int e = 0; e < lane.elements(channels); ++e) d_keys[e] = d_values[e] = 0;
-    for (int query = begin; query < T; query += columns) {
-      member.team_barrier();
-      this->load(member, this->third(this->qkv, 0, place), query, memory.first);
-      this->load(member, this->head(d_context, place), query, memory.second);
+    const auto beside = [&](int query) {
       Kokkos::parallel_for(Kokkos::TeamVectorRange(member, +columns), [&](int i) {
         memory.log_sums[i] = query + i < T ? this->rows(log_sums, place)[query + i] : Real(0);
         memory.products[i] = query + i < T ? this->rows(products, place)[query + i] : Real(0);
       });
       if (this->dropout.active()) this->draw(member, place, query, columns, place.first, memory.mask);
-      member.team_barrier();
+    };
+    const HeadMatrix<const Real> queries = this->third(this->qkv, 0, place), d_outputs = this->head(d_context, place);
+    this->for_each_tile(member, memory, queries, d_outputs, begin, T, beside, [&](int query) {
       multiply_rows<tensor, columns, channels>(lane, keys, memory.first, scores);
       multiply_rows<tensor, columns, channels>(lane, values, memory.second, gradients);
       ONEBIT_UNROLL
@@ -514,7 +561,7 @@ struct KeyGradient : Pass<Exec, Real, tensor, channels> {
       }
       multiply_add<tensor, columns, channels>(lane, scores, memory.second, d_values);
       multiply_add<tensor, columns, channels>(lane, gradients, memory.first, d_keys);
-    }
+    });
     this->store(lane, d_keys, this->third(d_qkv, 1, place), first, [&](int) { return scale; });
     this->store(lane, d_values, this->third(d_qkv, 2, place), first, [](int) { return Real(1); });
   }
@@ -524,9 +571,8 @@ struct KeyGradient : Pass<Exec, Real, tensor, channels> {
 template <class Exec, class F>
 void launch(const Exec& exec, const char* label, int batch, const F& f) {
   constexpr int lanes = is_host<Exec> ? 1 : 32;
-  // 128 threads with up to 255 registers: two teams on a multiprocessor. Compiled for sm_90 by CUDA 13.0, tensor passes
-  // spill nothing up to D = 64.
-  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 2>>;
+  // Compiled for sm_90 by CUDA 13.0, tensor passes spill 36 bytes or less up to D = 64.
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, F::teams_of_multiprocessor>>;
   Policy policy(exec, batch * f.heads * f.tiles(), warps<Exec>, lanes);
   policy.set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(F::scratch_bytes())));
   Kokkos::parallel_for(label, policy, f);

@@ -190,9 +190,11 @@ struct LayerNormTerms : ColumnTerms<Exec, Real> {
   KOKKOS_FORCEINLINE_FUNCTION Row row(const RowTeam<Exec>& team, int r) const {
     const int columns = norm.input.extent_int(1);
     const Real mean = norm.mean(r), reciprocal_std = norm.reciprocal_std(r);
-    const Real mean_a = team.sum(columns, [&](int j) { return d_output(r, j) * norm.weight(j); }) / columns;
-    const Real mean_ax = team.sum(columns, [&](int j) {
-      return d_output(r, j) * norm.weight(j) * (norm.input(r, j) - mean);
+    const auto load = [&](int j) { return Values<Real, 3>{{d_output(r, j), norm.weight(j), norm.input(r, j)}}; };
+    const Real mean_a =
+        team.sum(columns, load, [](int, const Values<Real, 3>& loaded) { return loaded[0] * loaded[1]; }) / columns;
+    const Real mean_ax = team.sum(columns, load, [&](int, const Values<Real, 3>& loaded) {
+      return loaded[0] * loaded[1] * (loaded[2] - mean);
     }) * reciprocal_std / columns;
     return {mean, reciprocal_std, mean_a, mean_ax};
   }
