@@ -93,6 +93,12 @@ void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const floa
       });
 }
 
+/// `count` matrices that stand one below the other.
+template <class View>
+Stack<typename View::value_type> stack_of(const View& matrix, int count) {
+  return {{matrix.data(), matrix.extent(1)}, matrix.size() / count};
+}
+
 /// A tile of op(a) op(b), on the host.
 struct RoundedTileProduct {
   Transpose op_a, op_b;
@@ -129,6 +135,22 @@ public:
     } else {
       gpu_product(exec, op_a, op_b, m, n, k, 1.0f, left, right, beta, result);
     }
+  }
+
+  /// On a GPU.
+  void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, int k, const Factor<Exec, float>& a,
+               const Factor<Exec, float>& b, Matrix c) {
+    const int m = c.extent_int(0) / count, n = c.extent_int(1);
+    if constexpr (has_tf32<Exec>)
+      if (m_precision == Precision::tf32)
+        return tf32_products(exec, count, op_a, op_b, m, n, k, 1, stack_of(a.matrix, count), stack_of(b.matrix, count),
+                             0, stack_of(c, count));
+    const auto rounded_stack = [&](const Factor<Exec, float>& factor, Factor<Exec, float>& own) {
+      const Rows<const std::uint16_t> rows = rounded(exec, 1, factor, own);
+      return Stack<const std::uint16_t>{rows, factor.matrix.extent(0) / count * rows.row_stride};
+    };
+    const auto left = rounded_stack(a, m_a), right = rounded_stack(b, m_b);
+    gpu_products(exec, count, op_a, op_b, m, n, k, 1.0f, left, right, 0.0f, stack_of(c, count));
   }
 
   void gram(const Exec& exec, Transpose op, const Factor<Exec, float>& a, Matrix c) {
@@ -207,6 +229,37 @@ void MatrixProduct<Exec, Real>::gram(const Exec& exec, Transpose op, const Facto
   if constexpr (std::is_same_v<Real, float>)
     if (m_rounded && k > 0) return m_rounded->gram(exec, op, a, c);
   linalg::gram<Exec, Real>(exec, op, c.extent_int(0), k, {factor.data(), factor.extent(1)}, {c.data(), c.extent(1)});
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a,
+                                        const Factor& b, Matrix c) {
+  const auto one_by_one = [&] {
+    const int m = c.extent_int(0) / count;
+    for (int i = 0; i < count; ++i)
+      (*this)(exec, op_a, op_b, 1, a.one_of(count, i), b.one_of(count, i), 0,
+              Matrix(c.data() + i * m * c.extent(1), m, c.extent(1)));
+  };
+  if constexpr (is_host<Exec>) {
+    one_by_one();
+  } else {
+    const int k = op_a == Transpose::yes ? a.matrix.extent_int(0) / count : a.matrix.extent_int(1);
+    if (count == 1 || k == 0 || c.size() == 0) return one_by_one();
+    if constexpr (std::is_same_v<Real, float>)
+      if (m_rounded) return m_rounded->stacked(exec, count, op_a, op_b, k, a, b, c);
+    gpu_products(exec, count, op_a, op_b, c.extent_int(0) / count, c.extent_int(1), k, Real(1),
+                 stack_of(a.matrix, count), stack_of(b.matrix, count), Real(0), stack_of(c, count));
+  }
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::stacked_gram(const Exec& exec, int count, Transpose op, const Factor& a, Matrix c) {
+  if constexpr (is_host<Exec>) {
+    const int n = c.extent_int(0) / count;
+    for (int i = 0; i < count; ++i) gram(exec, op, a.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
+  } else {
+    stacked(exec, count, op, op == Transpose::yes ? Transpose::no : Transpose::yes, a, a, c);
+  }
 }
 
 template <class Exec, class Real>

@@ -34,6 +34,17 @@ struct Factor {
   template <class View>
   Factor(const View& view) : matrix(view) {}  // NOLINT: a matrix is a factor
 
+  /// Matrix `number` of `count` that stand one below the other.
+  Factor one_of(int count, int number) const {
+    const std::size_t rows = matrix.extent(0) / count, begin = number * rows;
+    Factor factor(Matrix(matrix.data() + begin * matrix.extent(1), rows, matrix.extent(1)));
+    if (rounded.extent(0) > 0)
+      factor.rounded = Kokkos::subview(rounded, std::make_pair(begin * row_stride, (begin + rows) * row_stride));
+    factor.row_stride = row_stride;
+    factor.alpha = alpha;
+    return factor;
+  }
+
   /// The (rows, columns) matrix from an element of a flat buffer, whose factor has one row, with its part of the copy.
   Factor part(std::size_t offset, int rows, int columns) const {
     Factor factor(Matrix(matrix.data() + offset, rows, columns));
@@ -68,6 +79,13 @@ public:
 
   /// c (n, n) ← op(a) op(a)ᵀ, which is symmetric: see gemm.hpp.
   void gram(const Exec& exec, Transpose op, const Factor& a, Matrix c);
+
+  /// c_i ← op(a_i) op(b_i) for `count` of each, which stand one below the other in a, b and c. A GPU computes them
+  /// together, the host one after the other.
+  void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c);
+
+  /// c_i ← op(a_i) op(a_i)ᵀ for `count` of each, likewise.
+  void stacked_gram(const Exec& exec, int count, Transpose op, const Factor& a, Matrix c);
 
   /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
   /// the caller does so again before it uses the factor of a matrix that changed.

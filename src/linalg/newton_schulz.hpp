@@ -2,6 +2,8 @@
 /// \file newton_schulz.hpp
 /// The orthogonal factor of a matrix, nearly, by matrix products alone.
 
+#include <vector>
+
 #include "linalg/matrix_product.hpp"
 
 namespace onebit::linalg {
@@ -11,6 +13,8 @@ namespace onebit::linalg {
 /// X_0 = M / ‖M‖_F, and K times X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X with a = 3.4445, b = −4.7750, c = 2.0315 (Jordan et
 /// al., *Muon*, 2024). With S the product of X and Xᵀ on the smaller side, that is X ← (a I + b S + c S²) X, or X times
 /// that bracket where M has more rows than columns: three products an iteration.
+///
+/// Matrices of one shape go through it together: a GPU's products of one alone take less time than to start them.
 template <class Exec>
 class NewtonSchulz {
 public:
@@ -19,18 +23,27 @@ public:
 
   static constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 
-  /// Room for matrices of at most `largest` elements, the smaller side of which is at most `side`.
-  NewtonSchulz(int iterations, std::size_t largest, int side, Precision precision)
+  /// A matrix and its result.
+  struct Item {
+    Values m;                          ///< (rows, columns), row-major
+    Vector<Exec, double> square_norm;  ///< (1) ‖M‖_F²; 0 gives O = 0
+    Values o;                          ///< (rows, columns)
+  };
+
+  /// Elements of the matrices that should go through it together; 0: each alone.
+  static constexpr std::size_t elements_together = is_host<Exec> ? 0 : std::size_t{1} << 23;
+
+  /// Room for matrices of at most `elements` in all; the squares of their smaller sides are at most `squares` in all.
+  NewtonSchulz(int iterations, std::size_t elements, std::size_t squares, Precision precision)
       : m_iterations(iterations),
         m_product(precision),
-        m_x(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_x", largest)),
-        m_square(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_square", std::size_t(side) * side)),
-        m_factor(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_factor", std::size_t(side) * side)) {}
+        m_x(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_x", elements)),
+        m_next(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_next", elements)),
+        m_square(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_square", squares)),
+        m_factor(make_uninitialized<Exec, float>("OneBit::linalg::newton_schulz_factor", squares)) {}
 
-  /// o ← scale · O; does not fence. \param m (rows, columns), row-major \param square_norm (1) ‖M‖_F², on the device;
-  /// 0 gives O = 0 \param o (rows, columns), other memory
-  void operator()(const Exec& exec, int rows, int columns, const Values& m, const Vector<Exec, double>& square_norm,
-                  float scale, const Values& o);
+  /// o ← scale · O of each item; does not fence.
+  void operator()(const Exec& exec, int rows, int columns, const std::vector<Item>& items, float scale);
 
   // The parts of it. They are public because they hold lambdas for the device.
 
@@ -38,15 +51,15 @@ public:
   void normalize(const Exec& exec, std::size_t length, const Values& m, const Vector<Exec, double>& square_norm,
                  const Values& x) const;
 
-  /// factor ← scale (a I + b S + c S²), of S²
-  void add_linear_terms(const Exec& exec, int side, float scale) const;
+  /// factor ← scale (a I + b S + c S²), of S², for each of `count`
+  void add_linear_terms(const Exec& exec, int count, int side, float scale) const;
 
 private:
   int m_iterations;  ///< K
   MatrixProduct<Exec, float> m_product;
   Factor<Exec, float> m_of_x, m_of_square, m_of_factor;  ///< what the products read
-  Values m_x;                                            ///< (largest) X, in turns with o
-  Values m_square, m_factor;                             ///< (side, side) S and a I + b S + c S²
+  Values m_x, m_next;                                    ///< the X of all, one below the other
+  Values m_square, m_factor;                             ///< the S, and the a I + b S + c S²
 };
 
 }  // namespace onebit::linalg

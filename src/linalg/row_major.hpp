@@ -17,4 +17,11 @@ struct Rows {
   std::size_t row_stride;
 };
 
+/// Matrices of one shape, `step` elements from one to the next.
+template <class T>
+struct Stack {
+  Rows<T> first;
+  std::size_t step;
+};
+
 }  // namespace onebit::linalg

@@ -10,9 +10,9 @@
 
 namespace onebit::linalg {
 
-/// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C. A team computes a square tile of C, and each of its threads 4 × 4
-/// elements of it, from tiles of A and B in scratch memory. An element of C has one owner, which adds its terms in
-/// their order.
+/// C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C, for `count` of each. A team computes a square tile of C, and each of
+/// its threads 4 × 4 elements of it, from tiles of A and B in scratch memory. An element of C has one owner, which adds
+/// its terms in their order.
 template <class Exec, class Real, class Term>
 struct TiledProduct {
   using Member = typename Kokkos::TeamPolicy<Exec>::member_type;
@@ -24,29 +24,32 @@ struct TiledProduct {
   Transpose op_a, op_b;
   int m, n, k;
   Real alpha, beta;
-  Rows<const Term> a, b;
-  Rows<Real> c;
+  Stack<const Term> a, b;
+  Stack<Real> c;
+  int count = 1;
 
   /// Tiles of a side of C.
   KOKKOS_FUNCTION static int tiles(int extent) { return (extent + side - 1) / side; }
 
   void run(const Exec& exec) const {
     Kokkos::parallel_for("OneBit::linalg::tiled_product",
-                         Kokkos::TeamPolicy<Exec>(exec, tiles(m) * tiles(n), edge * edge)
+                         Kokkos::TeamPolicy<Exec>(exec, count * tiles(m) * tiles(n), edge * edge)
                              .set_scratch_size(0, Kokkos::PerTeam(static_cast<int>(2 * depth * stride * sizeof(Real)))),
                          *this);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& member) const {
-    const int i = member.league_rank() / tiles(n) * side, j = member.league_rank() % tiles(n) * side;
+    const int tile = member.league_rank() % (tiles(m) * tiles(n)),
+              number = member.league_rank() / (tiles(m) * tiles(n));
+    const int i = tile / tiles(n) * side, j = tile % tiles(n) * side;
     const int row = member.team_rank() / edge, column = member.team_rank() % edge;
     Real* const left = static_cast<Real*>(member.team_scratch(0).get_shmem(depth * stride * sizeof(Real)));
     Real* const right = static_cast<Real*>(member.team_scratch(0).get_shmem(depth * stride * sizeof(Real)));
     Real sums[own][own] = {};
     for (int begin = 0; begin < k; begin += depth) {
       member.team_barrier();
-      load(member, a, op_a == Transpose::yes, begin, i, m, left);
-      load(member, b, op_b == Transpose::no, begin, j, n, right);
+      load(member, one(a, number), op_a == Transpose::yes, begin, i, m, left);
+      load(member, one(b, number), op_b == Transpose::no, begin, j, n, right);
       member.team_barrier();
       for (int l = 0; l < depth; ++l) {
         ONEBIT_UNROLL
@@ -60,11 +63,15 @@ struct TiledProduct {
     ONEBIT_UNROLL
     for (int r = 0; r < own; ++r) {
       ONEBIT_UNROLL
-      for (int s = 0; s < own; ++s) store(i + row + r * edge, j + column + s * edge, sums[r][s]);
+      for (int s = 0; s < own; ++s) store(one(c, number), i + row + r * edge, j + column + s * edge, sums[r][s]);
     }
   }
 
 private:
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION static Rows<T> one(Stack<T> stack, int number) {
+    return {stack.first.data + number * stack.step, stack.first.row_stride};
+  }
   /// tile(l, i) ← term begin + l of row or column first + i of a factor; 0 outside of it. Neighbouring threads read
   /// neighbouring elements. \param terms_are_rows whether a row of the factor has the same term of all
   KOKKOS_FORCEINLINE_FUNCTION void load(const Member& member, Rows<const Term> factor, bool terms_are_rows, int begin,
@@ -79,9 +86,9 @@ private:
       tile[l * stride + i] = value;
     });
   }
-  KOKKOS_FORCEINLINE_FUNCTION void store(int i, int j, Real sum) const {
+  KOKKOS_FORCEINLINE_FUNCTION void store(Rows<Real> result, int i, int j, Real sum) const {
     if (i >= m || j >= n) return;
-    Real& element = c.data[i * c.row_stride + j];
+    Real& element = result.data[i * result.row_stride + j];
     element = alpha * sum + (beta == Real(0) ? Real(0) : beta * element);
   }
 
@@ -98,7 +105,7 @@ private:
 template <class Exec, class Real, class Term>
 void tiled_product(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
                    Rows<const Term> a, Rows<const Term> b, Real beta, Rows<Real> c) {
-  TiledProduct<Exec, Real, Term>{op_a, op_b, m, n, k, alpha, beta, a, b, c}.run(exec);
+  TiledProduct<Exec, Real, Term>{op_a, op_b, m, n, k, alpha, beta, {a, 0}, {b, 0}, {c, 0}}.run(exec);
 }
 
 }  // namespace onebit::linalg

@@ -43,6 +43,11 @@ KOKKOS_INLINE_FUNCTION constexpr int row_stride(int channels) { return channels 
 template <bool tensor, class Real>
 KOKKOS_FORCEINLINE_FUNCTION Real as_factor(Real value) {
   if constexpr (tensor) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    std::uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    return __uint_as_float(rounded);
+#endif
     return value == value ? as_float((as_bits(value) + 0x1000u) & 0xFFFFE000u) : value;
   } else {
     return value;
@@ -74,15 +79,22 @@ struct Lane {
   KOKKOS_FORCEINLINE_FUNCTION int member() const { return number % 4; }
   KOKKOS_FORCEINLINE_FUNCTION int row(int slot) const { return alone ? slot : group() + 8 * slot; }
 
+  /// The lane's first column. Columns are written as this one and a constant, so that an address or a comparison takes
+  /// one instruction.
+  KOKKOS_FORCEINLINE_FUNCTION int first_column() const { return alone ? 0 : member() * 2; }
+
+  /// Element e of sums is column first_column() + offset(e) of row slot(e).
   KOKKOS_FORCEINLINE_FUNCTION static constexpr int slot(int columns, int e) { return alone ? e / columns : e % 4 / 2; }
-  KOKKOS_FORCEINLINE_FUNCTION int column(int columns, int e) const {
-    return alone ? e % columns : e / 4 * 8 + member() * 2 + e % 2;
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int offset(int columns, int e) {
+    return alone ? e % columns : e / 4 * 8 + e % 2;
   }
+  /// The same of factors. The eight terms of a product may come in any order that both factors share: here a lane has
+  /// terms 2 member and 2 member + 1, two neighbouring words.
   KOKKOS_FORCEINLINE_FUNCTION static constexpr int factor_slot(int columns, int e) {
     return alone ? e / columns : e % 2;
   }
-  KOKKOS_FORCEINLINE_FUNCTION int factor_column(int columns, int e) const {
-    return alone ? e % columns : e / 4 * 8 + e % 4 / 2 * 4 + member();
+  KOKKOS_FORCEINLINE_FUNCTION static constexpr int factor_offset(int columns, int e) {
+    return alone ? e % columns : e / 4 * 8 + e % 4 / 2;
   }
 
   /// The value of lane `member` of this lane's row.
@@ -102,6 +114,15 @@ struct Lane {
   template <class Real>
   KOKKOS_FORCEINLINE_FUNCTION Real sum_over_row(Real value) const {
     return over_row(value, [](Real a, Real b) { return a + b; });
+  }
+};
+
+/// Two neighbouring elements, one load.
+template <class Real>
+struct alignas(2 * sizeof(Real)) Two {
+  Real values[2];
+  KOKKOS_FORCEINLINE_FUNCTION static const Two& at(const Real* address) {
+    return *reinterpret_cast<const Two*>(address);
   }
 };
 
@@ -140,15 +161,15 @@ KOKKOS_FORCEINLINE_FUNCTION void multiply_rows(Lane<Exec> lane, const Real* a, c
       const Real factor[4] = {a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3]};
       ONEBIT_UNROLL
       for (int n = 0; n < N / 8; ++n) {
-        const Real* const row = b + (8 * n + lane.group()) * stride + 8 * k + lane.member();
-        tensor_product(scores + 4 * n, factor, row[0], row[4]);
+        const Two<Real> two = Two<Real>::at(b + (8 * n + lane.group()) * stride + 8 * k + lane.first_column());
+        tensor_product(scores + 4 * n, factor, two.values[0], two.values[1]);
       }
     }
   } else {
     ONEBIT_UNROLL
     for (int k = 0; k < K; ++k) {
-      const int e = k / 8 * 4 + k % 8 / 4 * 2;
-      const Real upper = lane.from(a[e], k % 4), lower = lane.from(a[e + 1], k % 4);
+      const int e = k / 8 * 4 + k % 2 * 2;
+      const Real upper = lane.from(a[e], k % 8 / 2), lower = lane.from(a[e + 1], k % 8 / 2);
       ONEBIT_UNROLL
       for (int c = 0; c < N / 4; ++c) {
         const Real value = b[(c / 2 * 8 + lane.member() * 2 + c % 2) * stride + k];
@@ -263,9 +284,12 @@ struct Pass {
   KOKKOS_FORCEINLINE_FUNCTION T* rows(T* numbers, const Place& place) const {
     return numbers + (static_cast<std::size_t>(place.sample) * heads + place.head) * sequence;
   }
-  KOKKOS_FORCEINLINE_FUNCTION bool visible(int query, int key) const {
-    return query < sequence && key < sequence && (!causal || key <= query);
+  /// How many keys a query sees: 0, 1, …
+  KOKKOS_FORCEINLINE_FUNCTION int keys_seen(int query) const {
+    return query >= sequence ? 0 : causal ? query + 1 : sequence;
   }
+  /// The first query that sees a key. All after it do, too.
+  KOKKOS_FORCEINLINE_FUNCTION int first_query(int key) const { return causal ? key : 0; }
 
   /// What a thread moves of a tile, 16 bytes at a time: in registers between `fetch` and `keep`, so that the loads of
   /// two tiles are under way together.
@@ -333,23 +357,43 @@ struct Pass {
       f(position);
     }
   }
-  /// factor ← the 16 rows of a matrix from `first` on.
-  KOKKOS_FORCEINLINE_FUNCTION void load_factor(Lane<Exec> lane, HeadMatrix<const Real> matrix, int first,
-                                               Real* factor) const {
+  /// values ← the 16 rows of a matrix from `first` on, in the places of factors; 0 outside.
+  KOKKOS_FORCEINLINE_FUNCTION void load_rows(Lane<Exec> lane, HeadMatrix<const Real> matrix, int first,
+                                             Real* values) const {
+    const Real* rows[lane.rows];
+    ONEBIT_UNROLL
+    for (int s = 0; s < lane.rows; ++s) rows[s] = &matrix(first + lane.row(s), lane.first_column());
+    const bool all_channels = head_channels == channels;
     ONEBIT_UNROLL
     for (int e = 0; e < lane.elements(channels); ++e) {
-      const int row = first + lane.row(lane.factor_slot(channels, e)), column = lane.factor_column(channels, e);
-      factor[e] = row < sequence && column < head_channels ? as_factor<tensor>(matrix(row, column)) : Real(0);
+      const int s = lane.factor_slot(channels, e), offset = lane.factor_offset(channels, e);
+      values[e] = all_channels && first + lane.row(s) < sequence ? rows[s][offset] : Real(0);
     }
+    if (all_channels) return;
+    ONEBIT_UNROLL
+    for (int e = 0; e < lane.elements(channels); ++e) {
+      const int s = lane.factor_slot(channels, e), offset = lane.factor_offset(channels, e);
+      if (first + lane.row(s) < sequence && lane.first_column() + offset < head_channels) values[e] = rows[s][offset];
+    }
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void load_factor(Lane<Exec> lane, HeadMatrix<const Real> matrix, int first,
+                                               Real* factor) const {
+    load_rows(lane, matrix, first, factor);
+    ONEBIT_UNROLL
+    for (int e = 0; e < lane.elements(channels); ++e) factor[e] = as_factor<tensor>(factor[e]);
   }
   /// The 16 rows of a matrix from `first` on ← by_row(slot) · sums.
   template <class F>
   KOKKOS_FORCEINLINE_FUNCTION void store(Lane<Exec> lane, const Real* sums, HeadMatrix<Real> matrix, int first,
                                          const F& by_row) const {
+    Real* rows[lane.rows];
+    ONEBIT_UNROLL
+    for (int s = 0; s < lane.rows; ++s) rows[s] = &matrix(first + lane.row(s), lane.first_column());
+    const int channels_left = head_channels - lane.first_column();
     ONEBIT_UNROLL
     for (int e = 0; e < lane.elements(channels); ++e) {
-      const int slot = lane.slot(channels, e), row = first + lane.row(slot), column = lane.column(channels, e);
-      if (row < sequence && column < head_channels) matrix(row, column) = by_row(slot) * sums[e];
+      const int s = lane.slot(channels, e), offset = lane.offset(channels, e);
+      if (first + lane.row(s) < sequence && offset < channels_left) rows[s][offset] = by_row(s) * sums[e];
     }
   }
 
@@ -392,6 +436,7 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
 
     Real queries[lane.elements(channels)], sums[lane.elements(channels)], scores[lane.elements(columns)];
     Real largest[lane.rows], total[lane.rows];
+    int seen[lane.rows];
     this->load_factor(lane, this->third(this->qkv, 0, place), first, queries);
     ONEBIT_UNROLL
     for (int e = 0; e < lane.elements(channels); ++e) sums[e] = 0;
@@ -399,6 +444,7 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
     for (int s = 0; s < lane.rows; ++s) {
       largest[s] = lowest_number<Real>;
       total[s] = 0;
+      seen[s] = this->keys_seen(first + lane.row(s)) - lane.first_column();
     }
     const auto draw = [&](int key) {
       if (this->dropout.active() && key % dropout_block == 0)
@@ -407,13 +453,13 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
     const HeadMatrix<const Real> keys = this->third(this->qkv, 1, place), values = this->third(this->qkv, 2, place);
     this->for_each_tile(member, memory, keys, values, 0, end, draw, [&](int key) {
       multiply_rows<tensor, columns, channels>(lane, queries, memory.first, scores);
-      rescale(lane, first, key, scale, scores, largest, total, sums);
+      rescale(lane, key, scale, scores, seen, largest, total, sums);
       ONEBIT_UNROLL
       for (int e = 0; e < lane.elements(columns); ++e) {
-        const int slot = lane.slot(columns, e), row = lane.row(slot), j = key + lane.column(columns, e);
-        const Real power = this->visible(first + row, j) ? power_of_e(scale * scores[e] - largest[slot]) : Real(0);
+        const int slot = lane.slot(columns, e), row = lane.row(slot), offset = lane.offset(columns, e);
+        const Real power = offset < seen[slot] - key ? power_of_e(scale * scores[e] - largest[slot]) : Real(0);
         total[slot] += power;
-        scores[e] = power * this->factor(memory.mask, warp_first + row, j, kept);
+        scores[e] = power * this->factor(memory.mask, warp_first + row, key + lane.first_column() + offset, kept);
       }
       multiply_add<tensor, columns, channels>(lane, scores, memory.second, sums);
     });
@@ -422,13 +468,14 @@ struct Forward : Pass<Exec, Real, tensor, channels> {
       total[s] = lane.sum_over_row(total[s]);
       const int row = first + lane.row(s);
       if (lane.member() == 0 && row < T) this->rows(log_sums, place)[row] = largest[s] + math::log(total[s]);
+      total[s] = 1 / total[s];
     }
-    this->store(lane, sums, this->head(context, place), first, [&](int slot) { return 1 / total[slot]; });
+    this->store(lane, sums, this->head(context, place), first, [&](int slot) { return total[slot]; });
   }
 
 private:
   /// largest ← the largest score so far; what was summed follows it.
-  KOKKOS_FORCEINLINE_FUNCTION void rescale(Lane<Exec> lane, int first, int key, Real scale, const Real* scores,
+  KOKKOS_FORCEINLINE_FUNCTION void rescale(Lane<Exec> lane, int key, Real scale, const Real* scores, const int* seen,
                                            Real* largest, Real* total, Real* sums) const {
     Real change[lane.rows];
     ONEBIT_UNROLL
@@ -437,8 +484,7 @@ private:
     for (int e = 0; e < lane.elements(columns); ++e) {
       const int slot = lane.slot(columns, e);
       const Real score = scale * scores[e];
-      if (this->visible(first + lane.row(slot), key + lane.column(columns, e)) && largest[slot] < score)
-        largest[slot] = score;
+      if (lane.offset(columns, e) < seen[slot] - key && largest[slot] < score) largest[slot] = score;
     }
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) {
@@ -469,6 +515,7 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
 
     Real queries[lane.elements(channels)], d_output[lane.elements(channels)], sums[lane.elements(channels)];
     Real scores[lane.elements(columns)], gradients[lane.elements(columns)], log_sum[lane.rows], product[lane.rows];
+    int seen[lane.rows];
     this->load_factor(lane, this->third(this->qkv, 0, place), first, queries);
     this->load_factor(lane, this->head(d_context, place), first, d_output);
     row_products(lane, place, first, product);
@@ -476,6 +523,7 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
     for (int s = 0; s < lane.rows; ++s) {
       const int row = first + lane.row(s);
       log_sum[s] = row < T ? this->rows(log_sums, place)[row] : Real(0);
+      seen[s] = this->keys_seen(row) - lane.first_column();
       if (lane.member() == 0 && row < T) this->rows(products, place)[row] = product[s];
     }
     ONEBIT_UNROLL
@@ -490,9 +538,11 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
       multiply_rows<tensor, columns, channels>(lane, d_output, memory.second, gradients);
       ONEBIT_UNROLL
       for (int e = 0; e < lane.elements(columns); ++e) {
-        const int slot = lane.slot(columns, e), row = lane.row(slot), j = key + lane.column(columns, e);
-        const Real p = this->visible(first + row, j) ? power_of_e(scale * scores[e] - log_sum[slot]) : Real(0);
-        scores[e] = p * (this->factor(memory.mask, warp_first + row, j, kept) * gradients[e] - product[slot]);
+        const int slot = lane.slot(columns, e), offset = lane.offset(columns, e);
+        const Real p = offset < seen[slot] - key ? power_of_e(scale * scores[e] - log_sum[slot]) : Real(0);
+        const Real factor =
+            this->factor(memory.mask, warp_first + lane.row(slot), key + lane.first_column() + offset, kept);
+        scores[e] = p * (factor * gradients[e] - product[slot]);
       }
       multiply_add<tensor, columns, channels>(lane, scores, memory.first, sums);
     });
@@ -502,16 +552,13 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
 private:
   KOKKOS_FORCEINLINE_FUNCTION void row_products(Lane<Exec> lane, const typename Base::Place& place, int first,
                                                 Real* product) const {
-    const HeadMatrix<const Real> output = this->head(context, place), d_output = this->head(d_context, place);
+    Real output[lane.elements(channels)], d_output[lane.elements(channels)];
+    this->load_rows(lane, this->head(context, place), first, output);
+    this->load_rows(lane, this->head(d_context, place), first, d_output);
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) product[s] = 0;
     ONEBIT_UNROLL
-    for (int e = 0; e < lane.elements(channels); ++e) {
-      const int slot = lane.factor_slot(channels, e), row = first + lane.row(slot);
-      const int column = lane.factor_column(channels, e);
-      if (row < this->sequence && column < this->head_channels)
-        product[slot] += output(row, column) * d_output(row, column);
-    }
+    for (int e = 0; e < lane.elements(channels); ++e) product[lane.factor_slot(channels, e)] += output[e] * d_output[e];
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) product[s] = lane.sum_over_row(product[s]);
   }
@@ -536,6 +583,9 @@ struct KeyGradient : Pass<Exec, Real, tensor, channels> {
     Real keys[lane.elements(channels)], values[lane.elements(channels)];
     Real d_keys[lane.elements(channels)], d_values[lane.elements(channels)];
     Real scores[lane.elements(columns)], gradients[lane.elements(columns)];
+    int first_query[lane.rows];
+    ONEBIT_UNROLL
+    for (int s = 0; s < lane.rows; ++s) first_query[s] = this->first_query(first + lane.row(s)) - lane.first_column();
     this->load_factor(lane, this->third(this->qkv, 1, place), first, keys);
     this->load_factor(lane, this->third(this->qkv, 2, place), first, values);
     ONEBIT_UNROLL
@@ -553,9 +603,10 @@ struct KeyGradient : Pass<Exec, Real, tensor, channels> {
       multiply_rows<tensor, columns, channels>(lane, values, memory.second, gradients);
       ONEBIT_UNROLL
       for (int e = 0; e < lane.elements(columns); ++e) {
-        const int j = first + lane.row(lane.slot(columns, e)), i = lane.column(columns, e);
-        const Real p = this->visible(query + i, j) ? power_of_e(scale * scores[e] - memory.log_sums[i]) : Real(0);
-        const Real factor = this->factor(memory.mask, i, j, kept);
+        const int slot = lane.slot(columns, e), offset = lane.offset(columns, e), i = lane.first_column() + offset;
+        const Real p =
+            offset >= first_query[slot] - query ? power_of_e(scale * scores[e] - memory.log_sums[i]) : Real(0);
+        const Real factor = this->factor(memory.mask, i, first + lane.row(slot), kept);
         scores[e] = p * factor;
         gradients[e] = p * (factor * gradients[e] - memory.products[i]);
       }

@@ -360,18 +360,30 @@ TYPED_TEST(Gemm, gram_is_the_product_and_symmetric) {
   }
 }
 
-/// scale · O of a matrix, by a NewtonSchulz that has room for more.
+/// scale · O of each matrix, by a NewtonSchulz that has room for more.
+template <class Exec>
+std::vector<std::vector<float>> newton_schulz_of_all(const std::vector<std::vector<float>>& all, int rows, int columns,
+                                                     int iterations, float scale, Precision precision) {
+  const std::size_t size = std::size_t(rows) * columns, side = std::min(rows, columns);
+  NewtonSchulz<Exec> orthogonalise(iterations, all.size() * size + 10, all.size() * side * side + 3, precision);
+  std::vector<typename NewtonSchulz<Exec>::Item> items;
+  for (const std::vector<float>& m : all) {
+    double square = 0;
+    for (const float one : m) square += static_cast<double>(one) * one;
+    items.push_back({test::to_device<Exec>(m), test::to_device<Exec>(std::vector<double>{square}),
+                     test::to_device<Exec>(std::vector<float>(size, 7.0f))});
+  }
+  orthogonalise(Exec(), rows, columns, items, scale);
+  Exec().fence();
+  std::vector<std::vector<float>> results;
+  for (const auto& item : items) results.push_back(test::to_host(item.o));
+  return results;
+}
+
 template <class Exec>
 std::vector<float> newton_schulz(const std::vector<float>& m, int rows, int columns, int iterations, float scale,
                                  Precision precision = Precision::fp32) {
-  NewtonSchulz<Exec> orthogonalise(iterations, m.size() + 10, std::min(rows, columns) + 3, precision);
-  double square = 0;
-  for (const float one : m) square += static_cast<double>(one) * one;
-  const auto square_norm = test::to_device<Exec>(std::vector<double>{square});
-  const auto o = test::to_device<Exec>(std::vector<float>(m.size(), 7.0f));
-  orthogonalise(Exec(), rows, columns, test::to_device<Exec>(m), square_norm, scale, o);
-  Exec().fence();
-  return test::to_host(o);
+  return newton_schulz_of_all<Exec>({m}, rows, columns, iterations, scale, precision)[0];
 }
 
 TYPED_TEST(Gemm, newton_schulz_is_its_reference) {
@@ -382,6 +394,26 @@ TYPED_TEST(Gemm, newton_schulz_is_its_reference) {
       const std::vector<float> o = newton_schulz<TypeParam>(m, rows, columns, iterations, 2.5f);
       for (std::size_t i = 0; i < m.size(); ++i) ASSERT_NEAR(o[i], 2.5 * expected[i], 2e-4) << rows << " " << columns;
     }
+}
+
+TYPED_TEST(Gemm, newton_schulz_of_matrices_together_is_that_of_each) {
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    if (!missing<TypeParam>(precision).empty()) continue;
+    for (const auto& [rows, columns] : {std::pair{5, 9}, {33, 17}, {24, 40}, {16, 16}}) {
+      std::vector<std::vector<float>> all;
+      for (int i = 0; i < 4; ++i) all.push_back(values<float>(rows * columns, 100 * rows + columns + i));
+      const auto together = newton_schulz_of_all<TypeParam>(all, rows, columns, 5, 1.5f, precision);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto alone = newton_schulz<TypeParam>(all[i], rows, columns, 5, 1.5f, precision);
+        for (std::size_t j = 0; j < alone.size(); ++j) {
+          if (is_host<TypeParam>) {
+            ASSERT_EQ(together[i][j], alone[j]) << rows << " " << columns << " " << i;
+          }
+          ASSERT_NEAR(together[i][j], alone[j], precision == Precision::fp32 ? 2e-4 : 0.05) << rows << " " << columns;
+        }
+      }
+    }
+  }
 }
 
 // Rounded factors have 8 bits, and an iteration multiplies an error by less than 4.

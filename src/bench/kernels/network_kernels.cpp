@@ -328,11 +328,13 @@ void newton_schulz(const Exec& exec, const config::Input& input, const char* nam
     square_norm += m_ref[i] * m_ref[i];
   }
   const auto norm = copy_to_device<Exec>("OneBit::bench::square_norm", std::vector<double>{square_norm});
-  linalg::NewtonSchulz<Exec> orthogonalise(iterations, m.extent(0), rows, precision);
+  linalg::NewtonSchulz<Exec> orthogonalise(iterations, m.extent(0), std::size_t(rows) * rows, precision);
   measure_products(
       measure, precision, name, extents({rows, columns}), floats(2 * size),
       iterations * (4.0 * size * rows + 2.0 * rows * rows * rows),
-      [&] { orthogonalise(exec, rows, columns, m, norm, 1, o); },
+      [&] {
+        orthogonalise(exec, rows, columns, {{m, norm, o}}, 1);
+      },
       [&] {
         // An iteration multiplies the rounding errors at small singular values by up to 3.4.
         const double share = precision == Precision::fp32 ? 1e-4 : precision == Precision::tf32 ? 1e-2 : 0.1;

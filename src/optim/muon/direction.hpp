@@ -3,6 +3,7 @@
 /// The direction in which Muon moves the parameters, from their momentum (Jordan et al., *Muon*, 2024).
 
 #include <cmath>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,10 @@ public:
         m_sums(table_of(m_parts)),
         m_square_norms("OneBit::optim::square_norms", m_parts.size()),
         m_variance("OneBit::optim::variance", length_of(m_tables)),
-        m_newton_schulz(input.muon.iterations, largest_matrix(), longest_smaller_side(), input.model.precision) {}
+        m_together(matrices_together()),
+        m_newton_schulz(input.muon.iterations, most([](const TensorPart& part) { return part.size(); }),
+                        most([](const TensorPart& part) { return square(std::min(part.rows, part.columns)); }),
+                        input.model.precision) {}
 
   /// u ← the direction; does not fence. \param update of tables, with their β1 \param m, u (range) other memory each
   void operator()(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& m,
@@ -49,14 +53,16 @@ public:
     m_sums.sums(
         exec, "OneBit::optim::square_norms", m_square_norms,
         KOKKOS_LAMBDA(std::size_t i) { return static_cast<double>(m(i)) * static_cast<double>(m(i)); });
-    for (std::size_t k = 0; k < m_parts.size(); ++k) {
-      const TensorPart& part = m_parts[k];
-      if (part.role != TensorRole::matrix) continue;
-      const Range range{part.begin - m_range.begin, part.end() - m_range.begin};
+    for (const std::vector<std::size_t>& together : m_together) {
+      std::vector<typename linalg::NewtonSchulz<Exec>::Item> items;
+      for (const std::size_t k : together) {
+        const Range range{m_parts[k].begin - m_range.begin, m_parts[k].end() - m_range.begin};
+        items.push_back({of(m, range), of(m_square_norms, {k, k + 1}), of(u, range)});
+      }
+      const TensorPart& part = m_parts[together[0]];
       const int rows = static_cast<int>(part.rows), columns = static_cast<int>(part.columns);
       const double scale = m_input.muon.lr_factor * std::sqrt(std::max(1.0, double(rows) / columns));
-      m_newton_schulz(exec, rows, columns, of(m, range), of(m_square_norms, {k, k + 1}), static_cast<float>(scale),
-                      of(u, range));
+      m_newton_schulz(exec, rows, columns, items, static_cast<float>(scale));
     }
   }
 
@@ -106,26 +112,37 @@ private:
     for (const Range& range : ranges) length += range.end - range.begin;
     return length;
   }
-  std::size_t largest_matrix() const {
+  /// Numbers of the parts that are matrices, those of one shape together as far as NewtonSchulz wants.
+  std::vector<std::vector<std::size_t>> matrices_together() const {
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> of_shape;
+    for (std::size_t k = 0; k < m_parts.size(); ++k)
+      if (m_parts[k].role == TensorRole::matrix) of_shape[{m_parts[k].rows, m_parts[k].columns}].push_back(k);
+    std::vector<std::vector<std::size_t>> result;
+    for (const auto& [shape, parts] : of_shape) {
+      const std::size_t size = std::max<std::size_t>(shape.first * shape.second, 1);
+      const std::size_t at_once = std::max<std::size_t>(linalg::NewtonSchulz<Exec>::elements_together / size, 1);
+      for (std::size_t i = 0; i < parts.size(); i += at_once)
+        result.emplace_back(parts.begin() + i, parts.begin() + std::min(i + at_once, parts.size()));
+    }
+    return result;
+  }
+  /// The most elements of matrices that go together, where a part has elements(part).
+  template <class Elements>
+  std::size_t most(const Elements& elements) const {
     std::size_t most = 0;
-    for (const TensorPart& part : m_parts)
-      if (part.role == TensorRole::matrix) most = std::max(most, part.size());
+    for (const auto& together : m_together) most = std::max(most, together.size() * elements(m_parts[together[0]]));
     return most;
   }
-  int longest_smaller_side() const {
-    std::size_t most = 0;
-    for (const TensorPart& part : m_parts)
-      if (part.role == TensorRole::matrix) most = std::max(most, std::min(part.rows, part.columns));
-    return static_cast<int>(most);
-  }
+  static std::size_t square(std::size_t side) { return side * side; }
 
   const config::Input& m_input;
   Range m_range;
   std::vector<TensorPart> m_parts;
   std::vector<Range> m_tables, m_vectors;
   TensorReduction<Exec> m_sums;
-  Vector<Exec, double> m_square_norms;  ///< (parts) ‖m‖_F²
-  Vector<Exec, float> m_variance;       ///< (elements of tables) v
+  Vector<Exec, double> m_square_norms;               ///< (parts) ‖m‖_F²
+  Vector<Exec, float> m_variance;                    ///< (elements of tables) v
+  std::vector<std::vector<std::size_t>> m_together;  ///< numbers of matrices of one shape
   linalg::NewtonSchulz<Exec> m_newton_schulz;
 };
 
