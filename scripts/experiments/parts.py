@@ -121,5 +121,7 @@ BY_HAND = {
     "paper/figures.csv": "transcribed from the 1-bit Adam paper",
     "paper/table1.csv": "transcribed from the 1-bit Adam paper",
     **{f"gpu/{name}.csv": "measured on a borrowed GPU by scripts/gpu_check.sh and runs of docs/results/gpu.md"
-       for name in ("algorithms", "checks", "kernels", "losses", "steps")},
+       for name in ("algorithms", "checks", "kernels", "losses", "node", "steps")},
+    **{f"one_bit_base/best_base_{kind}.csv": "measured on a borrowed GPU: study.py inputs/study/best_base.yaml"
+       for kind in ("runs", "steps")},
 }
