@@ -172,18 +172,22 @@ def draw_learning_rate(study, names):
 
 
 def draw_reduction(study, names):
-    """Final validation loss over the reduction of bytes, a mark for each algorithm; runs that diverged are left out."""
+    """Final validation loss over the reduction of bytes, a mark for each run and a line over its seeds, a colour for each
+    algorithm; runs that diverged are left out. Dense averages of one rank send nothing and stand at 1."""
     groups, adam = collections.defaultdict(list), []
     for name in names:
-        loss = mean(study.values(name, "final_validation_loss").values())
-        reduction = mean(study.values(name, "reduction").values())
-        if loss < study.untrained() and math.isfinite(reduction):
-            groups[study.first(name, "algorithm")].append((reduction, loss))
-            adam += [loss] if study.first(name, "algorithm") == "adam" else []
+        losses = list(study.values(name, "final_validation_loss").values())
+        reduction = mean(value if value == value else 1 for value in study.values(name, "reduction").values())
+        if mean(losses) < study.untrained():
+            groups[study.first(name, "algorithm")].append((reduction, losses))
+            adam += [mean(losses)] if study.first(name, "algorithm") == "adam" else []
     figure, axes = pyplot.subplots(figsize=(WIDTH, 4.4), constrained_layout=True)
     for place, (algorithm, points) in enumerate(groups.items()):
-        axes.plot(*zip(*points), linestyle="", marker="osD^vP"[place % 6], markersize=6, alpha=0.8, label=algorithm,
-                  color=style(place)["color"])
+        color = style(place)["color"]
+        for reduction, losses in points:
+            axes.plot([reduction] * 2, [min(losses), max(losses)], color=color, linewidth=2, alpha=0.5)
+        axes.plot([reduction for reduction, _ in points], [mean(losses) for _, losses in points], linestyle="",
+                  marker="osD^vP"[place % 6], markersize=6, alpha=0.8, label=algorithm, color=color)
     if adam:
         axes.axhline(min(adam) + WANTED_LOSS, color="0.5", linewidth=0.8, linestyle="--")
     axes.axvline(WANTED_REDUCTION, color="0.5", linewidth=0.8, linestyle="--")
