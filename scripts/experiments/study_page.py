@@ -172,8 +172,8 @@ def draw_learning_rate(study, names):
 
 
 def draw_reduction(study, names):
-    """Final validation loss over the reduction of bytes, a mark for each run and a line over its seeds, a colour for each
-    algorithm; runs that diverged are left out. Dense averages of one rank send nothing and stand at 1."""
+    """Final validation loss over the reduction of bytes: a mark for each run and a line over its seeds, a colour for
+    each algorithm. Runs that diverged are left out. Dense averages of one rank send nothing and stand at 1."""
     groups, adam = collections.defaultdict(list), []
     for name in names:
         losses = list(study.values(name, "final_validation_loss").values())
