@@ -289,10 +289,9 @@ struct Network {
 /// O of a matrix (rows, columns) that is no higher than wide: the iteration of linalg/newton_schulz.hpp in double, by
 /// general products on the host.
 std::vector<double> newton_schulz_ref(std::vector<double> x, int rows, int columns, int iterations) {
-  using Host = Kokkos::DefaultHostExecutionSpace;
   using linalg::Rows;
   using linalg::Transpose;
-  const Host host;
+  const HostExec host;
   const std::size_t m = rows, n = columns;
   double square_norm = 0;
   for (const double one : x) square_norm += one * one;
@@ -300,13 +299,13 @@ std::vector<double> newton_schulz_ref(std::vector<double> x, int rows, int colum
   std::vector<double> square(m * m), factor(m * m), next(m * n);
   for (int k = 0; k < iterations; ++k) {
     const Rows<const double> of_x{x.data(), n}, of_square{square.data(), m}, of_factor{factor.data(), m};
-    linalg::gemm<Host, double>(host, Transpose::no, Transpose::yes, rows, rows, columns, 1, of_x, of_x, 0,
-                               {square.data(), m});
-    linalg::gemm<Host, double>(host, Transpose::no, Transpose::no, rows, rows, rows, 2.0315, of_square, of_square, 0,
-                               {factor.data(), m});
+    linalg::gemm<HostExec, double>(host, Transpose::no, Transpose::yes, rows, rows, columns, 1, of_x, of_x, 0,
+                                   {square.data(), m});
+    linalg::gemm<HostExec, double>(host, Transpose::no, Transpose::no, rows, rows, rows, 2.0315, of_square, of_square,
+                                   0, {factor.data(), m});
     for (std::size_t i = 0; i < m * m; ++i) factor[i] += -4.7750 * square[i] + (i % (m + 1) == 0 ? 3.4445 : 0);
-    linalg::gemm<Host, double>(host, Transpose::no, Transpose::no, rows, columns, rows, 1, of_factor, of_x, 0,
-                               {next.data(), n});
+    linalg::gemm<HostExec, double>(host, Transpose::no, Transpose::no, rows, columns, rows, 1, of_factor, of_x, 0,
+                                   {next.data(), n});
     std::swap(x, next);
   }
   return x;
