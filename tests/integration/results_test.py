@@ -53,6 +53,26 @@ def loss_behind_adam(path, run="onebit_adam"):
     return loss - adam
 
 
+def of_best(study, run, column="final_validation_loss"):
+    """Mean of a column over the seeds of a run of the study of the best optimisers."""
+    page = "one_bit_base" if study == "base" else "one_bit"
+    return mean(float(row[column]) for row in read_csv(RESULTS / f"{page}/best_{study}_runs.csv") if row["run"] == run)
+
+
+def behind_best(study, runs):
+    """What 1-bit Muon's mean loss is above the best mean of other runs, and above Muon's."""
+    loss = of_best(study, "onebit_muon")
+    return [loss - min(of_best(study, run) for run in runs), loss - of_best(study, "muon")]
+
+
+def step_over_eager():
+    """A step of BERT-Large on the GPU over PyTorch's eager one of the same machine, of the last commit."""
+    rows = [row for row in read_csv(RESULTS / "gpu/steps.csv") if row["model"] == "bert_large"]
+    eager = [row for row in rows if row["mode"] == "eager"][-1]
+    ours = [row for row in rows if row["program"] == "onebit" and row["git"] == eager["git"]][-1]
+    return float(ours["median_ms"]) / float(eager["median_ms"])
+
+
 def one_bit_from_the_start(study, column, run="adam"):
     """Mean of a column over the seeds of Efficient-Adam, and of `run`. The two may be of different machines."""
     rows = read_csv(RESULTS / f"thirty/{study}_runs.csv")
@@ -178,9 +198,14 @@ BERT, XEON = r"(?s)Masked-language-model BERT on the King James Bible:\n.*?", r"
 # numbers that the answers sum up.
 CLAIMS = [
     (README, r"(\d+) times fewer bytes than 32-bit averages", lambda: [bytes_gain()]),
-    (README, r"([\d.]+) nats above Adam's loss", lambda: [loss_behind_adam("convergence/gpt_runs.csv")]),
+    *((README, rf"\n\| {name} \| ([\d.]+) \| \| ([\d.]+) \| \|",
+       lambda run=run: [of_best(study, run) for study in ("gpt", "base")])
+      for name, run in (("Adam", "adam"), ("Muon", "muon"))),
+    *((README, rf"\n\| {name} \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|",
+       lambda run=run: [of_best(study, run, column) for study in ("gpt", "base")
+                        for column in ("final_validation_loss", "reduction")])
+      for name, run in (("1-bit Adam", "onebit_adam"), ("1-bit Muon", "onebit_muon"))),
     (README, r"(\d+) times as fast as a 16-bit one at 1 Gbit/s", lambda: [average_gain("1gbit", "bf16")]),
-    (README, r"median error of (\d+) %", lambda: [100 * statistics.median(prediction_errors())]),
 
     # How well one bit trains.
     (ANSWERS,
@@ -188,6 +213,15 @@ CLAIMS = [
      r"\[BERT of subwords\]",
      lambda: [loss_behind_adam("convergence/gpt_runs.csv"),
               loss_behind_adam("fine_tuning/pretrain_runs.csv", "onebit")]),
+    (ANSWERS,
+     r"For a GPT of characters 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at "
+     r"([+-][\d.]+) from Muon",
+     lambda: behind_best("gpt", ("adam", "adam_06"))),
+    (ANSWERS,
+     r"on a GPU 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
+     lambda: behind_best("base", ("adam",))),
+    (ANSWERS, r"A step of BERT-Large takes ([\d.]+) times as long as in PyTorch's eager mode",
+     lambda: [step_over_eager()]),
     (CONVERGENCE, BERT + r"\n\| 1-bit Adam is as good as Adam \|[^|]*\| ([+-][\d.]+) ±",
      lambda: [loss_behind_adam("convergence/bert_runs.csv")]),
     (FINE_TUNING, r"\n\| control: dense averages, v frozen \|[^|]*\|[^|]*\| ([+-][\d.]+) \|",
