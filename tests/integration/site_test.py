@@ -103,7 +103,7 @@ class Site(unittest.TestCase):
             self.assertIn(name, page.read_text(encoding="utf-8").partition("declarations")[2])
 
     def test_figures_are_on_their_pages(self):
-        for name, figure in (("README", "gpt_bytes"), ("docs/results/performance/kernels", "roofline")):
+        for name, figure in (("README", "best_gpt_reduction"), ("docs/results/performance/kernels", "roofline")):
             sources = [link for link in self.site[self.html / f"{name}.html"].links if link.endswith(f"{figure}.svg")]
             self.assertEqual(len(sources), 1, name)
 
