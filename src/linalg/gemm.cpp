@@ -104,13 +104,12 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
 
 template <class Exec, class Real>
 void gram(const Exec& exec, Transpose op, int n, int k, Rows<const Real> a, Rows<Real> c) {
-  const Transpose other = op == Transpose::yes ? Transpose::no : Transpose::yes;
   if constexpr (is_host<Exec>) {
     if (n == 0) return;
     if (k == 0) return scale(exec, n, n, Real(0), c);
-    multiply_in_lower_tiles(exec, "OneBit::linalg::gram", n, k, c, TileProduct<Real>{op, other, Real(1), a, a});
+    multiply_in_lower_tiles(exec, "OneBit::linalg::gram", n, k, c, TileProduct<Real>{op, flipped(op), Real(1), a, a});
   } else {
-    gemm(exec, op, other, n, n, k, Real(1), a, a, Real(0), c);
+    gemm(exec, op, flipped(op), n, n, k, Real(1), a, a, Real(0), c);
   }
 }
 

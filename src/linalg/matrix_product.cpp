@@ -153,16 +153,12 @@ public:
     gpu_products(exec, count, op_a, op_b, m, n, k, 1.0f, left, right, 0.0f, stack_of(c, count));
   }
 
+  /// On the host.
   void gram(const Exec& exec, Transpose op, const Factor<Exec, float>& a, Matrix c) {
-    const Transpose other = op == Transpose::yes ? Transpose::no : Transpose::yes;
-    if constexpr (is_host<Exec>) {
-      const Rows<const std::uint16_t> factor = rounded(exec, 1, a, m_a);
-      multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_gram", c.extent_int(0),
-                              a.matrix.extent_int(op == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
-                              RoundedTileProduct{op, other, factor, factor});
-    } else {
-      (*this)(exec, op, other, 1, a, a, 0, c);
-    }
+    const Rows<const std::uint16_t> factor = rounded(exec, 1, a, m_a);
+    multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_gram", c.extent_int(0),
+                            a.matrix.extent_int(op == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
+                            RoundedTileProduct{op, flipped(op), factor, factor});
   }
 
   void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
@@ -222,16 +218,6 @@ void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Tra
 }
 
 template <class Exec, class Real>
-void MatrixProduct<Exec, Real>::gram(const Exec& exec, Transpose op, const Factor& a, Matrix c) {
-  const ConstMatrix factor = a.matrix;
-  const int k = factor.extent_int(op == Transpose::yes ? 0 : 1);
-  if (c.size() == 0) return;
-  if constexpr (std::is_same_v<Real, float>)
-    if (m_rounded && k > 0) return m_rounded->gram(exec, op, a, c);
-  linalg::gram<Exec, Real>(exec, op, c.extent_int(0), k, {factor.data(), factor.extent(1)}, {c.data(), c.extent(1)});
-}
-
-template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a,
                                         const Factor& b, Matrix c) {
   const auto one_by_one = [&] {
@@ -253,12 +239,20 @@ void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose o
 }
 
 template <class Exec, class Real>
-void MatrixProduct<Exec, Real>::stacked_gram(const Exec& exec, int count, Transpose op, const Factor& a, Matrix c) {
+void MatrixProduct<Exec, Real>::gram(const Exec& exec, Transpose op, const Factor& a, Matrix c, int count) {
   if constexpr (is_host<Exec>) {
     const int n = c.extent_int(0) / count;
-    for (int i = 0; i < count; ++i) gram(exec, op, a.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
+    const auto gram_of_one = [&](const Factor& one, Matrix result) {
+      const ConstMatrix factor = one.matrix;
+      const int k = factor.extent_int(op == Transpose::yes ? 0 : 1);
+      if (result.size() == 0) return;
+      if constexpr (std::is_same_v<Real, float>)
+        if (m_rounded && k > 0) return m_rounded->gram(exec, op, one, result);
+      linalg::gram<Exec, Real>(exec, op, n, k, {factor.data(), factor.extent(1)}, {result.data(), result.extent(1)});
+    };
+    for (int i = 0; i < count; ++i) gram_of_one(a.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
   } else {
-    stacked(exec, count, op, op == Transpose::yes ? Transpose::no : Transpose::yes, a, a, c);
+    stacked(exec, count, op, flipped(op), a, a, c);
   }
 }
 

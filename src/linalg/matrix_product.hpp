@@ -77,15 +77,12 @@ public:
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, const Factor& a, const Factor& b,
                   Real beta, Matrix c);
 
-  /// c (n, n) ← op(a) op(a)ᵀ, which is symmetric: see gemm.hpp.
-  void gram(const Exec& exec, Transpose op, const Factor& a, Matrix c);
-
-  /// c_i ← op(a_i) op(b_i) for `count` of each, which stand one below the other in a, b and c. A GPU computes them
-  /// together, the host one after the other.
+  /// c_i (m, n) ← op(a_i) (m, k) · op(b_i) (k, n) for `count` of each, which stand one below the other in a, b and c. A
+  /// GPU computes them together, the host one after the other.
   void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c);
 
-  /// c_i ← op(a_i) op(a_i)ᵀ for `count` of each, likewise.
-  void stacked_gram(const Exec& exec, int count, Transpose op, const Factor& a, Matrix c);
+  /// c_i (n, n) ← op(a_i) op(a_i)ᵀ for `count` of each, likewise. They are symmetric: see gemm.hpp.
+  void gram(const Exec& exec, Transpose op, const Factor& a, Matrix c, int count = 1);
 
   /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
   /// the caller does so again before it uses the factor of a matrix that changed.

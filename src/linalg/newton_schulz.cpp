@@ -20,9 +20,9 @@ void NewtonSchulz<Exec>::operator()(const Exec& exec, int rows, int columns, con
   for (int i = 0; i < count; ++i) normalize(exec, length, items[i].m, items[i].square_norm, part(m_x, i));
   for (int k = 1; k <= m_iterations; ++k) {
     m_product.prepare(exec, Matrix(m_x.data(), count * rows, columns), m_of_x);
-    m_product.stacked_gram(exec, count, wide ? Transpose::no : Transpose::yes, m_of_x, square);
+    m_product.gram(exec, wide ? Transpose::no : Transpose::yes, m_of_x, square, count);
     m_product.prepare(exec, square, m_of_square);
-    m_product.stacked_gram(exec, count, Transpose::no, m_of_square, factor);  // S Sᵀ = S²
+    m_product.gram(exec, Transpose::no, m_of_square, factor, count);  // S Sᵀ = S²
     add_linear_terms(exec, count, side, k == m_iterations ? scale : 1.0f);
     m_product.prepare(exec, factor, m_of_factor);
     m_product.stacked(exec, count, Transpose::no, Transpose::no, wide ? m_of_factor : m_of_x,

@@ -9,6 +9,8 @@ namespace onebit::linalg {
 
 /// Whether a factor is transposed.
 enum class Transpose { no, yes };
+/// The other one.
+constexpr Transpose flipped(Transpose op) { return op == Transpose::yes ? Transpose::no : Transpose::yes; }
 
 /// A row-major matrix in memory of the execution space: element (i, j) is data[i * row_stride + j].
 template <class T>

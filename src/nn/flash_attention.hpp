@@ -376,11 +376,14 @@ struct Pass {
       if (first + lane.row(s) < sequence && lane.first_column() + offset < head_channels) values[e] = rows[s][offset];
     }
   }
+  KOKKOS_FORCEINLINE_FUNCTION static void round_factor(Lane<Exec> lane, Real* factor) {
+    ONEBIT_UNROLL
+    for (int e = 0; e < lane.elements(channels); ++e) factor[e] = as_factor<tensor>(factor[e]);
+  }
   KOKKOS_FORCEINLINE_FUNCTION void load_factor(Lane<Exec> lane, HeadMatrix<const Real> matrix, int first,
                                                Real* factor) const {
     load_rows(lane, matrix, first, factor);
-    ONEBIT_UNROLL
-    for (int e = 0; e < lane.elements(channels); ++e) factor[e] = as_factor<tensor>(factor[e]);
+    round_factor(lane, factor);
   }
   /// The 16 rows of a matrix from `first` on ← by_row(slot) · sums.
   template <class F>
@@ -517,8 +520,9 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
     Real scores[lane.elements(columns)], gradients[lane.elements(columns)], log_sum[lane.rows], product[lane.rows];
     int seen[lane.rows];
     this->load_factor(lane, this->third(this->qkv, 0, place), first, queries);
-    this->load_factor(lane, this->head(d_context, place), first, d_output);
-    row_products(lane, place, first, product);
+    this->load_rows(lane, this->head(d_context, place), first, d_output);
+    row_products(lane, place, first, d_output, product);
+    this->round_factor(lane, d_output);
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) {
       const int row = first + lane.row(s);
@@ -551,10 +555,9 @@ struct QueryGradient : Pass<Exec, Real, tensor, channels> {
 
 private:
   KOKKOS_FORCEINLINE_FUNCTION void row_products(Lane<Exec> lane, const typename Base::Place& place, int first,
-                                                Real* product) const {
-    Real output[lane.elements(channels)], d_output[lane.elements(channels)];
+                                                const Real* d_output, Real* product) const {
+    Real output[lane.elements(channels)];
     this->load_rows(lane, this->head(context, place), first, output);
-    this->load_rows(lane, this->head(d_context, place), first, d_output);
     ONEBIT_UNROLL
     for (int s = 0; s < lane.rows; ++s) product[s] = 0;
     ONEBIT_UNROLL
