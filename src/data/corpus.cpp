@@ -1,50 +1,18 @@
 #include "data/corpus.hpp"
-#include "base/system/stop_signal.hpp"
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 
 #include "base/error.hpp"
 #include "base/system/activity.hpp"
-#include "io/file.hpp"
+#include "data/file_bytes.hpp"
 
 namespace onebit::data {
 namespace {
 
 /// Bytes of text that fit into this machine's memory together with their tokens, at most one for each byte.
-std::uintmax_t most_text() {
-  const std::uintmax_t memory =
-      static_cast<std::uintmax_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uintmax_t>(::sysconf(_SC_PAGESIZE));
-  return memory / (1 + sizeof(int));
-}
-
-std::string join_names(const std::vector<std::string>& files) {
-  if (files.empty()) throw InputError("corpus", "it names no files", "name at least one text file");
-  const std::size_t more = files.size() - 1;
-  if (more == 0) return files.front();
-  return files.front() + " and " + std::to_string(more) + (more == 1 ? " more file" : " more files");
-}
-
-/// Size in bytes of a file with text.
-std::uintmax_t checked_size(const std::string& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
-  if (!std::filesystem::is_regular_file(status))
-    throw InputError(file, std::filesystem::is_directory(status) ? "is a directory" : "is not a regular file",
-                     "name the text files themselves");
-  const std::uintmax_t size = std::filesystem::file_size(file, error);
-  if (error) throw InputError(file, "cannot be read: " + error.message(), "check the path and its permissions");
-  if (size == 0) throw InputError(file, "is empty", "name a file with text in it, or leave this one out");
-  return size;
-}
+std::uintmax_t most_text() { return machine_memory() / (1 + sizeof(int)); }
 
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
@@ -94,7 +62,7 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   std::vector<std::size_t> sizes;
   std::size_t total = 0;
   for (const std::string& file : files) {
-    const std::uintmax_t size = checked_size(file);
+    const std::uintmax_t size = checked_size(file, "text");
     if (size > most - total) {
       throw InputError(file,
                        "the corpus up to here has " + std::to_string(total) + " + " + std::to_string(size) +
@@ -108,23 +76,7 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   std::string text(total, '\0');
   std::size_t offset = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const Descriptor file(files[i], O_RDONLY);
-    if (file < 0)
-      throw InputError(files[i], "cannot be opened: " + std::generic_category().message(errno),
-                       "check the permissions of the file and the limit of open files (ulimit -n), and try again");
-    constexpr std::size_t block = std::size_t{1} << 20;
-    for (std::size_t begin = 0; begin < sizes[i]; begin += block) {
-      Activity::goes_on();
-      StopSignal::check();
-      const std::size_t count = std::min(block, sizes[i] - begin);
-      const std::size_t got = read_at(file, begin, text.data() + offset + begin, count);
-      if (got < count && errno != 0) throw unreadable(files[i], errno);
-      if (got < count)
-        throw InputError(
-            files[i],
-            "could be read only up to byte " + std::to_string(begin + got) + " of " + std::to_string(sizes[i]),
-            "check that nothing writes to the file and that its file system works");
-    }
+    read_bytes(files[i], 0, text.data() + offset, sizes[i]);
     const std::string_view content = std::string_view(text).substr(offset, sizes[i]);
     refuse_other_formats(files[i], content);
     const std::size_t valid = must_be_utf8 ? utf8_prefix(content) : sizes[i];
@@ -142,7 +94,7 @@ std::string read_text_files(const std::vector<std::string>& files, bool must_be_
   return text;
 }
 
-Corpus::Corpus(const CorpusOptions& options) : m_name(join_names(options.files)) {
+Corpus::Corpus(const CorpusOptions& options) : m_name(joined_names(options.files, "corpus")) {
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1))
     throw InputError(m_name, "a validation fraction of " + std::to_string(fraction) + " is not in [0, 1)",

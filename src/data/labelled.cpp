@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -79,8 +78,7 @@ std::vector<std::string> labels_of(const std::string& file, const std::vector<Li
 
 LabelledSamples::LabelledSamples(const std::string& training_file, const std::string& validation_file,
                                  const Tokenizer& tokenizer, Summary summary, int sequence, std::uint64_t seed)
-    : m_validation_file(validation_file),
-      m_summary(summary),
+    : m_summary(summary),
       m_sequence(static_cast<std::size_t>(sequence)),
       m_seed(seed),
       m_mask_token(tokenizer.mask_token()) {
@@ -88,11 +86,7 @@ LabelledSamples::LabelledSamples(const std::string& training_file, const std::st
     throw InputError("sequence", std::to_string(sequence) + " tokens hold no text", "set at least 2");
   m_training = read(training_file, tokenizer, true);
   m_validation = read(validation_file, tokenizer, false);
-  // About 0.618 size (golden ratio) and coprime to it: 0, stride, 2 stride, … modulo the size are all different and
-  // spread evenly.
-  const std::uint64_t size = validation_size();
-  m_stride = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887498949 * static_cast<double>(size)));
-  while (std::gcd(m_stride, size) != 1) ++m_stride;
+  m_validation_order = ValidationOrder(validation_file, validation_size());
 }
 
 std::string LabelledSamples::summary() const {
@@ -155,22 +149,14 @@ void LabelledSamples::draw(std::uint64_t step, std::uint64_t first_sample, int c
   const std::uint64_t key = stream_key(m_seed, Stream::data);
   fill(
       m_training, count,
-      [&](std::size_t sample) {
-        const Philox4 random = philox(key, step, first_sample + sample);
-        return (random.word[0] | std::uint64_t{random.word[1]} << 32) % training_size();
-      },
+      [&](std::size_t sample) { return drawn_sample(philox(key, step, first_sample + sample), training_size()); },
       batch);
 }
 
 void LabelledSamples::draw_validation(std::uint64_t first_sample, int count, Batch& batch) const {
-  const std::uint64_t size = validation_size();
-  if (first_sample + static_cast<std::uint64_t>(count) > size)
-    throw InputError(m_validation_file,
-                     "it has " + std::to_string(size) + " samples, but " +
-                         std::to_string(first_sample + static_cast<std::uint64_t>(count)) + " are to be drawn",
-                     "lower train.validation_batch, which is rounded up to whole batches, to at most that");
+  m_validation_order.check(first_sample, count);
   fill(
-      m_validation, count, [&](std::size_t sample) { return (first_sample + sample) * m_stride % size; }, batch);
+      m_validation, count, [&](std::size_t sample) { return m_validation_order[first_sample + sample]; }, batch);
 }
 
 }  // namespace onebit::data

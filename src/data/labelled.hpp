@@ -58,14 +58,13 @@ private:
   template <class IndexOf>
   void fill(const Set& set, int count, const IndexOf& index_of, Batch& batch) const;
 
-  std::string m_validation_file;
   Summary m_summary;
   std::size_t m_sequence;
   std::uint64_t m_seed;
   int m_mask_token;
   std::vector<std::string> m_classes;
   Set m_training, m_validation;
-  std::uint64_t m_stride;  ///< from one validation sample to the next
+  ValidationOrder m_validation_order;
 };
 
 }  // namespace onebit::data
