@@ -1,0 +1,54 @@
+#pragma once
+/// \file image_files.hpp
+/// Labelled images of files in two formats, which are told apart by the content:
+///
+/// IDX, that of MNIST: the four bytes 00 00 08 03 for images of one channel or 00 00 08 04 for others, the extents N,
+/// H, W and perhaps C, each of four bytes with the high one first, and the pixels, a byte each. The labels are in a
+/// file of their own, which begins with 00 00 08 01 and N.
+///
+/// CIFAR-10's binary files: records of a label, 0 to 9, and the red, green and blue planes of 32 x 32 bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace onebit::data {
+
+/// Limit of C: colours with opacity. More channels are taken for images in the order N, C, H, W.
+inline constexpr std::size_t most_channels = 4;
+
+/// Files of a set of images.
+struct ImageSet {
+  std::vector<std::string> images;
+  std::vector<std::string> labels;  ///< IDX: that of each file of images; CIFAR-10: none
+};
+
+/// What all images of a run have in common.
+struct ImageExtents {
+  std::size_t height = 0, width = 0, channels = 0;
+
+  /// Bytes of an image.
+  std::size_t size() const { return height * width * channels; }
+  bool operator==(const ImageExtents& other) const {
+    return height == other.height && width == other.width && channels == other.channels;
+  }
+  /// "28 x 28 pixels of 1 channel"
+  std::string words() const;
+};
+
+/// The images of a set, one file behind the other.
+struct LabelledImages {
+  ImageExtents extents;
+  std::vector<std::uint8_t> pixels;  ///< (N, H, W, C)
+  std::vector<std::uint8_t> labels;  ///< (N) as the files have them
+  std::vector<std::size_t> ends;     ///< (files) number of images up to the end of each file
+};
+
+/// Reads a set.
+/// \throws InputError that names the file: it is missing, empty, truncated, compressed or in another format; its images
+///         have other extents than those of the first file, or more channels than `most_channels`; its labels are
+///         missing, superfluous or not as many as its images; the set does not fit into memory
+LabelledImages read_images(const ImageSet& files);
+
+}  // namespace onebit::data
