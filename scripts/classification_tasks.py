@@ -31,13 +31,13 @@ support vector machine with a Gaussian kernel.
 
 import argparse
 import collections
-import hashlib
 import pathlib
 import re
 import subprocess
 import sys
 
 from lib import ROOT, program_name
+from lib.tasks import draw, write
 
 # Sections that say what a package is for. Those of programming languages and libraries are left out, because names in
 # the descriptions would give them away, and so are the catch-alls (utils, misc, devel), which nothing tells apart.
@@ -48,11 +48,6 @@ GREY_LEVELS = "abcde"
 
 class Sample(collections.namedtuple("Sample", "label origin text")):
     """A text with its label. Samples of one origin are held out together."""
-
-
-def draw(text):
-    """A number in [0, 1) from the text's hash, the same on every machine."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
 def available(path):
@@ -100,12 +95,8 @@ def images():
             for number, (image, label) in enumerate(zip(digits.data, digits.target))]
 
 
-def write(path, lines):
-    content = "".join(line + "\n" for line in lines).encode()
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
-    print(f"{path}: {len(lines)} lines, SHA-256 {hashlib.sha256(content).hexdigest()[:12]}")
+def write_lines(path, lines):
+    write(path, "".join(line + "\n" for line in lines).encode(), f"{len(lines)} lines")
 
 
 def section_methods():
@@ -166,10 +157,10 @@ def main():
         remedy = "are the package lists whole (apt-get update)?" if arguments.task == "sections" else "change --share."
         sys.exit(f"{program_name()}: no samples of {', '.join(sorted(missing))}: {remedy} Nothing is written")
     arguments.directory.mkdir(parents=True, exist_ok=True)
-    write(arguments.directory / f"{arguments.task}_text.txt", text)
+    write_lines(arguments.directory / f"{arguments.task}_text.txt", text)
     for name, chosen in (("train", train), ("held_out", held_out)):
-        write(arguments.directory / f"{arguments.task}_{name}.tsv",
-              [f"{sample.label}\t{sample.text}" for sample in chosen])
+        write_lines(arguments.directory / f"{arguments.task}_{name}.tsv",
+                    [f"{sample.label}\t{sample.text}" for sample in chosen])
     print_baselines(methods, train, held_out)
 
 
