@@ -3,6 +3,7 @@
 /// The averages of n ranks, simulated serially in plain loops: the definitions that compressed_average.hpp and, for 16
 /// bits, dense_average.hpp are tested against, bit for bit.
 
+#include <functional>
 #include <vector>
 
 #include "base/device/reference.hpp"
@@ -42,6 +43,9 @@ private:
 /// n ranks with their residuals.
 class CompressedAllreduceRef {
 public:
+  /// Overwrites a chunk of the average, whose first element is element `first` of the vector.
+  using Server = std::function<void(std::vector<float>& chunk, std::size_t first)>;
+
   CompressedAllreduceRef(const compress::LayoutRef& layout, const compress::Options& options,
                          bool error_feedback = true)
       : m_layout(layout), m_options(options), m_error_feedback(error_feedback) {
@@ -51,8 +55,9 @@ public:
     }
   }
 
-  /// The average that every rank gets. \param x (ranks) vectors of (length)
-  std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1) {
+  /// The average that every rank gets. \param x (ranks) vectors of (length) \param serve empty for the average itself
+  std::vector<float> operator()(const std::vector<std::vector<float>>& x, float residual_factor = 1,
+                                const Server& serve = {}) {
     const int ranks = m_layout.chunks;
     const std::size_t words = compress::message_words_ref(m_layout, m_options);
     if (!m_error_feedback)
@@ -69,7 +74,8 @@ public:
       std::vector<std::uint32_t> received;
       for (int rank = 0; rank < ranks; ++rank)
         received.insert(received.end(), sent[rank].begin() + server * words, sent[rank].begin() + (server + 1) * words);
-      const std::vector<float> mean = compress::average_ref(m_layout, m_options, server, ranks, received);
+      std::vector<float> mean = compress::average_ref(m_layout, m_options, server, ranks, received);
+      if (serve) serve(mean, m_layout.begins[server]);
       const std::vector<std::uint32_t> message =
           compress::compress_ref(m_layout, m_options, server, 1, mean, server_residuals[server], residual_factor);
       gathered.insert(gathered.end(), message.begin(), message.end());

@@ -15,8 +15,9 @@ static void expect(int holds, const char* what, int line) {
   fprintf(stderr, "bits.c:%d: not so: %s; the last error is \"%s\"\n", line, what, onebit_last_error());
 }
 #define EXPECT(condition) expect(condition, #condition, __LINE__)
-#define EXPECT_ERROR(call, text) \
-  EXPECT((call) == ONEBIT_BAD_INPUT && strstr(onebit_last_error(), text) && strstr(onebit_last_error(), "remedy: "))
+#define EXPECT_STATUS(status, call, text) \
+  EXPECT((call) == (status) && strstr(onebit_last_error(), text) && strstr(onebit_last_error(), "remedy: "))
+#define EXPECT_ERROR(call, text) EXPECT_STATUS(ONEBIT_BAD_INPUT, call, text)
 
 static float* floats(size_t count) { return (float*)calloc(count, sizeof(float)); }
 
@@ -83,6 +84,27 @@ static onebit_allreduce* restarted(onebit_allreduce* allreduce, const onebit_tra
   return allreduce;
 }
 
+/* A server. Its context is the allreduce. */
+static int serve(void* context, float* chunk, size_t first, size_t length) {
+  size_t own_first = 0, own_length = 0;
+  EXPECT(onebit_allreduce_chunk((const onebit_allreduce*)context, &own_first, &own_length) == ONEBIT_SUCCESS);
+  EXPECT(first == own_first && length == own_length);
+  for (size_t i = 0; i < length; ++i) chunk[i] = served(chunk[i], first + i);
+  return 0;
+}
+
+static int average(onebit_allreduce* allreduce, int number, int call, float* x) {
+  return is_served(number) ? onebit_allreduce_run_served(allreduce, x, serve, allreduce)
+                           : onebit_allreduce_run(allreduce, x, residual_factor_of(call));
+}
+
+/* The first elements of the rows of an option set. \returns their number */
+static size_t rows_of(int number, size_t* begins) {
+  size_t count = 0;
+  for (size_t at = 0; at < vector_length; at += row_of(number)) begins[count++] = at;
+  return count;
+}
+
 struct found {
   uint64_t results, residuals, bytes;
 };
@@ -93,6 +115,13 @@ static struct found run(int number, int rank, const onebit_transport* carrier) {
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
   options.error_feedback = error_feedback_of(number);
+  size_t rows[vector_length];
+  if (is_served(number)) {
+    options.group_begins = rows;
+    options.groups = rows_of(number, rows);
+    options.chunk_borders = tensor_begins;
+    options.borders = tensors;
+  }
   onebit_allreduce* allreduce = made_by(carrier, number == 0 ? NULL : &options);
 
   struct found found = {no_hash, no_hash, 0};
@@ -101,7 +130,7 @@ static struct found run(int number, int rank, const onebit_transport* carrier) {
   for (int call = 0; call < calls; ++call) {
     if (call == last_call) allreduce = restarted(allreduce, carrier, &options, &found.bytes);
     fill(x, rank, call);
-    EXPECT(onebit_allreduce_run(allreduce, x, residual_factor_of(call)) == ONEBIT_SUCCESS);
+    EXPECT(average(allreduce, number, call, x) == ONEBIT_SUCCESS);
     found.results = hash_of(found.results, x, vector_length);
   }
   EXPECT(onebit_allreduce_bytes_sent(allreduce, &sent) == ONEBIT_SUCCESS);
@@ -130,6 +159,36 @@ static void refuse_options(onebit_options options, const char* text) {
   EXPECT(made == NULL);
 }
 
+static void refuse_places(void) {
+  size_t begins[2] = {0, 4};
+  onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+  options.groups = 2;
+  refuse_options(options, "group_begins is a null pointer");
+  options.group_begins = begins;
+  options.group = 32;
+  refuse_options(options, "group and group_begins");
+  options.group = 0;
+  begins[1] = 8;
+  refuse_options(options, "group_begins has 8 for a vector of 8");
+  begins[1] = 0;
+  refuse_options(options, "group_begins has 0 behind 0");
+  options.groups = 0;
+  options.chunk_borders = &begins[1];
+  options.borders = 1;
+  begins[1] = 4;
+  refuse_options(options, "chunk_borders begins with 4");
+}
+
+/* A program that was compiled before there were tables gets none. */
+static void take_options_without_tables(void) {
+  onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+  onebit_allreduce* made = NULL;
+  options.size = offsetof(onebit_options, group_begins);
+  memset((char*)&options + options.size, -1, sizeof options - options.size); /* what lies behind the program's struct */
+  EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, &options, &made) == ONEBIT_SUCCESS);
+  EXPECT(onebit_allreduce_destroy(made) == ONEBIT_SUCCESS);
+}
+
 static void refuse(void) {
   onebit_options options = ONEBIT_OPTIONS_DEFAULT;
   options.bits = 17;
@@ -147,6 +206,7 @@ static void refuse(void) {
   refuse_options(options, "options.size is");
   options.size = 0; /* a struct without its size */
   refuse_options(options, "options.size is 0");
+  refuse_places();
 
   onebit_allreduce* made = NULL;
   float x = 0;
@@ -156,6 +216,8 @@ static void refuse(void) {
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_NULL, 8, NULL, &made), "MPI_COMM_NULL");
   EXPECT_ERROR(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, NULL), "made is a null pointer");
   EXPECT_ERROR(onebit_allreduce_run(NULL, &x, 1), "allreduce is a null pointer");
+  EXPECT_ERROR(onebit_allreduce_run_served(NULL, &x, serve, NULL), "allreduce is a null pointer");
+  EXPECT_ERROR(onebit_allreduce_chunk(NULL, &length, &length), "allreduce is a null pointer");
   EXPECT_ERROR(onebit_allreduce_bytes_sent(NULL, NULL), "null pointer");
   EXPECT_ERROR(onebit_allreduce_residual_lengths(NULL, &length, &length), "allreduce is a null pointer");
   EXPECT_ERROR(onebit_allreduce_get_residuals(NULL, &x, &x), "allreduce is a null pointer");
@@ -211,6 +273,31 @@ static void refuse_vectors(int rank) {
   EXPECT(onebit_allreduce_destroy(allreduce) == ONEBIT_SUCCESS);
 }
 
+static int failing_server(void* context, float* chunk, size_t first, size_t length) {
+  (void)chunk, (void)first, (void)length;
+  return *(const int*)context;
+}
+
+/* One rank's failure is every rank's error. */
+static void refuse_servers(int rank) {
+  for (int number = 0; number < 8; ++number) { /* each exchange, and signs and grids */
+    onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+    options.bits = bits_of(number);
+    options.message_bytes = message_bytes_of(number);
+    onebit_allreduce* allreduce = made_by(NULL, &options);
+    float x[vector_length];
+    int status = rank == 0 ? 7 : 0;
+    fill(x, rank, 0);
+    if (rank == 0)
+      EXPECT_STATUS(ONEBIT_FAILED, onebit_allreduce_run_served(allreduce, x, failing_server, &status),
+                    "server returned 7");
+    else
+      EXPECT_ERROR(onebit_allreduce_run_served(allreduce, x, failing_server, &status), "server of a rank failed");
+    EXPECT_ERROR(onebit_allreduce_run_served(allreduce, x, NULL, NULL), "server is a null pointer");
+    EXPECT(onebit_allreduce_destroy(allreduce) == ONEBIT_SUCCESS);
+  }
+}
+
 /* A transport of the caller needs no MPI. */
 static void run_without_mpi(void) {
   const onebit_transport alone = {sizeof alone, 0, 1, &status_of_transport, all_to_all, all_gather};
@@ -237,6 +324,8 @@ int main(int argc, char** argv) {
   refuse();
   refuse_transports();
   refuse_vectors(rank);
+  refuse_servers(rank);
+  take_options_without_tables();
   for (int number = 0; number < cases; ++number) run_case(number, rank);
   EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, &made) == ONEBIT_SUCCESS);
   MPI_Finalize();

@@ -15,13 +15,22 @@ void run_case(int number, int rank) {
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
   options.error_feedback = error_feedback_of(number) != 0;
+  if (is_served(number)) {
+    for (std::size_t at = 0; at < vector_length; at += row_of(number)) options.group_begins.push_back(at);
+    options.chunk_borders.assign(tensor_begins, tensor_begins + tensors);
+  }
   onebit::CompressedAllreduce allreduce(MPI_COMM_WORLD, vector_length, options);
 
   std::uint64_t results = no_hash;
   for (int call = 0; call < calls; ++call) {
     std::vector<float> x(vector_length);
     fill(x.data(), rank, call);
-    allreduce(x.data(), residual_factor_of(call));
+    if (is_served(number))
+      allreduce.run_served(x.data(), [](float* chunk, std::size_t first, std::size_t length) {
+        for (std::size_t i = 0; i < length; ++i) chunk[i] = served(chunk[i], first + i);
+      });
+    else
+      allreduce(x.data(), residual_factor_of(call));
     results = hash_of(results, x.data(), x.size());
   }
   const auto lengths = allreduce.residual_lengths();

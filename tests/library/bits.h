@@ -35,12 +35,18 @@ static inline uint64_t hash_of(uint64_t before, const float* values, size_t coun
   return before;
 }
 
-/* Option set `number` of `cases`. */
-enum { cases = 16 };
+/* Option set `number` of `cases`. From 16 on, chunks begin at tensors, groups are rows, and servers change averages. */
+enum { cases = 32 };
+static inline int is_served(int number) { return number & 16 ? 1 : 0; }
 static inline int bits_of(int number) { return number & 1 ? 4 : 1; }
-static inline size_t group_of(int number) { return number & 2 ? 64 : 0; }
+static inline size_t group_of(int number) { return !is_served(number) && number & 2 ? 64 : 0; }
+static inline size_t row_of(int number) { return number & 2 ? 40 : 50; }
+enum { tensors = 5 };
+static const size_t tensor_begins[tensors] = {0, 100, 350, 400, 800};
 static inline size_t message_bytes_of(int number) { return number & 4 ? 256 : 0; }
 static inline int error_feedback_of(int number) { return number & 8 ? 0 : 1; }
+/* What servers make of element i of an average. */
+static inline float served(float average, size_t i) { return 2.0f * average + (float)(i % 7); }
 static inline float residual_factor_of(int call) { return call == last_call ? 0.5f : 1.0f; }
 
 static inline void print_case(int number, int rank, uint64_t results, uint64_t residuals, uint64_t bytes) {

@@ -4,6 +4,7 @@
 
 #include "comm/library/compressed_allreduce.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "../support.hpp"
@@ -54,6 +55,86 @@ TYPED_TEST(Library, equals_simulation) {
           EXPECT_EQ(allreduce.bytes_sent(), 3 * 2 * 4 * compress::message_words_ref(layout, compressor) *
                                                 static_cast<std::size_t>(world.size() - 1));
         }
+}
+
+/// (rows, columns) of some matrices that lie one behind the other.
+const std::vector<std::pair<std::size_t, std::size_t>> matrices = {{5, 37}, {1, 200}, {40, 7}, {3, 64}, {11, 11}};
+
+/// Groups that are rows, and chunks that begin at matrices. \param length of all, counted
+CompressedAllreduceOptions of_matrices(std::size_t& length) {
+  CompressedAllreduceOptions options;
+  length = 0;
+  for (const auto& [rows, columns] : matrices) {
+    options.chunk_borders.push_back(length);
+    for (std::size_t row = 0; row < rows; ++row, length += columns) options.group_begins.push_back(length);
+  }
+  return options;
+}
+
+TYPED_TEST(Library, serves) {
+  const Communicator world;
+  std::size_t length = 0;
+  CompressedAllreduceOptions options = of_matrices(length);
+  options.backend = BackendName<TypeParam>::value;
+  for (const std::size_t message_bytes : {0, 256})
+    for (const float factor : {1.0f, -3.0f}) {
+      SCOPED_TRACE(::testing::Message() << "messages " << message_bytes << ", factor " << factor);
+      options.message_bytes = message_bytes;
+      CompressedAllreduce served(MPI_COMM_WORLD, length, options), plain(MPI_COMM_WORLD, length, options);
+      comm::CompressedAllreduceRef simulation(
+          {length, world.size(), compress::Grouping::tensor, 0, options.group_begins, options.chunk_borders}, {});
+      // By its place, so that a chunk which is taken for another one shows.
+      const auto server = [&](float value, std::size_t i) { return factor == 1 ? value : factor * value + i % 5; };
+      for (std::uint64_t call = 0; call < 3; ++call) {
+        std::vector<std::vector<float>> all;
+        for (int rank = 0; rank < world.size(); ++rank)
+          all.push_back(test::random_values(length, 10 * call + static_cast<std::uint64_t>(rank)));
+        const auto x = test::to_device<TypeParam>(all[world.rank()]), y = test::to_device<TypeParam>(all[world.rank()]);
+        served.run_served(x.data(), [&](float* chunk, std::size_t first, std::size_t count) {
+          EXPECT_EQ(chunk, x.data() + first);
+          EXPECT_EQ(first, served.chunk().first);
+          EXPECT_EQ(count, served.chunk().length);
+          const Vector<TypeParam, float> values(chunk, count);
+          std::vector<float> made = test::to_host(values);
+          for (std::size_t i = 0; i < count; ++i) made[i] = server(made[i], first + i);
+          Kokkos::deep_copy(values, test::to_device<TypeParam>(made));
+        });
+        EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(all, 1, [&](auto& chunk, std::size_t first) {
+                                      for (std::size_t i = 0; i < chunk.size(); ++i)
+                                        chunk[i] = server(chunk[i], first + i);
+                                    })));
+        plain(y.data());
+        EXPECT_EQ(test::same_bits(test::to_host(x), test::to_host(y)), factor == 1);
+      }
+    }
+}
+
+TEST(Library, chunks_begin_at_borders) {
+  const Communicator world;
+  std::size_t length = 0;
+  const CompressedAllreduceOptions options = of_matrices(length);
+  const CompressedAllreduce::Chunk chunk = CompressedAllreduce(MPI_COMM_WORLD, length, options).chunk();
+  std::vector<std::size_t> borders = options.chunk_borders;
+  borders.push_back(length);
+  for (const std::size_t end : {chunk.first, chunk.first + chunk.length})
+    EXPECT_TRUE(std::count(borders.begin(), borders.end(), end)) << end;
+  std::size_t sum = chunk.length;
+  MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_UNSIGNED_LONG, MPI_SUM, world.get());
+  EXPECT_EQ(sum, length);
+}
+
+TEST(Library, what_a_server_throws_leaves_the_call) {
+  const Communicator world;
+  CompressedAllreduce allreduce(MPI_COMM_WORLD, 1000);
+  std::vector<float> x(1000, 1.0f);
+  const auto serve = [&](float*, std::size_t, std::size_t) {
+    if (world.rank() == 0) throw RunError("server", "it is out of order", "repair it");
+  };
+  if (world.rank() == 0)
+    EXPECT_THROW(allreduce.run_served(x.data(), serve), RunError);
+  else
+    EXPECT_THROW(allreduce.run_served(x.data(), serve), InputError);
+  EXPECT_THROW(allreduce.run_served(x.data(), nullptr), InputError);
 }
 
 /// A transport of the caller that exchanges by MPI.
@@ -132,6 +213,12 @@ TEST(Library, refuses_ranks_that_differ) {
   options.bits = last ? 17 : 1;
   expect(message_of(options), "bits is 1 on rank 0 and 17");
   options.bits = 1;
+  options.group_begins = {0, last ? std::size_t{5} : std::size_t{4}};
+  expect(message_of(options), "the checksum of group_begins is ");
+  options.group_begins.clear();
+  options.chunk_borders.assign(last ? 1 : 0, 0);
+  expect(message_of(options), "the checksum of chunk_borders is 0 on rank 0 and ");
+  options.chunk_borders.clear();
   options.backend = last ? "gpu" : "serial";
   expect(message_of(options), "the number of the backend (0 for one that this build lacks) is 1 on rank 0 and 0");
 }

@@ -3,12 +3,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <type_traits>
 #include <vector>
 
 #include "base/device/gpus.hpp"
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/system/launcher.hpp"
 #include "comm/compressed_average.hpp"
 #include "comm/transport/callers_messenger.hpp"
@@ -40,11 +42,23 @@ auto host_view(T* values, std::size_t length) {
 }
 
 /// What all ranks must have given alike, by name, as numbers.
-constexpr const char* shared_names[] = {"length",        "bits",
-                                        "group",         "error_feedback",
-                                        "message_bytes", "the number of the backend (0 for one that this build lacks)"};
+constexpr const char* shared_names[] = {"length",
+                                        "bits",
+                                        "group",
+                                        "error_feedback",
+                                        "message_bytes",
+                                        "the number of the backend (0 for one that this build lacks)",
+                                        "the checksum of group_begins",
+                                        "the checksum of chunk_borders"};
 constexpr std::size_t shared_count = std::size(shared_names);
 using Shared = std::array<std::int64_t, shared_count>;
+
+/// 0 for none.
+std::int64_t checksum(const std::vector<std::size_t>& places) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) sum += hash_term(places[i], i);
+  return static_cast<std::int64_t>(sum);
+}
 
 Shared shared(std::size_t length, const CompressedAllreduceOptions& options) {
   return {static_cast<std::int64_t>(length),
@@ -52,7 +66,9 @@ Shared shared(std::size_t length, const CompressedAllreduceOptions& options) {
           static_cast<std::int64_t>(options.group),
           options.error_feedback ? 1 : 0,
           static_cast<std::int64_t>(options.message_bytes),
-          index_of(backend_of(options))};
+          index_of(backend_of(options)),
+          checksum(options.group_begins),
+          checksum(options.chunk_borders)};
 }
 
 /// Before any other check: all ranks throw, or none. \param all of all ranks
@@ -88,6 +104,20 @@ std::vector<Shared> gather(const Exec& exec, comm::Messenger<Exec>& messenger, c
   return all;
 }
 
+/// \param places of the option `name`
+void check_places(const char* name, const std::vector<std::size_t>& places, std::size_t length) {
+  if (places.empty()) return;
+  const auto refuse = [&](const std::string& what) {
+    throw InputError(where, name + (" " + what), "give first elements of parts of the vector, ascending from 0");
+  };
+  if (places[0] != 0) refuse("begins with " + std::to_string(places[0]));
+  for (std::size_t i = 1; i < places.size(); ++i)
+    if (places[i] <= places[i - 1])
+      refuse("has " + std::to_string(places[i]) + " behind " + std::to_string(places[i - 1]));
+  if (places.back() >= length)
+    refuse("has " + std::to_string(places.back()) + " for a vector of " + std::to_string(length) + " elements");
+}
+
 void check(std::size_t length, const CompressedAllreduceOptions& options) {
   // So many that their bytes, and what is added to round them up, are counted without overflow.
   constexpr std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / 16;
@@ -100,6 +130,10 @@ void check(std::size_t length, const CompressedAllreduceOptions& options) {
   if (options.group % compress::bits_per_word != 0 || options.group > most)
     throw InputError(where, "a group of " + std::to_string(options.group) + " elements is not possible",
                      "give a multiple of 32, or 0 for one scale for the vector");
+  if (options.group != 0 && !options.group_begins.empty())
+    throw InputError(where, "group and group_begins both say which elements share a scale", "give one of them");
+  check_places("group_begins", options.group_begins, length);
+  check_places("chunk_borders", options.chunk_borders, length);
   if (options.message_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     throw InputError(where, "messages of " + std::to_string(options.message_bytes) + " bytes are not possible",
                      "give less than 2 GiB, or 0 for MPI's collectives");
@@ -149,6 +183,8 @@ void start_kokkos() {
 struct CompressedAllreduce::Engine {
   virtual ~Engine() = default;
   virtual void operator()(float* x, float residual_factor) = 0;
+  virtual void run_served(float* x, const CallersServer& server) = 0;
+  virtual Chunk chunk() const = 0;
   virtual std::uint64_t bytes_sent() const = 0;
   virtual ResidualLengths residual_lengths() const = 0;
   virtual void get_residuals(float* worker, float* server) const = 0;
@@ -168,11 +204,42 @@ struct CompressedAllreduce::EngineOn final : Engine {
   void operator()(float* x, float residual_factor) override {
     PhaseTimes times;
     allreduce(exec, Vector<Exec, float>(x, length), times, residual_factor);
+    check_finite("");
+  }
+  void run_served(float* x, const CallersServer& server) override {
+    const Vector<Exec, float> all(x, length);
+    const std::size_t first = chunk().first;
+    std::exception_ptr error;
+    const comm::Server<Exec> serve = [&](const Exec& on, const Vector<Exec, float>& chunk, PhaseTimes&) {
+      if (chunk.extent(0) == 0) return;
+      try {
+        server(chunk.data(), first, chunk.extent(0));
+      } catch (...) {
+        error = std::current_exception();
+        // The other ranks wait for this chunk. So they get one that none of them takes for an average.
+        Kokkos::deep_copy(on, chunk, std::numeric_limits<float>::quiet_NaN());
+      }
+    };
+    PhaseTimes times;
+    allreduce.begin(exec, {all, {}, 1, serve}, times);
+    allreduce.serve(exec, times);
+    allreduce.finish(exec, times);
+    if (error) std::rethrow_exception(error);
+    allreduce.decompress_last(exec, all);
+    check_finite("; or the caller's server of a rank failed, or made such numbers");
+  }
+  /// After an average; fences. \param cause that vectors alone do not have
+  void check_finite(const std::string& cause) const {
     if (!allreduce.last_is_finite(exec))
       throw InputError(where,
                        "the average is not finite: the vector of a rank, in this call or in an earlier one, held NaN, "
-                       "infinity, or numbers so large that float cannot hold their sums",
+                       "infinity, or numbers so large that float cannot hold their sums" +
+                           cause,
                        "check vectors before the call; setting the residuals takes out what has got into them");
+  }
+  Chunk chunk() const override {
+    const auto extents = allreduce.residual_extents();
+    return {extents.server_begin, extents.server_end - extents.server_begin};
   }
   std::uint64_t bytes_sent() const override { return messenger->traffic().total(); }
 
@@ -189,8 +256,10 @@ struct CompressedAllreduce::EngineOn final : Engine {
   }
 
   compress::Layout layout(const CompressedAllreduceOptions& options) const {
-    const auto grouping = options.group == 0 ? compress::Grouping::vector : compress::Grouping::fixed;
-    return {length, messenger->ranks(), grouping, options.group};
+    const auto grouping = !options.group_begins.empty() ? compress::Grouping::tensor
+                          : options.group != 0          ? compress::Grouping::fixed
+                                                        : compress::Grouping::vector;
+    return {length, messenger->ranks(), grouping, options.group, options.group_begins, options.chunk_borders};
   }
   static compress::Options compressor(const CompressedAllreduceOptions& options) {
     compress::Options compressor;
@@ -253,6 +322,13 @@ void CompressedAllreduce::operator()(float* x, float residual_factor) {
     throw InputError(where, "the residual factor is not finite", "give the quotient of two learning rates, usually 1");
   (*m_engine)(x, residual_factor);
 }
+
+void CompressedAllreduce::run_served(float* x, const CallersServer& server) {
+  if (!server) throw InputError(where, "the server is empty", "give a function, or average without one");
+  m_engine->run_served(x, server);
+}
+
+CompressedAllreduce::Chunk CompressedAllreduce::chunk() const { return m_engine->chunk(); }
 
 std::uint64_t CompressedAllreduce::bytes_sent() const { return m_engine->bytes_sent(); }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 /// \cond as in onebit.h, whose macros the site shows
 #define ONEBIT_VERSION "0.1.0"
@@ -25,7 +26,18 @@ struct CompressedAllreduceOptions {
   bool error_feedback = true;     ///< false: errors of compression are not corrected
   std::size_t message_bytes = 0;  ///< most bytes of a message between a pair of ranks; 0 for MPI's collectives
   std::string backend;            ///< "serial", "openmp", or "cuda" or "hip" for device memory; empty: the host's
+  /// First element of each group of elements that share a scale, ascending from 0: for example the rows of matrices.
+  /// They may have any length, and end with a rank's chunk as well. Takes the place of `group`; empty for `group`.
+  std::vector<std::size_t> group_begins = {};
+  /// Where a rank's chunk may begin, ascending from 0: for example at each matrix, so that no chunk has a part of one.
+  /// Chunk k of n begins at the one nearest to k/n of the length. Empty for chunks of one length.
+  std::vector<std::size_t> chunk_borders = {};
 };
+
+/// What the caller makes of a chunk of the average, before it is compressed again and sent to all ranks; it overwrites
+/// the chunk. `chunk` is x + first, memory of the object's backend. It is complete when the function is called, and
+/// must be when it returns, for every kernel and copy that begins later.
+using CallersServer = std::function<void(float* chunk, std::size_t first, std::size_t length)>;
 
 /// Carries the messages of an object where MPI connects no ranks, for example by torch.distributed under torchrun.
 /// Every rank calls the same functions in the same order, with the same number of bytes. The pointers are memory of the
@@ -69,6 +81,20 @@ public:
   ///        a learning rate γ_t, the factor γ_{t−1}/γ_t makes their weighted sum that of the vectors
   /// \throws std::runtime_error on all ranks if the average is not finite
   void operator()(float* x, float residual_factor = 1);
+
+  /// The same with the caller's server: each rank calls it for its chunk of the average of what the ranks have sent,
+  /// and all ranks get what the servers made of their chunks. The server's residual is then the error of what it made.
+  /// Residual factors are 1. Collective. \param x (length) \param server not called for an empty chunk
+  /// \throws what the server throws, on its rank; all other ranks then throw that the average is not finite
+  void run_served(float* x, const CallersServer& server);
+
+  /// Elements of a vector that one rank averages.
+  struct Chunk {
+    std::size_t first;   ///< element
+    std::size_t length;  ///< without padding; 0 for a rank that has none
+  };
+  /// That of this rank.
+  Chunk chunk() const;
 
   /// Bytes that this rank has sent to others.
   std::uint64_t bytes_sent() const;

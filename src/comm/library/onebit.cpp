@@ -3,9 +3,12 @@
 
 #include "comm/library/onebit.h"
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/system/launcher.hpp"
@@ -21,7 +24,6 @@ namespace {
 using onebit::InputError;
 
 thread_local std::string last_error;
-const onebit_options defaults = ONEBIT_OPTIONS_DEFAULT;
 
 int fail(int status, const char* message) noexcept {
   try {
@@ -67,13 +69,17 @@ void check_mpi(const char* function) {
   if (ended != 0) throw InputError(function, "MPI has ended", "call it before MPI_Finalize");
 }
 
+/// Throws what a function of the caller's has reported. \param where of the library calls it \param status not 0
+[[noreturn]] void throw_failure(const char* where, const char* name, int status) {
+  throw onebit::RunError(where, std::string("the caller's ") + name + " returned " + std::to_string(status),
+                         "look for the error that it met");
+}
+
 /// A function of the caller's transport as C++ calls it.
 auto carried_by(const char* name, int (*call)(void*, const void*, void*, size_t), void* context) {
   return [=](const void* send, void* received, std::size_t bytes) {
     if (const int status = call(context, send, received, bytes); status != 0)
-      throw onebit::RunError("onebit_transport",
-                             std::string("the caller's ") + name + " returned " + std::to_string(status),
-                             "look for the error that it met");
+      throw_failure("onebit_transport", name, status);
   };
 }
 
@@ -89,18 +95,33 @@ onebit::CallersTransport transport_of(const char* function, const onebit_transpo
           carried_by("all_gather", given.all_gather, given.context)};
 }
 
-onebit::CompressedAllreduceOptions options_of(const onebit_options& given) {
-  if (given.size != sizeof(onebit_options))  // a version that appends members takes the sizes of earlier ones, too
-    throw InputError("onebit_allreduce_create",
-                     "options.size is " + std::to_string(given.size) + ", and this library knows " +
-                         std::to_string(sizeof(onebit_options)) + " bytes",
-                     "begin with ONEBIT_OPTIONS_DEFAULT, and use the header and the library of one version");
+std::vector<std::size_t> places_of(const char* name, const size_t* places, size_t count) {
+  if (places == nullptr && count != 0)
+    throw InputError("onebit_allreduce_create", std::string(name) + " is a null pointer, and has elements",
+                     "pass the address of the first one");
+  return {places, places + count};
+}
+
+/// \param given of this version, or of one that knew its first members alone
+onebit::CompressedAllreduceOptions options_of(const onebit_options* given) {
+  onebit_options all = ONEBIT_OPTIONS_DEFAULT;
+  if (given != nullptr) {
+    // A version that appends members takes the sizes of earlier ones, too.
+    if (given->size != sizeof(onebit_options) && given->size != offsetof(onebit_options, group_begins))
+      throw InputError("onebit_allreduce_create",
+                       "options.size is " + std::to_string(given->size) + ", and this library knows " +
+                           std::to_string(sizeof(onebit_options)) + " bytes",
+                       "begin with ONEBIT_OPTIONS_DEFAULT, and use the header and the library of one version");
+    std::memcpy(&all, given, given->size);
+  }
   onebit::CompressedAllreduceOptions options;
-  options.bits = given.bits;
-  options.group = given.group;
-  options.error_feedback = given.error_feedback != 0;
-  options.message_bytes = given.message_bytes;
-  options.backend = given.backend == nullptr ? "" : given.backend;
+  options.bits = all.bits;
+  options.group = all.group;
+  options.error_feedback = all.error_feedback != 0;
+  options.message_bytes = all.message_bytes;
+  options.backend = all.backend == nullptr ? "" : all.backend;
+  options.group_begins = places_of("group_begins", all.group_begins, all.groups);
+  options.chunk_borders = places_of("chunk_borders", all.chunk_borders, all.borders);
   return options;
 }
 
@@ -127,8 +148,7 @@ int onebit_allreduce_create(MPI_Comm communicator, size_t length, const onebit_o
     check_mpi(function);
     if (communicator == MPI_COMM_NULL)
       throw InputError(function, "the communicator is MPI_COMM_NULL", "call it on the ranks of a communicator alone");
-    *made = new onebit_allreduce{
-        onebit::CompressedAllreduce(communicator, length, options_of(options == nullptr ? defaults : *options)), true};
+    *made = new onebit_allreduce{onebit::CompressedAllreduce(communicator, length, options_of(options)), true};
   });
 }
 
@@ -145,9 +165,7 @@ int onebit_allreduce_create_with(const onebit_transport* transport, size_t lengt
     const char* const function = "onebit_allreduce_create_with";
     *checked(made, function, "made") = nullptr;
     onebit::CallersTransport carrier = transport_of(function, *checked(transport, function, "transport"));
-    *made = new onebit_allreduce{
-        onebit::CompressedAllreduce(std::move(carrier), length, options_of(options == nullptr ? defaults : *options)),
-        false};
+    *made = new onebit_allreduce{onebit::CompressedAllreduce(std::move(carrier), length, options_of(options)), false};
   });
 }
 
@@ -156,6 +174,28 @@ int onebit_allreduce_run(onebit_allreduce* allreduce, float* x, float residual_f
     const char* const function = "onebit_allreduce_run";
     if (checked(allreduce, function, "allreduce")->needs_mpi) check_mpi(function);
     allreduce->allreduce(checked(x, function, "x"), residual_factor);
+  });
+}
+
+int onebit_allreduce_run_served(onebit_allreduce* allreduce, float* x, onebit_server server, void* context) {
+  return guarded([&] {
+    const char* const function = "onebit_allreduce_run_served";
+    if (checked(allreduce, function, "allreduce")->needs_mpi) check_mpi(function);
+    if (server == nullptr) throw InputError(function, "server is a null pointer", "pass a function");
+    allreduce->allreduce.run_served(checked(x, function, "x"),
+                                    [&](float* chunk, std::size_t first, std::size_t length) {
+                                      if (const int status = server(context, chunk, first, length); status != 0)
+                                        throw_failure(function, "server", status);
+                                    });
+  });
+}
+
+int onebit_allreduce_chunk(const onebit_allreduce* allreduce, size_t* first, size_t* length) {
+  return guarded([&] {
+    const char* const function = "onebit_allreduce_chunk";
+    const auto chunk = checked(allreduce, function, "allreduce")->allreduce.chunk();
+    *checked(first, function, "first") = chunk.first;
+    *checked(length, function, "length") = chunk.length;
   });
 }
 

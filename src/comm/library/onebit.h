@@ -43,10 +43,18 @@ typedef struct onebit_options {
   size_t group;          ///< elements that share a scale, a multiple of 32; 0 for the whole vector
   size_t message_bytes;  ///< most bytes of a message between a pair of ranks; 0 for MPI's collectives
   const char* backend;   ///< "serial", "openmp", or "cuda" or "hip" for device memory; NULL or "": the host's
+  /// First element of each group of elements that share a scale, ascending from 0, of any length; in the place of
+  /// `group`. NULL for `group`. It is copied.
+  const size_t* group_begins;
+  size_t groups;  ///< elements of group_begins
+  /// Where a rank's chunk may begin, ascending from 0: chunk k of n begins at the one nearest to k/n of the length.
+  /// NULL for chunks of one length. It is copied.
+  const size_t* chunk_borders;
+  size_t borders;  ///< elements of chunk_borders
 } onebit_options;
 /// The defaults: onebit_options options = ONEBIT_OPTIONS_DEFAULT;
 #define ONEBIT_OPTIONS_DEFAULT \
-  { sizeof(onebit_options), 1, 1, 0, 0, NULL }
+  { sizeof(onebit_options), 1, 1, 0, 0, NULL, NULL, 0, NULL, 0 }
 
 /// Carries an object's messages where MPI connects no ranks, for example by torch.distributed under torchrun; all ranks
 /// call the same functions in the same order. The functions return 0, or another number if they failed. Pointers are
@@ -98,6 +106,28 @@ int onebit_allreduce_create_with(const onebit_transport* transport, size_t lengt
 /// \param residual_factor multiplies the error of the last call, the same on every rank; usually 1. If averages are
 ///        weighted by a learning rate γ_t, the factor γ_{t−1}/γ_t makes their weighted sum that of the vectors
 int onebit_allreduce_run(onebit_allreduce* allreduce, float* x, float residual_factor);
+
+/// What the caller makes of this rank's chunk of an average, before it is compressed again and sent to all ranks; it
+/// overwrites the chunk. Returns 0, or another number if it failed.
+/// \param context what onebit_allreduce_run_served was given
+/// \param chunk (length) x + first: memory of the object's backend. It is complete when the function is called, and
+///        must be when it returns, for every kernel and copy that begins later
+/// \param first, length the elements of the chunk; the length is not 0
+typedef int (*onebit_server)(void* context, float* chunk, size_t first, size_t length);
+/// onebit_allreduce_run with a residual factor of 1 and a server of the caller's on every rank, which is called once,
+/// in the calling thread, or not at all for an empty chunk. The residual of the server is the error of what it made.
+/// ONEBIT_FAILED if this rank's server failed; ONEBIT_BAD_INPUT on all other ranks, because the average is not finite.
+/// \param allreduce of this vector
+/// \param x (length) this rank's vector, then what the servers made of the average
+/// \param server of this rank
+/// \param context what the server gets
+int onebit_allreduce_run_served(onebit_allreduce* allreduce, float* x, onebit_server server, void* context);
+
+/// This rank's chunk: the elements that it averages.
+/// \param allreduce whose chunk
+/// \param first element of it
+/// \param length without padding; 0 for a rank that has none
+int onebit_allreduce_chunk(const onebit_allreduce* allreduce, size_t* first, size_t* length);
 
 /// Bytes that this rank has sent to others.
 int onebit_allreduce_bytes_sent(const onebit_allreduce* allreduce, uint64_t* bytes);
