@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from onebit._library import Options, check, library, message
+from onebit._library import Options, Server, check, library, message
 from onebit._ranks import ranks_of
 
 INT_MAX, SIZE_MAX = 2**31 - 1, 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1  # of the library's arguments
@@ -29,6 +29,23 @@ def _whole_number(name, value, most):
     return int(value)
 
 
+def _places(name, values):
+    """\\returns first elements of parts of a vector as the library takes them, and their number; None for none"""
+    places = np.asarray([] if values is None else values)
+    if places.size == 0:
+        return None, 0
+    if places.ndim != 1 or places.dtype.kind not in "iu" or places.min() < 0:
+        raise ValueError(_bad(f"{name} is {values!r}", "give whole numbers, ascending from 0"))
+    # An array of ctypes, unlike a pointer into one of NumPy, lives as long as a structure that holds its address.
+    return (ctypes.c_size_t * places.size).from_buffer(places.astype(np.uintp)), places.size
+
+
+def _finish(x):
+    """Waits until PyTorch has written a tensor on a GPU, because the library has another stream."""
+    if not isinstance(x, np.ndarray) and x.device.type == "cuda":
+        sys.modules["torch"].cuda.current_stream(x.device).synchronize()
+
+
 class CompressedAllreduce:
     """x ← (1/n) Σ_i x_i in place, compressed with error feedback: the error of one call is added to the next one's
     vector. docs/reference/library.md has the options, docs/reference/algorithms/averages.md the result.
@@ -37,7 +54,8 @@ class CompressedAllreduce:
     "serial" from any one thread at a time.
     """
 
-    def __init__(self, comm, length, bits=1, group=0, error_feedback=True, message_bytes=0, backend=""):
+    def __init__(self, comm, length, bits=1, group=0, error_feedback=True, message_bytes=0, backend="",
+                 group_begins=None, chunk_borders=None):
         """Collective, with the same arguments on every rank.
 
         comm: a communicator of mpi4py, of which the object makes a duplicate; or a process group of torch.distributed;
@@ -48,6 +66,8 @@ class CompressedAllreduce:
         error_feedback: False leaves errors of compression uncorrected
         message_bytes: most bytes of a message between a pair of MPI's ranks; 0 for collectives
         backend: "openmp", "serial", or "cuda" or "hip" for tensors on a GPU; "" for the host's
+        group_begins: the first element of each group that shares a scale, ascending from 0; in the place of `group`
+        chunk_borders: where a rank's chunk may begin, ascending from 0; None for chunks of one length
         """
         length, bits, group, message_bytes = (
             _whole_number(name, value, most) for name, value, most in
@@ -57,7 +77,8 @@ class CompressedAllreduce:
             raise ValueError(_bad(f"backend is {backend!r}", "give its name, or '' for the host's"))
         ranks = ranks_of(comm)
         self.length, self._device = length, DEVICE_BACKENDS.get(backend, "cpu")
-        options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode())
+        options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode(),
+                          *_places("group_begins", group_begins), *_places("chunk_borders", chunk_borders))
         self._handle, carrier = ranks.make(length, options)
         self._check = carrier.check if carrier else check
         # At exit Python calls what was not called before, the newest first: the same order on every rank.
@@ -71,6 +92,36 @@ class CompressedAllreduce:
         """
         self._check(library().onebit_allreduce_run(self._open(), self._address(x), residual_factor))
         return x
+
+    def run_served(self, x, server):
+        """Collective. Averages x in place, and makes of the average what the ranks' servers make of their chunks.
+
+        x: as above
+        server: called with this rank's chunk, the part `chunk` of x without its shape, which it overwrites; not called
+            for an empty one. What it raises leaves the call, and all other ranks raise that the average is not finite
+        """
+        address, flat, errors = self._address(x), x.reshape(-1), []
+
+        def serve(_, chunk, first, length):
+            try:
+                server(flat[first:first + length])
+                _finish(x)
+                return 0
+            except BaseException as error:  # it must not leave a function that C calls
+                errors.append(error)
+                return 1
+
+        status = library().onebit_allreduce_run_served(self._open(), address, Server(serve), None)
+        if errors:
+            raise errors[0]
+        self._check(status)
+        return x
+
+    @property
+    def chunk(self):
+        """The slice of the vector that this rank averages; it may be empty."""
+        first, length = self._lengths("onebit_allreduce_chunk")
+        return slice(first, first + length)
 
     @property
     def bytes_sent(self):
@@ -110,10 +161,14 @@ class CompressedAllreduce:
             raise ValueError(_bad("the object is closed", "make another one"))
         return self._handle
 
-    def _residual_lengths(self):
+    def _lengths(self, function):
+        """\\returns the two numbers that a function of the library gives"""
         lengths = ctypes.c_size_t(), ctypes.c_size_t()
-        check(library().onebit_allreduce_residual_lengths(self._open(), *map(ctypes.byref, lengths)))
+        check(getattr(library(), function)(self._open(), *map(ctypes.byref, lengths)))
         return [length.value for length in lengths]
+
+    def _residual_lengths(self):
+        return self._lengths("onebit_allreduce_residual_lengths")
 
     def _address(self, x):
         """The address of x, which the library reads and writes. No array is converted, because that would copy it."""
@@ -150,5 +205,4 @@ class CompressedAllreduce:
                                   f"move the tensor, or make the object with {wanted} where the library has it"))
         if str(tensor.layout) != "torch.strided":
             raise ValueError(_bad(f"the tensor has the layout {tensor.layout}", "pass a dense tensor"))
-        if tensor.device.type == "cuda":
-            sys.modules["torch"].cuda.current_stream(tensor.device).synchronize()  # who wrote it has another stream
+        _finish(tensor)

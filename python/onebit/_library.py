@@ -24,8 +24,15 @@ class Options(ctypes.Structure):
         ("group", ctypes.c_size_t),
         ("message_bytes", ctypes.c_size_t),
         ("backend", ctypes.c_char_p),
+        ("group_begins", ctypes.POINTER(ctypes.c_size_t)),
+        ("groups", ctypes.c_size_t),
+        ("chunk_borders", ctypes.POINTER(ctypes.c_size_t)),
+        ("borders", ctypes.c_size_t),
     ]
 
+
+# onebit_server: context, chunk, first, length → 0, or another number for a failure
+Server = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 # onebit_transport's functions: context, send, received, bytes → 0, or another number for a failure
 Exchange = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -69,6 +76,8 @@ def load(path):
         "onebit_allreduce_create_f": [ctypes.c_int, size, options, made],
         "onebit_allreduce_create_with": [ctypes.POINTER(Transport), size, options, made],
         "onebit_allreduce_run": [handle, handle, ctypes.c_float],
+        "onebit_allreduce_run_served": [handle, handle, Server, handle],
+        "onebit_allreduce_chunk": [handle, ctypes.POINTER(size), ctypes.POINTER(size)],
         "onebit_allreduce_bytes_sent": [handle, ctypes.POINTER(ctypes.c_uint64)],
         "onebit_allreduce_residual_lengths": [handle, ctypes.POINTER(size), ctypes.POINTER(size)],
         "onebit_allreduce_get_residuals": [handle, handle, handle],

@@ -23,7 +23,7 @@ import support
 RANKS, MPIEXEC, LIBRARY, BITS_CPP, BITS_C = sys.argv[1:6] if len(sys.argv) > 5 else ("1", "", "", "", "")
 PROGRAMS, PACKAGE = TESTS / "library", TESTS.parent / "python"
 BUILD_BACKEND = pathlib.Path(os.environ.get("ONEBIT_DEPS", TESTS.parent / ".deps")) / "scikit-build-core"
-CASES = 16  # of bits.h
+CASES = 32  # of bits.h
 ENVIRONMENT = {**support.ENVIRONMENT, "PYTHONPATH": f"{PACKAGE}:{TESTS}", "ONEBIT_LIBRARY": LIBRARY,
                "PYTHONDONTWRITEBYTECODE": "1"}
 

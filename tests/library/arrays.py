@@ -42,6 +42,34 @@ class Arrays(unittest.TestCase):
         onebit.CompressedAllreduce(half, 64)(x)
         self.assertEqual(set(x), {COMM.rank % 2 + 1})
 
+    def test_a_server(self):
+        for x in (np.full((2, 50), 3, np.float32), torch.full((2, 50), 3.0)):
+            allreduce, served = onebit.CompressedAllreduce(COMM, 100, chunk_borders=range(0, 100, 50)), []
+
+            def serve(chunk, served=served):
+                served.append(chunk)
+                chunk *= 2
+
+            self.assertIs(allreduce.run_served(x, serve), x)
+            self.assertEqual(set(x.reshape(-1).tolist()), {6.0})
+            own = x.reshape(-1)[allreduce.chunk]
+            self.assertIn(len(own), (0, 50, 100))
+            self.assertEqual(len(served), len(own) > 0)
+            for chunk in served:  # it is that part of x itself
+                chunk[0] = 7
+                self.assertEqual((len(chunk), own[0]), (len(own), 7))
+
+    def test_a_server_that_raises(self):
+        allreduce = onebit.CompressedAllreduce(COMM, 100)
+
+        def serve(chunk):
+            if COMM.rank == 0:
+                raise KeyError("lost")
+
+        error, text = (KeyError, "lost") if COMM.rank == 0 else (ValueError, "server of a rank failed")
+        with self.assertRaisesRegex(error, text):
+            allreduce.run_served(np.ones(100, np.float32), serve)
+
     def test_refuses_vectors(self):
         allreduce = onebit.CompressedAllreduce(COMM, 4)
         floats = np.zeros(8, np.float32)
@@ -57,7 +85,10 @@ class Arrays(unittest.TestCase):
 
     def test_refuses_options(self):
         for text, options in (("bits is -1", {"bits": -1}), ("17 bits", {"bits": 17}), ("group is 1.5", {"group": 1.5}),
-                              ("multiple of 32", {"group": 33}), ("no backend 'gpu'", {"backend": "gpu"})):
+                              ("multiple of 32", {"group": 33}), ("chunk_borders is", {"chunk_borders": [0, 1.5]}),
+                              ("group_begins is", {"group_begins": [-1, 2]}),
+                              ("has 4 for a vector of 4", {"group_begins": [0, 4]}),
+                              ("no backend 'gpu'", {"backend": "gpu"})):
             self.refuse(ValueError, text, onebit.CompressedAllreduce, COMM, 4, **options)
         self.refuse(ValueError, "length is 0", onebit.CompressedAllreduce, COMM, 0)
 

@@ -10,7 +10,7 @@ import torch
 import onebit
 from job import COMM, GIVEN, TORCHRUN
 
-LENGTH, CALLS, CASES = 1000, 3, 16
+LENGTH, CALLS, CASES = 1000, 3, 32
 NO_HASH = 0xCBF29CE484222325
 
 
@@ -29,20 +29,33 @@ def hash_of(before, values):
     return before
 
 
-def average(allreduce, x, factor, with_torch):
+def average(x, average_of, with_torch):
     """x ← its average, as a tensor or from an odd address on."""
     if with_torch:
         tensor = torch.from_numpy(x)
-        assert allreduce(tensor, factor) is tensor
+        assert average_of(tensor) is tensor
     else:
         shifted = np.empty(LENGTH + 1, np.float32)[1:]
         shifted[:] = x
-        x[:] = allreduce(shifted.reshape(10, -1), factor).reshape(-1)
+        x[:] = average_of(shifted.reshape(10, -1)).reshape(-1)
+
+
+def averaging(allreduce, number, factor):
+    """\\returns what averages an array or a tensor in place"""
+    def serve(chunk):
+        place = torch.arange(LENGTH) if torch.is_tensor(chunk) else np.arange(LENGTH)
+        chunk[:] = 2 * chunk + place[allreduce.chunk] % 7
+
+    return (lambda x: allreduce.run_served(x, serve)) if number & 16 else (lambda x: allreduce(x, factor))
 
 
 def run_case(number):
-    options = {"bits": 4 if number & 1 else 1, "group": 64 if number & 2 else 0,
-               "message_bytes": 256 if number & 4 and not TORCHRUN else 0, "error_feedback": not number & 8}
+    options = {"bits": 4 if number & 1 else 1, "message_bytes": 256 if number & 4 and not TORCHRUN else 0,
+               "error_feedback": not number & 8}
+    if number & 16:
+        options.update(group_begins=range(0, LENGTH, 40 if number & 2 else 50), chunk_borders=[0, 100, 350, 400, 800])
+    else:
+        options.update(group=64 if number & 2 else 0)
     allreduce, sent, results = onebit.CompressedAllreduce(GIVEN, LENGTH, **options), 0, NO_HASH
     for call in range(CALLS):
         if call == CALLS - 1:
@@ -51,7 +64,7 @@ def run_case(number):
             allreduce = onebit.CompressedAllreduce(GIVEN, LENGTH, **options)
             allreduce.load_state_dict(state)
         x = vector(COMM.rank, call)
-        average(allreduce, x, 0.5 if call == CALLS - 1 else 1.0, number % 2 == 1)
+        average(x, averaging(allreduce, number, 0.5 if call == CALLS - 1 else 1.0), number % 2 == 1)
         results = hash_of(results, x)
     state = allreduce.state_dict()
     residuals = hash_of(hash_of(NO_HASH, state["worker"]), state["server"])
