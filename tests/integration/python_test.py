@@ -46,7 +46,7 @@ def free_port():
 
 class Library(unittest.TestCase):
     def run_ranks(self, *command):
-        done = support.run(self, [MPIEXEC, "-n", RANKS, "--oversubscribe", *command], timeout=100,
+        done = support.run(self, [MPIEXEC, "-n", RANKS, "--oversubscribe", *command], timeout=200,
                            env={**ENVIRONMENT, "MASTER_PORT": free_port()})
         return done.stdout
 
@@ -85,6 +85,10 @@ class Library(unittest.TestCase):
         self.run_torchrun("optimizer.py")
 
     @needs_python
+    def test_torchrun_muon(self):
+        self.run_torchrun("muon.py")
+
+    @needs_python
     def test_torchrun_hook(self):
         self.run_torchrun("hook.py")
 
@@ -101,6 +105,10 @@ class Library(unittest.TestCase):
     @needs_python
     def test_optimizer(self):
         self.run_python("optimizer.py")
+
+    @needs_python
+    def test_muon(self):
+        self.run_python("muon.py")
 
     @needs_python
     def test_hook(self):

@@ -1,4 +1,5 @@
-"""A small GPT learns as well with OneBitAdam as with torch.optim.Adam; runs on every rank and prints the losses."""
+"""A small GPT learns as well with OneBitAdam and OneBitMuon as with torch.optim.Adam; runs on every rank and prints the
+losses."""
 
 import math
 import pathlib
@@ -9,7 +10,7 @@ from mpi4py import MPI
 from torch.nn import functional
 
 import skips
-from onebit.torch import AutoFreeze, OneBitAdam
+from onebit.torch import AutoFreeze, OneBitAdam, OneBitMuon
 
 COMM = MPI.COMM_WORLD
 STEPS, WARMUP, LR, BETAS = 160, 20, 1e-2, (0.9, 0.95)
@@ -75,15 +76,30 @@ def train(net, optimizer, before_step=None):
 
 
 class Training(unittest.TestCase):
-    def test_same_loss_as_adam(self):
+    @classmethod
+    def setUpClass(cls):
         net = Gpt()
-        adam = train(net, torch.optim.Adam(net.parameters(), LR, BETAS), average_gradients)
+        cls.adam = train(net, torch.optim.Adam(net.parameters(), LR, BETAS), average_gradients)
+
+    def test_same_loss_as_adam(self):
         net = Gpt()
         optimizer = OneBitAdam(net.parameters(), AutoFreeze(STEPS, WARMUP), LR, BETAS)
         compressed = train(net, optimizer)
-        print(f"loss: Adam {adam:.4f}, 1-bit Adam {compressed:.4f}, frozen at {optimizer.frozen_at}", flush=True)
+        print(f"loss: Adam {self.adam:.4f}, 1-bit Adam {compressed:.4f}, frozen at {optimizer.frozen_at}", flush=True)
         self.assertLessEqual(optimizer.frozen_at, STEPS // 5)
-        self.assertLess(compressed, adam + TOLERANCE)
+        self.assertLess(compressed, self.adam + TOLERANCE)
+
+    def test_muon_has_the_loss_of_adam(self):
+        net = Gpt()
+        optimizer = OneBitMuon(
+            net.parameters(),
+            lr=0.01,
+            embeddings=[net.tokens.weight, net.places.weight],
+            stacked={block.qkv.weight: 3 for block in net.blocks},  # q, k and v are matrices of their own
+        )
+        compressed = train(net, optimizer)
+        print(f"loss: Adam {self.adam:.4f}, 1-bit Muon {compressed:.4f}", flush=True)
+        self.assertLess(compressed, self.adam + TOLERANCE)
 
 
 if __name__ == "__main__":

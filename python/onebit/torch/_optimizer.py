@@ -26,6 +26,11 @@ def quotient(m, v, eps, correction, factor, out):
     torch.div(m, out, out=out).mul_(factor)
 
 
+def _parts(shapes):
+    """The parts of `_shapes` that are not empty, which a state may hold as lists."""
+    return [[tuple(shape) for shape in part] for part in shapes if part]
+
+
 @dataclasses.dataclass
 class Segment:
     """The trained parameters of a group that are of one kind. They lie side by side in the vectors."""
@@ -247,8 +252,7 @@ class DataParallelOptimizer(torch.optim.Optimizer):
         if len(state_dict[name]) != len(vector):
             raise ValueError(self._bad(f"the state is of {len(state_dict[name])} parameters, and there are "
                                        f"{len(vector)}", "load the state of the same model"))
-        shapes = [[tuple(shape) for shape in part] for part in state_dict.get("shapes", self._shapes()) if part]
-        if shapes != self._shapes():
+        if _parts(state_dict.get("shapes", self._shapes())) != _parts(self._shapes()):
             raise ValueError(self._bad("the state is of groups with parameters of other shapes",
                                        "make the optimizer with the groups with which the state was saved"))
         for group in state_dict["param_groups"]:
