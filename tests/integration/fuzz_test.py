@@ -20,6 +20,7 @@ import time
 FUZZERS = {
     "yaml": (["inputs"], ["-max_len=8192"]),
     "corpus": ([], []),
+    "images": ([], []),
     "checkpoint": ([], ["-max_len=2000", "-len_control=0"]),
 }
 # MPI and HDF5 keep memory until the end. A single allocation of 500 MB is one that a file asked for.
