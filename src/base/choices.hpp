@@ -22,6 +22,14 @@ constexpr auto names(WorkloadKind) {
 enum class Architecture { bert, gpt };
 constexpr auto names(Architecture) { return std::array{"bert", "gpt"}; }
 
+/// Networks that classify images.
+enum class Network { resnet18, vgg16 };
+constexpr auto names(Network) { return std::array{"resnet18", "vgg16"}; }
+
+/// What becomes of an image before it is trained with.
+enum class Augment { none, crop, crop_flip };
+constexpr auto names(Augment) { return std::array{"none", "crop", "crop_flip"}; }
+
 enum class Pooling { position, mean };
 constexpr auto names(Pooling) { return std::array{"position", "mean"}; }
 

@@ -1,0 +1,127 @@
+#include "nn/images/convolution.hpp"
+
+namespace onebit::nn {
+namespace {
+
+/// Bytes of an unfolded block: a share of a core's second-level cache and of its neighbours', and enough rows for a
+/// product to run at full speed. A GPU takes all images at once, as far as this many bytes go.
+template <class Exec>
+constexpr std::size_t block_bytes = is_host<Exec> ? std::size_t{4} << 20 : std::size_t{1} << 28;
+
+/// Rows [first · rows, (first + count) · rows) of a matrix.
+template <class MatrixType>
+MatrixType rows_of_images(const MatrixType& matrix, int first, int count, int rows) {
+  const std::size_t columns = matrix.extent(1), begin = static_cast<std::size_t>(first) * rows * columns;
+  return MatrixType(matrix.data() + begin, static_cast<std::size_t>(count) * rows, columns);
+}
+
+}  // namespace
+
+template <class Exec, class Real>
+int Convolution<Exec, Real>::block() const {
+  const std::size_t bytes = sizeof(Real) * m_extents.output_pixels() * m_extents.columns();
+  return static_cast<int>(std::clamp<std::size_t>(block_bytes<Exec> / bytes, 1, std::max(m_images, 1)));
+}
+
+template <class Exec, class Real>
+std::size_t Convolution<Exec, Real>::scratch() const {
+  if (m_extents.is_dense()) return 0;
+  return static_cast<std::size_t>(block()) * m_extents.output_pixels() * m_extents.columns();
+}
+
+template <class Exec, class Real>
+template <class Work>
+void Convolution<Exec, Real>::for_each_block(const Work& work) const {
+  const int length = m_extents.is_dense() ? m_images : block();
+  for (int first = 0; first < m_images; first += length) work(first, std::min(length, m_images - first));
+}
+
+template <class Exec, class Real>
+void Convolution<Exec, Real>::forward(const Exec& exec, Product& product, ConstMatrix input, const Factor& weight,
+                                      const Buffer& unfolded, Matrix output) const {
+  if (m_extents.is_dense()) return Kernels::dense(exec, product, input, weight, output);
+  for_each_block([&](int first, int count) {
+    const Matrix copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    unfold(exec, rows_of_images(input, first, count, m_extents.pixels()), copies);
+    Kernels::dense(exec, product, copies, weight, rows_of_images(output, first, count, m_extents.output_pixels()));
+  });
+}
+
+template <class Exec, class Real>
+void Convolution<Exec, Real>::backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
+                                              ConstMatrix input, const Buffer& unfolded, bool add, Matrix d_weight,
+                                              Real scale) const {
+  if (m_extents.is_dense()) return Kernels::dense_backward_weight(exec, product, d_output, input, add, d_weight, scale);
+  for_each_block([&](int first, int count) {
+    const Matrix copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    unfold(exec, rows_of_images(input, first, count, m_extents.pixels()), copies);
+    Kernels::dense_backward_weight(exec, product, rows_of_images(d_output, first, count, m_extents.output_pixels()),
+                                   copies, add || first > 0, d_weight, scale);
+  });
+}
+
+template <class Exec, class Real>
+void Convolution<Exec, Real>::backward_input(const Exec& exec, Product& product, ConstMatrix d_output,
+                                             const Factor& weight, const Buffer& unfolded, bool add,
+                                             Matrix d_input) const {
+  if (m_extents.is_dense()) return Kernels::dense_backward_input(exec, product, d_output, weight, add, d_input);
+  for_each_block([&](int first, int count) {
+    const Matrix d_copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    Kernels::dense_backward_input(exec, product, rows_of_images(d_output, first, count, m_extents.output_pixels()),
+                                  weight, false, d_copies);
+    fold(exec, d_copies, add, rows_of_images(d_input, first, count, m_extents.pixels()));
+  });
+}
+
+template <class Exec, class Real>
+void Convolution<Exec, Real>::unfold(const Exec& exec, ConstMatrix input, Matrix unfolded) const {
+  const ConvolutionExtents e = m_extents;
+  const int width = e.output_width(), pixels = e.output_pixels(), of_row = e.kernel * e.channels;
+  // A thread or a warp takes a row of the kernel, whose pixels lie side by side in the image and in the copy.
+  for_each_row(
+      exec, "OneBit::nn::unfold", unfolded.extent_int(0) * e.kernel,
+      KOKKOS_LAMBDA(const RowTeam<Exec>& team, int part) {
+        const int position = part / e.kernel, image = position / pixels;
+        const int y = position % pixels / width * e.stride + part % e.kernel - e.padding;
+        const int x = position % width * e.stride - e.padding;
+        Real* const to = unfolded.data() + static_cast<std::size_t>(part) * of_row;
+        if (y < 0 || y >= e.height) return team.for_each(of_row, [&](int j) { to[j] = 0; });
+        const int left = (x < 0 ? -x : 0) * e.channels;
+        const int right = (e.width - x < e.kernel ? e.width - x : e.kernel) * e.channels;
+        const std::ptrdiff_t first = (static_cast<std::ptrdiff_t>(image * e.height + y) * e.width + x) * e.channels;
+        const Real* const from = input.data();
+        team.for_each(left, [&](int j) { to[j] = 0; });
+        team.for_each(right - left, [&](int j) { to[left + j] = from[first + left + j]; });
+        team.for_each(of_row - right, [&](int j) { to[right + j] = 0; });
+      });
+}
+
+template <class Exec, class Real>
+void Convolution<Exec, Real>::fold(const Exec& exec, ConstMatrix d_unfolded, bool add, Matrix d_input) const {
+  const ConvolutionExtents e = m_extents;
+  const int height = e.output_height(), width = e.output_width(), columns = e.columns();
+  for_each_row(
+      exec, "OneBit::nn::fold", d_input.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int pixel) {
+        const int image = pixel / (e.height * e.width), y = pixel / e.width % e.height, x = pixel % e.width;
+        Real* const to = d_input.data() + static_cast<std::size_t>(pixel) * e.channels;
+        if (!add) team.for_each(e.channels, [&](int c) { to[c] = 0; });
+        for (int ky = 0; ky < e.kernel; ++ky) {
+          const int from_y = y + e.padding - ky, oy = from_y / e.stride;
+          if (from_y < 0 || from_y % e.stride != 0 || oy >= height) continue;
+          for (int kx = 0; kx < e.kernel; ++kx) {
+            const int from_x = x + e.padding - kx, ox = from_x / e.stride;
+            if (from_x < 0 || from_x % e.stride != 0 || ox >= width) continue;
+            const std::size_t row = static_cast<std::size_t>(image * height + oy) * width + ox;
+            const Real* const from = d_unfolded.data() + row * columns + (ky * e.kernel + kx) * e.channels;
+            team.for_each(e.channels, [&](int c) { to[c] += from[c]; });
+          }
+        }
+      });
+}
+
+#define ONEBIT_INSTANTIATE(Exec)           \
+  template class Convolution<Exec, float>; \
+  template class Convolution<Exec, double>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::nn

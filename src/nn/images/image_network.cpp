@@ -1,0 +1,289 @@
+#include "nn/images/image_network.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "nn/images/pooling.hpp"
+
+namespace onebit::nn {
+namespace {
+
+std::size_t rows(const Node& node, int batch) { return static_cast<std::size_t>(batch) * node.height * node.width; }
+std::size_t elements(const Node& node, int batch) { return rows(node, batch) * node.channels; }
+
+/// (norms + 1)
+std::vector<std::size_t> first_channels(const ImageNodes& nodes) {
+  std::vector<std::size_t> first{0};
+  for (const Node& node : nodes.nodes())
+    if (node.kind == NodeKind::norm) first.push_back(first.back() + node.channels);
+  return first;
+}
+
+template <class Exec, class Real>
+std::vector<Convolution<Exec, Real>> convolutions(const ImageNodes& nodes, int batch) {
+  std::vector<Convolution<Exec, Real>> all;
+  for (const Node& node : nodes.nodes())
+    all.emplace_back(node.convolution, node.kind == NodeKind::convolution ? batch : 0);
+  return all;
+}
+
+/// Elements of a kernel's scratch memory: of norms, and of the bias of the dense layer.
+template <class Exec, class Real>
+std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups, int classes) {
+  std::size_t most = static_cast<std::size_t>(row_block_count<Exec, false>(batch)) * classes;
+  for (const Node& node : nodes.nodes()) {
+    if (node.kind != NodeKind::norm) continue;
+    const int rows_of_group = static_cast<int>(rows(node, batch)) / groups;
+    most = std::max(most, BatchNorms<Exec, Real>::scratch(groups, rows_of_group, node.channels));
+  }
+  return most;
+}
+
+}  // namespace
+
+template <class Exec, class Real>
+ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int batch, int norm_samples,
+                                       Product product)
+    : m_nodes(nodes),
+      m_product(std::move(product)),
+      m_batch(batch),
+      m_classes(static_cast<int>(nodes.table().size() - nodes.head_bias())),
+      m_groups(batch / norm_samples),
+      m_convolutions(convolutions<Exec, Real>(nodes, batch)),
+      m_has_gradient(nodes.nodes().size()),
+      m_first_channel(first_channels(nodes)),
+      m_loss_sum(batch) {
+  const auto buffer = [](const char* name, std::size_t length) {
+    return make_uninitialized<Exec, Real>(std::string("OneBit::nn::ImageNetwork::") + name, length);
+  };
+  std::size_t unfolded = 0;
+  for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
+    const Node& node = nodes.nodes()[k];
+    if (node.kind == NodeKind::convolution) unfolded = std::max(unfolded, m_convolutions[k].scratch());
+    // The images are the caller's.
+    m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
+    m_gradients.push_back(k == 0 ? Buffer() : buffer("gradient", elements(node, batch)));
+  }
+  const std::size_t channels = m_first_channel.back();
+  m_mean = buffer("mean", m_groups * channels);
+  m_reciprocal_std = buffer("reciprocal_std", m_groups * channels);
+  m_population = Buffer("OneBit::nn::ImageNetwork::population", 2 * channels);
+  m_logits = buffer("logits", static_cast<std::size_t>(batch) * m_classes);
+  m_losses = buffer("losses", batch);
+  m_unfolded = buffer("unfolded", unfolded);
+  m_scratch = buffer("scratch", scratch_elements<Exec, Real>(nodes, batch, m_groups, m_classes));
+}
+
+template <class Exec, class Real>
+double ImageNetwork<Exec, Real>::kept(const ImageNodes& nodes, int batch, int norm_samples) {
+  double numbers = 0, unfolded = 0;
+  for (const Node& node : nodes.nodes()) {
+    numbers += 2 * static_cast<double>(elements(node, batch));
+    if (node.kind == NodeKind::convolution)
+      unfolded = std::max(unfolded, static_cast<double>(Convolution<Exec, Real>(node.convolution, batch).scratch()));
+  }
+  const int classes = static_cast<int>(nodes.table().size() - nodes.head_bias());
+  return numbers + unfolded +
+         static_cast<double>(scratch_elements<Exec, Real>(nodes, batch, batch / norm_samples, classes));
+}
+
+template <class Exec, class Real>
+BatchNorm<Exec, Real> ImageNetwork<Exec, Real>::norm(const Vector<Exec, const Real>& x, int k, bool trains) const {
+  const Node& node = m_nodes.nodes()[k];
+  const int C = node.channels, groups = trains ? m_groups : 1;
+  const std::size_t first = m_first_channel[node.number], all = m_first_channel.back();
+  Real* const mean = trains ? m_mean.data() + m_groups * first : m_population.data() + first;
+  Real* const reciprocal_std = trains ? m_reciprocal_std.data() + m_groups * first : m_population.data() + all + first;
+  return {VectorRef<Exec, const Real>(x.data() + node.weight, C),
+          VectorRef<Exec, const Real>(x.data() + node.bias, C),
+          m_epsilon,
+          node.relu,
+          output(node.from),
+          output(k),
+          RealMatrix(mean, groups, C),
+          RealMatrix(reciprocal_std, groups, C)};
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels,
+                                   bool trains) {
+  const Region region("OneBit::nn::forward");
+  m_outputs[0] = pixels;
+  m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
+  for (int k = 1; k < static_cast<int>(m_nodes.nodes().size()); ++k) {
+    const Node& node = m_nodes.nodes()[k];
+    switch (node.kind) {
+      case NodeKind::convolution:
+        m_convolutions[k].forward(exec, m_product, output(node.from),
+                                  m_weights.part(node.weight, node.channels, node.convolution.columns()), m_unfolded,
+                                  output(k));
+        break;
+      case NodeKind::norm:
+        if (trains) Norms::take_statistics(exec, norm(x, k, true), m_scratch);
+        Norms::normalize(exec, norm(x, k, trains));
+        break;
+      case NodeKind::maximum: {
+        const Node& from = m_nodes.nodes()[node.from];
+        Pooling<Exec, Real>::maximum(exec, from.height, from.width, output(node.from), output(k));
+        break;
+      }
+      case NodeKind::sum:
+        Pooling<Exec, Real>::relu_of_sum(exec, output(node.from), output(node.other), output(k));
+        break;
+      case NodeKind::mean:
+        Kernels::mean_rows(exec, output(node.from), output(k));
+        break;
+      case NodeKind::images:
+        break;
+    }
+  }
+}
+
+template <class Exec, class Real>
+double ImageNetwork<Exec, Real>::head(const Exec& exec, const Vector<Exec, const Real>& x,
+                                      const Images<Exec, Real>& images, CrossEntropyOutput wanted) {
+  const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
+  Kernels::dense(exec, m_product, output(last), m_weights.part(m_nodes.head_weight(), m_classes, C), logits());
+  Kernels::cross_entropy(exec, VectorRef<Exec, const Real>(x.data() + m_nodes.head_bias(), m_classes), images.classes,
+                         wanted, logits(), m_losses);
+  const VectorRef<Exec, const Real> losses = m_losses;
+  const double sum = m_loss_sum(
+      exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
+  return sum / m_batch;
+}
+
+template <class Exec, class Real>
+double ImageNetwork<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x,
+                                      const Images<Exec, Real>& images) {
+  run(exec, x, images.pixels, false);
+  return head(exec, x, images, CrossEntropyOutput::logits);
+}
+
+template <class Exec, class Real>
+double ImageNetwork<Exec, Real>::accuracy(const Exec& exec, const Images<Exec, Real>& images) {
+  Kernels::is_right(exec, images.classes, logits(), m_losses);
+  const VectorRef<Exec, const Real> right = m_losses;
+  const double sum = m_loss_sum(
+      exec, "OneBit::nn::accuracy", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(right(p)); });
+  return sum / m_batch;
+}
+
+template <class Exec, class Real>
+double ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x,
+                                         const Images<Exec, Real>& images) {
+  run(exec, x, images.pixels, true);
+  return head(exec, x, images, CrossEntropyOutput::gradient);
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, Real scale, bool add,
+                                        const Buffer& g, const GradientReady& ready_from) {
+  const Region region("OneBit::nn::backward");
+  std::fill(m_has_gradient.begin(), m_has_gradient.end(), false);
+  const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
+  const Real of_mean = scale / Real(m_batch);
+  const VectorRef<Exec, Real> d_bias(g.data() + m_nodes.head_bias(), m_classes);
+  if (!add) Kokkos::deep_copy(exec, d_bias, Real(0));
+  Kernels::dense_backward_weight(exec, m_product, logits(), output(last), add,
+                                 RealMatrix(g.data() + m_nodes.head_weight(), m_classes, C), of_mean);
+  Kernels::add_bias_backward(exec, logits(), m_scratch, d_bias, of_mean);
+  Kernels::dense_backward_input(exec, m_product, logits(), m_weights.part(m_nodes.head_weight(), m_classes, C), false,
+                                gradient(last), of_mean);
+  for (int k = last; k > 0; --k) {
+    node_backward(exec, x, k, add, g);
+    const Node& node = m_nodes.nodes()[k];
+    if (node.kind == NodeKind::convolution && ready_from) ready_from(node.weight);
+  }
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
+                                             const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const Node& from = m_nodes.nodes()[node.from];
+  switch (node.kind) {
+    case NodeKind::convolution: {
+      const Convolution<Exec, Real>& convolution = m_convolutions[k];
+      const int columns = node.convolution.columns();
+      convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
+                                  RealMatrix(g.data() + node.weight, node.channels, columns));
+      if (node.from > 0)
+        convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
+                                   m_unfolded, adds_to(node.from), gradient(node.from));
+      break;
+    }
+    case NodeKind::norm:
+      norm_backward(exec, x, k, add, g);
+      break;
+    case NodeKind::maximum:
+      Pooling<Exec, Real>::maximum_backward(exec, from.height, from.width, output(node.from), gradient(k),
+                                            adds_to(node.from), gradient(node.from));
+      break;
+    case NodeKind::sum:
+      for (const int input : {node.from, node.other})
+        Pooling<Exec, Real>::relu_of_sum_backward(exec, output(k), gradient(k), adds_to(input), gradient(input));
+      break;
+    case NodeKind::mean:
+      Kernels::mean_rows_backward(exec, gradient(k), gradient(node.from));
+      adds_to(node.from);
+      break;
+    case NodeKind::images:
+      break;
+  }
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
+                                             const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const BatchNormGradient<Exec, Real> parameters{VectorRef<Exec, Real>(g.data() + node.weight, node.channels),
+                                                 VectorRef<Exec, Real>(g.data() + node.bias, node.channels)};
+  if (!add)
+    for (const auto& gradient_of : {parameters.d_weight, parameters.d_bias})
+      Kokkos::deep_copy(exec, gradient_of, Real(0));
+  Norms::backward(exec, norm(x, k, true), gradient(k), adds_to(node.from), gradient(node.from), m_scratch, parameters);
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::add_statistics(const Exec& exec, Real factor) {
+  const std::size_t all = m_first_channel.back();
+  const Buffer population = m_population;
+  const Real epsilon = m_epsilon;
+  const int groups = m_groups;
+  for (const Node& node : m_nodes.nodes()) {
+    if (node.kind != NodeKind::norm) continue;
+    const std::size_t first = m_first_channel[node.number];
+    const RealMatrix mean(m_mean.data() + groups * first, groups, node.channels);
+    const RealMatrix reciprocal_std(m_reciprocal_std.data() + groups * first, groups, node.channels);
+    const Real R = static_cast<Real>(m_batch / groups * node.height * node.width);
+    const Real unbiased = R > 1 ? R / (R - 1) : Real(1), of_group = factor / Real(groups);
+    for_each(
+        exec, "OneBit::nn::add_statistics", node.channels, KOKKOS_LAMBDA(std::size_t j) {
+          for (int g = 0; g < groups; ++g) {
+            const Real r = reciprocal_std(g, j);
+            population(first + j) += of_group * mean(g, j);
+            population(all + first + j) += of_group * unbiased * (1 / (r * r) - epsilon);
+          }
+        });
+  }
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::set_population(const Exec& exec) {
+  const std::size_t all = m_first_channel.back();
+  const Buffer population = m_population;
+  const Real epsilon = m_epsilon;
+  for_each(
+      exec, "OneBit::nn::set_population", all, KOKKOS_LAMBDA(std::size_t j) {
+        const Real variance = population(all + j);
+        population(all + j) = 1 / math::sqrt((variance < 0 ? Real(0) : variance) + epsilon);
+      });
+}
+
+#define ONEBIT_INSTANTIATE(Exec)            \
+  template class ImageNetwork<Exec, float>; \
+  template class ImageNetwork<Exec, double>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::nn

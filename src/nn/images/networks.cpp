@@ -1,0 +1,64 @@
+/// \file networks.cpp
+/// The networks of images, as lists of nodes.
+
+#include <algorithm>
+#include <array>
+
+#include "nn/images/nodes.hpp"
+
+namespace onebit::nn {
+namespace {
+
+/// A convolution of 3 × 3 pixels or of one, and its norm. \returns the norm
+int convolution_norm(ImageNodes& nodes, const std::string& name, const std::string& number, int from, int outputs,
+                     int kernel, int stride, bool relu) {
+  const int convolution = nodes.convolution(name + "conv" + number, from, outputs, kernel, stride);
+  return nodes.norm(name + "bn" + number, convolution, relu);
+}
+
+/// ResNet-18 (He et al., CVPR 2016, Table 1) with a first convolution of 3 × 3 pixels and no pooling after it, as for
+/// images of 32 pixels (their Section 4.2). Names are torchvision's.
+void add_resnet18(ImageNodes& nodes, int first_outputs) {
+  int from = convolution_norm(nodes, "", "1", 0, first_outputs, 3, 1, true);
+  for (int stage = 0; stage < 4; ++stage)
+    for (int block = 0; block < 2; ++block) {
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block) + ".";
+      const int outputs = first_outputs << stage, stride = stage > 0 && block == 0 ? 2 : 1;
+      const int first = convolution_norm(nodes, name, "1", from, outputs, 3, stride, true);
+      const int second = convolution_norm(nodes, name, "2", first, outputs, 3, 1, false);
+      const int shortcut =
+          stride == 1 ? from : convolution_norm(nodes, name + "downsample.", "", from, outputs, 1, stride, false);
+      from = nodes.sum(second, shortcut);
+    }
+  nodes.mean(from);
+}
+
+/// VGG-16 (Simonyan and Zisserman, ICLR 2015, Table 1, D) with batch normalisation. One dense layer reads the mean of
+/// the last pixels in place of three, as for images of 32 pixels, and where one pixel is left nothing is pooled.
+void add_vgg16(ImageNodes& nodes, int first_outputs) {
+  constexpr std::array convolutions{2, 2, 3, 3, 3};
+  int from = 0, number = 1;
+  for (std::size_t stage = 0; stage < convolutions.size(); ++stage) {
+    const int outputs = first_outputs << std::min<std::size_t>(stage, 3);
+    for (int k = 0; k < convolutions[stage]; ++k)
+      from = convolution_norm(nodes, "features.", std::to_string(number++), from, outputs, 3, 1, true);
+    if (nodes.last().height > 1 && nodes.last().width > 1) from = nodes.maximum(from);
+  }
+  nodes.mean(from);
+}
+
+}  // namespace
+
+ImageNodes::ImageNodes(const ImageShape& shape) {
+  Node images{NodeKind::images};
+  images.height = shape.height;
+  images.width = shape.width;
+  images.channels = shape.channels;
+  add(images);
+  shape.network == Network::vgg16 ? add_vgg16(*this, shape.first_outputs) : add_resnet18(*this, shape.first_outputs);
+  const auto classes = static_cast<std::size_t>(shape.classes), inputs = static_cast<std::size_t>(last().channels);
+  m_head_weight = m_table.add("fc.weight", {classes, inputs}, true);
+  m_head_bias = m_table.add("fc.bias", {classes}, false);
+}
+
+}  // namespace onebit::nn

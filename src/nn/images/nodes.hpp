@@ -1,0 +1,81 @@
+#pragma once
+/// \file nodes.hpp
+/// A network of images as a list of nodes, each of which reads nodes before it. networks.cpp has the networks.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/choices.hpp"
+#include "base/kokkos.hpp"
+#include "base/tensor_table.hpp"
+#include "nn/images/convolution.hpp"
+
+namespace onebit::nn {
+
+/// A network, and the images that it classifies.
+struct ImageShape {
+  Network network;              ///< resnet18 or vgg16
+  int height, width, channels;  ///< of an image
+  int first_outputs;            ///< channels of the first convolution; the paper's networks have 64
+  int classes;
+};
+
+enum class NodeKind {
+  images,       ///< the input; node 0
+  convolution,  ///< without a bias, which the norm after it has
+  norm,         ///< a batch normalisation
+  maximum,      ///< of 2 × 2 pixels
+  sum,          ///< of two nodes, and a ReLU
+  mean          ///< over all pixels of an image
+};
+
+/// A node. Its output is a matrix (B·H·W, C).
+struct Node {
+  NodeKind kind;
+  int from = 0, other = 0;                  ///< nodes that it reads; `other` for sums only
+  int height = 0, width = 0, channels = 0;  ///< H, W, C of its output
+  bool relu = false;                        ///< whether a norm's output goes through a ReLU
+  ConvolutionExtents convolution{};         ///< of a convolution
+  std::size_t weight = 0;                   ///< first element of a convolution's or a norm's weight
+  std::size_t bias = 0;                     ///< of a norm's bias
+  int number = 0;                           ///< of a norm among all norms
+};
+
+/// The nodes in the order of the forward pass, and the parameters in the same order. A dense layer (classes, C), with a
+/// bias, reads the last node, which is a `mean`.
+class ImageNodes {
+public:
+  explicit ImageNodes(const ImageShape& shape);
+
+  const std::vector<Node>& nodes() const { return m_nodes; }
+  const Node& last() const { return m_nodes.back(); }
+  const TensorTable& table() const { return m_table; }
+  int norms() const { return m_norms; }
+  std::size_t head_weight() const { return m_head_weight; }
+  std::size_t head_bias() const { return m_head_bias; }
+
+  // What networks are made of. Each adds a node and returns its number; `name` is that of its parameters.
+
+  int convolution(const std::string& name, int from, int outputs, int kernel, int stride);
+  int norm(const std::string& name, int from, bool relu);
+  int maximum(int from);
+  int sum(int a, int b);
+  int mean(int from);
+
+private:
+  int add(const Node& node);
+
+  TensorTable m_table;
+  std::vector<Node> m_nodes;
+  int m_norms = 0;
+  std::size_t m_head_weight = 0, m_head_bias = 0;
+};
+
+/// Weights from N(0, 2 / (k² D)), which keeps the size of gradients through ReLUs (He et al., ICCV 2015, Section 2.2);
+/// norms 1 and 0; the dense layer's from N(0, 1/C), its bias 0. Element i depends on the seed and on i alone.
+/// \param x (parameters)
+template <class Exec, class Real>
+void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x);
+
+}  // namespace onebit::nn
