@@ -37,7 +37,8 @@ CURVES = ("samples", "bytes", "variance")  # kinds of figures over steps
 INPUT_KEYS = {"algorithm": "optimizer.algorithm", "lr": "optimizer.lr", "steps": "train.steps", "batch": "train.batch",
               "validation_samples": "train.validation_batch"}  # columns that come from the resolved input
 # Keys of an input that name files.
-FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "replay.file", "checkpoint.initialize_from",
+FILES_READ = ("data.corpus", "data.labelled", "data.labelled_validation", "images.training",
+              "images.validation", "replay.file", "checkpoint.initialize_from",
               "checkpoint.restart", "freeze.from")
 
 

@@ -120,7 +120,21 @@ void check_layer_bits(const Input& in) {
            "choose kind qat or psq, or layer_bits 1");
 }
 
-void check_workload(const Input& in) {
+void check_images(const Input& in, int ranks) {
+  for (const auto& [path, files] : {std::make_pair("images.training", &in.images.training),
+                                    std::make_pair("images.validation", &in.images.validation)})
+    if (files->empty())
+      refuse(in, path, "workload images needs images to train on and others to validate with",
+             std::string("set ") + path + " to files of IDX or CIFAR-10's binary format");
+  const int samples = in.train.batch / (ranks * in.train.accumulation);
+  if (samples % in.images.norm_samples != 0)
+    refuse(in, "images.norm_samples",
+           "a batch normalisation takes " + to_string(in.images.norm_samples) + " samples together, and a round of a " +
+               "rank has " + to_string(samples),
+           "choose a divisor of " + to_string(samples));
+}
+
+void check_workload(const Input& in, int ranks) {
   const WorkloadKind kind = in.workload.kind;
   const QuantizationKind quantization = has_model(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&
@@ -139,6 +153,7 @@ void check_workload(const Input& in) {
       if (file->empty())
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
+  if (kind == WorkloadKind::images) check_images(in, ranks);
   if (!has_model(in)) return;
   if (in.model.hidden % in.model.heads != 0)
     refuse(in, "model.heads",
@@ -173,7 +188,7 @@ void check(const Input& in, int ranks) {
     refuse(in, "checkpoint.directory", "checkpoint.directory is empty", "name a directory, or leave it out");
   if (in.checkpoint.restart.empty())
     refuse(in, "checkpoint.restart", "checkpoint.restart is empty", "give none, auto or a file");
-  check_workload(in);
+  check_workload(in, ranks);
 }
 
 void check_output(const Input& in) {

@@ -14,6 +14,9 @@ inline bool has_model(const Input& input) {
   return input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
 }
 
+/// Whether it draws samples and computes their gradient in rounds, and validates with others.
+inline bool has_batches(const Input& input) { return has_model(input) || input.workload.kind == WorkloadKind::images; }
+
 /// Refuses an empty `run.output`.
 /// \throws InputError
 void check_output(const Input& input);

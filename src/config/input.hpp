@@ -160,6 +160,14 @@ struct Input {
     } quantization;
   } model;
   struct {
+    Network network = Network::resnet18;
+    int width = 64;
+    int norm_samples = 16;
+    std::vector<std::string> training;
+    std::vector<std::string> validation;
+    Augment augment = Augment::crop_flip;
+  } images;
+  struct {
     std::vector<std::string> corpus{"corpus/kjv.txt"};
     TokenizerKind tokenizer = TokenizerKind::bytes;
     int vocabulary = 8192;

@@ -396,7 +396,8 @@ std::vector<Section> keys(Input& in) {
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
       "`transformer` trains a language model on text; `classification` trains the same model with a head that "
-      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `quadratic` is a noisy convex quadratic with "
+      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `images` trains a convolutional network that "
+      "classifies images (docs/guide/images.md); `quadratic` is a noisy convex quadratic with "
       "known optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
   key("compute_time_ms", in.workload.compute_time_ms, real(0),
       "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
@@ -457,6 +458,24 @@ std::vector<Section> keys(Input& in) {
       "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows "
       "and columns of each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no "
       "such file.");
+
+  key.section("images", "Workload `images` (docs/guide/images.md). `model.precision` is its precision, too.");
+  key("network", in.images.network,
+      "`resnet18`: ResNet-18 for small images, with a first convolution of 3 × 3 pixels; `vgg16`: VGG-16 with batch "
+      "normalisation and one dense layer.");
+  key("width", in.images.width, integer(1, 4096),
+      "Channels of the first convolution; those after it have up to eight times as many. The papers' networks have "
+      "64.");
+  key("norm_samples", in.images.norm_samples, integer(1),
+      "Consecutive samples whose statistics a batch normalisation takes together, on any number of ranks; divides the "
+      "samples of a rank's round, `train.batch` / (ranks · `train.accumulation`).");
+  key("training", in.images.training, path_type(),
+      "Files of images to train on: IDX, as MNIST has it, or CIFAR-10's binary files. The labels of an IDX file are in "
+      "the file that has `labels` and `idx1` in its name where that one has `images` and `idx3` (`idx4` for colours).");
+  key("validation", in.images.validation, path_type(), "Files of other images of the same size, to validate with.");
+  key("augment", in.images.augment,
+      "What is drawn for each training image: `crop` puts 4 black pixels on each side and cuts out the image's size at "
+      "random; `crop_flip` also mirrors half of the images; `none` draws nothing.");
 
   key.section("data",
               "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "

@@ -15,7 +15,7 @@ bool is_any(const std::string& name, std::initializer_list<const char*> names) {
 
 const AlgorithmTraits& algorithm(const Input& in) { return traits(in.optimizer.algorithm); }
 
-bool validates(const Input& in) { return has_model(in) || in.workload.kind == WorkloadKind::quadratic; }
+bool validates(const Input& in) { return has_batches(in) || in.workload.kind == WorkloadKind::quadratic; }
 bool has_samples(const Input& in) { return in.workload.kind != WorkloadKind::replay; }
 bool classifies(const Input& in) { return in.workload.kind == WorkloadKind::classification; }
 bool trains_subwords(const Input& in) { return has_model(in) && in.data.tokenizer == TokenizerKind::sentencepiece; }
@@ -54,10 +54,10 @@ const Rule rules[] = {
     {"run.threads", "a backend with threads, openmp",
      [](const Input& in) { return in.run.backend != Backend::serial || in.run.threads <= 1; }},
     {"train.batch", "a workload with samples; replay has none", has_samples},
-    {"train.accumulation", "workloads transformer and classification", has_model},
+    {"train.accumulation", "workloads transformer, classification and images", has_batches},
     {"train.validate_every", "a workload with a validation loss", validates},
     {"train.target_loss", "a workload with a validation loss", validates},
-    {"train.validation_batch", "workloads transformer and classification", has_model},
+    {"train.validation_batch", "workloads transformer, classification and images", has_batches},
     {"optimizer.beta1", "an algorithm with a momentum",
      [](const Input& in) { return !is_any(in.optimizer.algorithm, {"sgd", "double_squeeze", "local_sgd"}); }},
     {"optimizer.beta2", "an algorithm with a variance, and Lion",
@@ -104,6 +104,7 @@ const Rule rules[] = {
      [](const Input& in) { return in.comm.exchange == ExchangeKind::pairwise; }},
     {"workload.parameters", "workload synthetic",
      [](const Input& in) { return in.workload.kind == WorkloadKind::synthetic; }},
+    {"model.precision", "workloads transformer, classification and images", has_batches},
     {"model.pooling", "workload classification", classifies},
     {"model.quantization.kind", "workloads transformer and classification", has_model},
     {"model.quantization.bits", "quantised gradients (model.quantization.kind psq, scq or fqt)", quantizes_gradients},
@@ -119,6 +120,7 @@ const Rule rules[] = {
     {"data.vocabulary", "tokenizer sentencepiece", trains_subwords},
     {"data.cache", "tokenizer sentencepiece", trains_subwords},
     {"data.", "workloads transformer and classification", has_model},
+    {"images.", "workload images", [](const Input& in) { return in.workload.kind == WorkloadKind::images; }},
     {"quadratic.", "workload quadratic", [](const Input& in) { return in.workload.kind == WorkloadKind::quadratic; }},
     {"replay.", "workload replay", [](const Input& in) { return in.workload.kind == WorkloadKind::replay; }},
     {"faults.rank", "a fault (faults.kind)", fails},

@@ -109,16 +109,6 @@ Footprint footprint_that_fits(const config::Input& input, const nn::Shape& shape
   return footprint;
 }
 
-int validation_rounds(const config::Input& input, int ranks, int batch) {
-  const std::int64_t of_round = std::int64_t{ranks} * batch;
-  return static_cast<int>((input.train.validation_batch + of_round - 1) / of_round);
-}
-
-/// Samples of a validation, in whole rounds of all ranks. \param batch B of a round of a rank
-std::int64_t validation_samples(const config::Input& input, int batch, int ranks) {
-  return std::int64_t{validation_rounds(input, ranks, batch)} * ranks * batch;
-}
-
 /// That of a run whose tokeniser has yet to be trained, which may take minutes. Its files are read.
 Footprint footprint_before_training(const config::Input& input, int batch) {
   const std::size_t bytes =
@@ -155,34 +145,32 @@ linalg::MatrixProduct<Exec, float> make_product(const config::Input& input) {
 }
 
 Footprint transformer_footprint(const config::Input& input, int ranks) {
-  const int batch = input.train.batch / (ranks * input.train.accumulation);
+  const Rounds rounds(input, ranks);
+  const int batch = rounds.batch;
   predictions(input, batch);  // which refuses too many
   if (input.data.tokenizer == TokenizerKind::sentencepiece) return footprint_before_training(input, batch);
   const data::Corpus corpus = located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); });
   nn::Shape with_classes = shape(input, corpus.vocabulary());
-  make_samples(input, corpus, validation_samples(input, batch, ranks), with_classes);
+  make_samples(input, corpus, rounds.validation_samples(), with_classes);
   return footprint_of(input, with_classes, tokens_of(corpus), batch);
 }
 
 template <class Exec>
 Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, const Share& share)
     : m_rank(share.rank),
-      m_ranks(share.ranks),
       m_seed(input.run.seed),
       m_sequence(input.model.sequence),
-      m_rounds(input.train.accumulation),
-      m_batch(input.train.batch / (share.ranks * m_rounds)),
-      m_validation_rounds(validation_rounds(input, share.ranks, m_batch)),
+      m_rounds(input, share.ranks),
       m_train(input.train),
       m_record_every(input.model.quantization.record_every),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
-      m_samples(make_samples(input, m_corpus, validation_samples(input, m_batch, share.ranks), m_shape)),
-      m_footprint(footprint_that_fits(input, m_shape, m_corpus, m_batch, share)),
-      m_model(exec, m_shape, m_batch, m_sequence, predictions(input, m_batch), static_cast<float>(input.model.dropout),
-              make_product<Exec>(input)) {
-  const std::size_t rows = static_cast<std::size_t>(m_batch) * m_sequence;
-  const std::size_t predicted = predictions(input, m_batch);
+      m_samples(make_samples(input, m_corpus, m_rounds.validation_samples(), m_shape)),
+      m_footprint(footprint_that_fits(input, m_shape, m_corpus, m_rounds.batch, share)),
+      m_model(exec, m_shape, m_rounds.batch, m_sequence, predictions(input, m_rounds.batch),
+              static_cast<float>(input.model.dropout), make_product<Exec>(input)) {
+  const std::size_t rows = static_cast<std::size_t>(m_rounds.batch) * m_sequence;
+  const std::size_t predicted = predictions(input, m_rounds.batch);
   m_tokens.input = make_uninitialized<Exec, int>("OneBit::workload::input", rows);
   m_tokens.predicted = make_uninitialized<Exec, int>("OneBit::workload::predicted", predicted);
   m_tokens.target = make_uninitialized<Exec, int>("OneBit::workload::target", predicted);
@@ -199,20 +187,20 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
   const Region region("OneBit::workload::transformer");
   Stopwatch watch;
   double loss = 0;
-  for (int round = 0; round < m_rounds; ++round) {
-    const std::uint64_t first = (static_cast<std::uint64_t>(m_rank) * m_rounds + round) * m_batch;
-    m_samples->draw(step, first, m_batch, m_batch_on_host);
+  for (int round = 0; round < m_rounds.of_step; ++round) {
+    const std::uint64_t first = m_rounds.first_sample(m_rank, round);
+    m_samples->draw(step, first, m_rounds.batch, m_batch_on_host);
     to_device(exec);
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
-    const bool last = round + 1 == m_rounds;
+    const bool last = round + 1 == m_rounds.of_step;
     m_model.measure_quantizers(last ? measures(step) : nn::QuantizerMeasures::none);
-    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds), round > 0, g,
+    m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds.of_step), round > 0, g,
                      last ? ready_from : GradientReady());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }
-  return loss / m_rounds;
+  return loss / m_rounds.of_step;
 }
 
 /// Rank 0 alone records.
@@ -228,13 +216,12 @@ LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, 
   const Region region("OneBit::workload::validation");
   LossSum loss;
   double right = 0;
-  for (int round = 0; round < m_validation_rounds; ++round) {
-    const std::uint64_t first = (static_cast<std::uint64_t>(round) * m_ranks + m_rank) * m_batch;
-    m_samples->draw_validation(first, m_batch, m_batch_on_host);
+  for (int round = 0; round < m_rounds.of_validation; ++round) {
+    m_samples->draw_validation(m_rounds.first_validation_sample(m_rank, round), m_rounds.batch, m_batch_on_host);
     to_device(exec);
-    loss.sum += m_batch * m_model.loss(exec, x, m_tokens);
-    right += m_batch * m_model.accuracy(exec, m_tokens);
-    loss.samples += m_batch;
+    loss.sum += m_rounds.batch * m_model.loss(exec, x, m_tokens);
+    right += m_rounds.batch * m_model.accuracy(exec, m_tokens);
+    loss.samples += m_rounds.batch;
     if (!goes_on()) return {};
   }
   loss.right = right;

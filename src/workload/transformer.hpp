@@ -6,6 +6,7 @@
 #include "data/corpus.hpp"
 #include "data/samples.hpp"
 #include "nn/transformer.hpp"
+#include "workload/rounds.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {
@@ -25,8 +26,7 @@ int vocabulary(const config::Input& input);
 /// of text each. \throws InputError as Transformer
 Footprint transformer_footprint(const config::Input& input, int ranks);
 
-/// Rank r of n takes samples [r B/n, (r+1) B/n) of the global batch of B, in `train.accumulation` rounds. Sample s of
-/// step t is the same on any rank.
+/// Sample s of step t is the same on any rank.
 template <class Exec>
 class Transformer : public Workload<Exec> {
 public:
@@ -41,18 +41,16 @@ public:
                           const std::function<bool()>& goes_on) override;
   std::string samples() const override { return m_samples->summary(); }
   nn::QuantizationState quantization() const override { return m_model.quantization(); }
-  double tokens_per_step() const override { return static_cast<double>(m_rounds) * m_batch * m_ranks * m_sequence; }
+  double tokens_per_step() const override { return m_rounds.samples_of_step() * m_sequence; }
 
 private:
   void to_device(const Exec& exec);
   nn::QuantizerMeasures measures(long step) const;
 
-  int m_rank, m_ranks;
+  int m_rank;
   std::uint64_t m_seed;
   int m_sequence;
-  int m_rounds;             ///< of gradient accumulation
-  int m_batch;              ///< samples of one round on this rank
-  int m_validation_rounds;  ///< of m_batch samples on this rank
+  Rounds m_rounds;
   decltype(config::Input::train) m_train;
   int m_record_every;  ///< model.quantization.record_every
   data::Corpus m_corpus;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "workload/images.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
 #include "workload/synthetic.hpp"
@@ -13,6 +14,8 @@ namespace onebit::workload {
 
 Footprint footprint(const config::Input& input, int ranks) {
   switch (input.workload.kind) {
+    case WorkloadKind::images:
+      return images_footprint(input, ranks);
     case WorkloadKind::quadratic:
       return quadratic_footprint(input);
     case WorkloadKind::replay:
@@ -56,6 +59,8 @@ namespace {
 template <class Exec>
 std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Input& input, const Share& share) {
   switch (input.workload.kind) {
+    case WorkloadKind::images:
+      return std::make_unique<Images<Exec>>(exec, input, share);
     case WorkloadKind::quadratic:
       return std::make_unique<Quadratic<Exec>>(input, share);
     case WorkloadKind::replay:

@@ -189,7 +189,8 @@ for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algor
                     "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
                     "compression.compressor": "none, sign, sign_ternary, column, nbit",
                     "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
-                    "workload.kind": "transformer, classification, quadratic, replay, synthetic",
+                    "workload.kind": "transformer, classification, images, quadratic, replay, synthetic",
+                    "images.network": "resnet18, vgg16", "images.augment": "none, crop, crop_flip",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)
@@ -334,6 +335,32 @@ case("labelled_too_few_to_validate", LABELLED.replace("validation_batch: 2", "va
 case("labelled_letters_that_the_corpus_lacks",
      LABELLED.replace("labelled: train", "tokenizer: characters, labelled: train"), "train.tsv:1",
      "cannot write this text", prepare=labelled("a\tzebra\nb\ttwo\n"), ranks=2)
+IMAGES = """workload: {kind: images}
+images: {training: [train-images], validation: [held_out-images], norm_samples: 2}
+train: {steps: 1, batch: 4, validation_batch: 4}
+"""
+
+
+def images(count, label_count=None):
+    """Prepares the files of IMAGES: images of 4 x 4 pixels and two classes."""
+    def prepare(directory):
+        for name in ("train", "held_out"):
+            (directory / f"{name}-images").write_bytes(bytes([0, 0, 8, 3, *(0, 0, 0, count), *(0, 0, 0, 4) * 2]) +
+                                                       bytes(range(16)) * count)
+            labels = bytes(i % 2 for i in range(count if label_count is None else label_count))
+            (directory / f"{name}-labels").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, len(labels)]) + labels)
+    return prepare
+
+
+case("images_missing", IMAGES.replace("training: [train-images], ", ""), "images.training", "needs images to train on")
+case("images_validation_missing", IMAGES.replace("validation: [held_out-images], ", ""), "images.validation",
+     "needs images to train on", ranks=2)
+case("images_no_file", IMAGES, "input.yaml:2:10", "train-images", "cannot be read", ranks=2)
+case("images_fewer_labels", IMAGES, "input.yaml:2:10", "train-labels", "has 3 labels", ranks=2, prepare=images(4, 3))
+case("images_too_few_to_validate", IMAGES.replace("validation_batch: 4", "validation_batch: 6"), "input.yaml:3:29",
+     "images.validation has 4", prepare=images(4))
+case("images_norm_samples", IMAGES, "input.yaml:2:71", "2 samples together, and a round of a rank has 1",
+     "a divisor of 1", ranks=4, prepare=images(4))
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
 case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),

@@ -311,5 +311,13 @@ TEST_F(DataImages, files_that_do_not_belong_together_are_refused) {
   expect_input_error([&] { ImageSamples({{{training}, {}}, {{validation}, {}}}, 1); }, validation, {"has the label 3"});
 }
 
+/// Only names count: no file is opened.
+TEST(WithLabels, the_last_images_of_a_name_becomes_labels) {
+  EXPECT_EQ(with_labels({"images/train-images-idx3-ubyte", "b/images.idx4"}).labels,
+            (std::vector<std::string>{"images/train-labels-idx1-ubyte", "b/labels.idx1"}));
+  EXPECT_EQ(with_labels({"animals_train_images.idx"}).labels, std::vector<std::string>{"animals_train_labels.idx"});
+  EXPECT_TRUE(with_labels({"data_batch_1.bin", "data_batch_2.bin"}).labels.empty());
+}
+
 }  // namespace
 }  // namespace onebit::data

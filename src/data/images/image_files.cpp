@@ -180,6 +180,20 @@ std::string ImageExtents::words() const {
          (channels == 1 ? " channel" : " channels");
 }
 
+ImageSet with_labels(const std::vector<std::string>& images) {
+  ImageSet set{images, {}};
+  for (std::string name : images) {
+    const auto replace = [&](std::size_t place, const std::string& part, const std::string& by) {
+      if (place != std::string::npos) name.replace(place, part.size(), by);
+      return place != std::string::npos;
+    };
+    if (!replace(name.rfind("images"), "images", "labels")) continue;
+    for (const char* const kind : {"idx3", "idx4"}) replace(name.rfind(kind), kind, "idx1");
+    set.labels.push_back(name);
+  }
+  return set;
+}
+
 LabelledImages read_images(const ImageSet& files) {
   const Activity activity("OneBit::data::read");
   if (files.images.empty()) throw InputError("images", "no file is named", "name at least one file of images");

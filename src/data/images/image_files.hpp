@@ -24,6 +24,10 @@ struct ImageSet {
   std::vector<std::string> labels;  ///< IDX: that of each file of images; CIFAR-10: none
 };
 
+/// The set of some files, with the files of labels that belong to them: each has `labels` and `idx1` in its name where
+/// the file of images has the last `images`, and `idx3` or `idx4`. Without `images` in any name it has no labels.
+ImageSet with_labels(const std::vector<std::string>& images);
+
 /// What all images of a run have in common.
 struct ImageExtents {
   std::size_t height = 0, width = 0, channels = 0;

@@ -79,17 +79,18 @@ Columns set_up_columns(const Session<Exec>& session) {
           {"slurm_cpus_per_task", environment("SLURM_CPUS_PER_TASK")}};
 }
 
-/// The shape of the model; empty cells for a workload without one.
+/// The shape of the model; empty cells for a workload without one. A network of images has a name alone.
 template <class Exec>
 Columns model_columns(const Session<Exec>& session) {
   const config::Input& input = session.input;
   const auto& model = input.model;
   const bool has_model =
       input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+  const bool has_network = input.workload.kind == WorkloadKind::images;
   const auto cell = [&](const auto& value) { return has_model ? Cell(value) : Cell(); };
   // The tokeniser may decide it; the embeddings of its tokens are the first tensor.
   const std::size_t vocabulary = has_model ? session.tensors().at_element(0).shape[0] : 0;
-  return {{"architecture", cell(to_string(model.architecture))},
+  return {{"architecture", has_network ? Cell(to_string(input.images.network)) : cell(to_string(model.architecture))},
           {"layers", cell(model.layers)},
           {"hidden", cell(model.hidden)},
           {"heads", cell(model.heads)},

@@ -1,0 +1,146 @@
+#include "workload/images.hpp"
+
+#include "base/error.hpp"
+#include "workload/transformer.hpp"
+
+namespace onebit::workload {
+namespace {
+
+/// Samples that the statistics of batch normalisations are taken from before a validation.
+constexpr int calibration_samples = 512;
+/// The step whose samples these are; training begins at step 1.
+constexpr std::uint64_t calibration_step = 0;
+
+data::ImageSamples make_samples(const config::Input& input, const Rounds& rounds) {
+  const auto& in = input.images;
+  data::ImageOptions options;
+  options.training = data::with_labels(in.training);
+  options.validation = data::with_labels(in.validation);
+  options.crop = in.augment != Augment::none;
+  options.flip = in.augment == Augment::crop_flip;
+  data::ImageSamples samples = located(input.where("images.training"), [&] {
+    return data::ImageSamples(options, static_cast<std::uint64_t>(input.run.seed));
+  });
+  if (static_cast<std::int64_t>(samples.validation_size()) < rounds.validation_samples())
+    throw InputError(input.where("train.validation_batch"),
+                     "a validation takes " + std::to_string(rounds.validation_samples()) +
+                         " samples, in whole batches of all ranks, and images.validation has " +
+                         std::to_string(samples.validation_size()),
+                     "lower train.validation_batch");
+  return samples;
+}
+
+nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& samples) {
+  const data::ImageExtents& extents = samples.extents();
+  return nn::ImageNodes({input.images.network, static_cast<int>(extents.height), static_cast<int>(extents.width),
+                         static_cast<int>(extents.channels), input.images.width,
+                         static_cast<int>(samples.classes().size())});
+}
+
+Footprint footprint_of(const config::Input& input, const data::ImageSamples& samples, const nn::ImageNodes& nodes,
+                       int batch) {
+  Footprint footprint;
+  footprint.tensors = nodes.table();
+  // The same on all backends, because the host's blocks are the smaller ones.
+  footprint.bytes =
+      sizeof(float) *
+          nn::ImageNetwork<Kokkos::DefaultHostExecutionSpace, float>::kept(nodes, batch, input.images.norm_samples) +
+      static_cast<double>((samples.training_size() + samples.validation_size()) * samples.extents().size());
+  footprint.keys = {"images.width", "train.batch", "images.network"};
+  return footprint;
+}
+
+/// Refuses a network that does not fit into memory.
+Footprint footprint_that_fits(const config::Input& input, const data::ImageSamples& samples,
+                              const nn::ImageNodes& nodes, int batch, const Share& share) {
+  Footprint footprint = footprint_of(input, samples, nodes, batch);
+  check_memory(input, footprint, share);
+  return footprint;
+}
+
+}  // namespace
+
+Footprint images_footprint(const config::Input& input, int ranks) {
+  const Rounds rounds(input, ranks);
+  const data::ImageSamples samples = make_samples(input, rounds);
+  return footprint_of(input, samples, make_nodes(input, samples), rounds.batch);
+}
+
+template <class Exec>
+Images<Exec>::Images(const Exec& exec, const config::Input& input, const Share& share)
+    : m_rank(share.rank),
+      m_seed(input.run.seed),
+      m_rounds(input, share.ranks),
+      m_samples(make_samples(input, m_rounds)),
+      m_nodes(make_nodes(input, m_samples)),
+      m_footprint(footprint_that_fits(input, m_samples, m_nodes, m_rounds.batch, share)),
+      m_model(exec, m_nodes, m_rounds.batch, input.images.norm_samples, make_product<Exec>(input)) {
+  m_images.pixels =
+      make_uninitialized<Exec, float>("OneBit::workload::pixels", m_samples.extents().size() * m_rounds.batch);
+  m_images.classes = make_uninitialized<Exec, int>("OneBit::workload::classes", m_rounds.batch);
+}
+
+template <class Exec>
+void Images<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
+  nn::initialize<Exec, float>(exec, m_nodes, m_seed, x);
+}
+
+template <class Exec>
+double Images<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, long step, const Vector<Exec, float>& g,
+                              PhaseTimes& times, const GradientReady& ready_from) {
+  const Region region("OneBit::workload::images");
+  Stopwatch watch;
+  double loss = 0;
+  for (int round = 0; round < m_rounds.of_step; ++round) {
+    m_samples.draw(step, m_rounds.first_sample(m_rank, round), m_rounds.batch, m_batch_on_host);
+    loss += m_model.forward(exec, x, to_device(exec));
+    times.add(Phase::forward, watch.restart());
+    const bool last = round + 1 == m_rounds.of_step;
+    m_model.backward(exec, x, 1.0f / static_cast<float>(m_rounds.of_step), round > 0, g,
+                     last ? ready_from : GradientReady());
+    fence(exec, "OneBit::workload::images");
+    times.add(Phase::backward, watch.restart());
+  }
+  return loss / m_rounds.of_step;
+}
+
+template <class Exec>
+LossSum Images<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float>& x,
+                                      const std::function<bool()>& goes_on) {
+  const Region region("OneBit::workload::validation");
+  const int batch = m_rounds.batch;
+  m_model.calibrate(exec, x, (calibration_samples + batch - 1) / batch, [&](int k) {
+    m_samples.draw(calibration_step, static_cast<std::uint64_t>(k) * batch, batch, m_batch_on_host);
+    return to_device(exec);
+  });
+  LossSum loss;
+  double right = 0;
+  for (int round = 0; round < m_rounds.of_validation; ++round) {
+    m_samples.draw_validation(m_rounds.first_validation_sample(m_rank, round), batch, m_batch_on_host);
+    const nn::Images<Exec, float>& images = to_device(exec);
+    loss.sum += batch * m_model.loss(exec, x, images);
+    right += batch * m_model.accuracy(exec, images);
+    loss.samples += batch;
+    if (!goes_on()) return {};
+  }
+  loss.right = right;
+  return loss;
+}
+
+template <class Exec>
+const nn::Images<Exec, float>& Images<Exec>::to_device(const Exec& exec) {
+  const auto copy = [&](const auto& device, const auto& host) {
+    using T = typename std::decay_t<decltype(host)>::value_type;
+    Kokkos::deep_copy(exec, device,
+                      Kokkos::View<const T*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                          host.data(), host.size()));
+  };
+  copy(m_images.pixels, m_batch_on_host.pixels);
+  copy(m_images.classes, m_batch_on_host.labels);
+  return m_images;
+}
+
+#define ONEBIT_INSTANTIATE(Exec) template class Images<Exec>;
+ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+
+}  // namespace onebit::workload

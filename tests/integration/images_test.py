@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Training on images: the same run on any number of ranks and threads, from a checkpoint, with every network, and with
+algorithms that send rows of matrices.
+
+Usage: images_test.py PROGRAM MPIEXEC [unittest arguments]
+"""
+
+import pathlib
+import struct
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+
+SIDE, CLASSES = 8, 4
+TRAINING, VALIDATION = 96, 64
+
+KEYS = {
+    "workload.kind": "images", "images.width": 4, "images.norm_samples": 4, "images.augment": "none",
+    "train.steps": 30, "train.batch": 16, "train.validate_every": 10, "train.validation_batch": VALIDATION,
+    "optimizer.algorithm": "adam", "optimizer.lr": 3e-3, "optimizer.beta2": 0.99, "freeze.step": 10,
+    "run.check_replicas_every": 1,
+}
+
+
+def image(draw, kind):
+    """Noise, and a bright bar whose place is the class."""
+    pixels = bytearray(draw(100) for _ in range(SIDE * SIDE))
+    for place in range(SIDE):
+        row, column = (2 * kind, place) if draw(2) else (2 * kind + 1, place)
+        pixels[row * SIDE + column] = 200 + draw(56)
+    return bytes(pixels)
+
+
+class Images(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = support.scratch(cls)
+        draw = support.Draws()
+        for name, count in (("train", TRAINING), ("held_out", VALIDATION)):
+            labels = bytes(i % CLASSES for i in range(count))
+            images = b"".join(image(draw, label) for label in labels)
+            (cls.directory / f"{name}-images-idx3-ubyte").write_bytes(
+                struct.pack(">4I", 0x803, count, SIDE, SIDE) + images)
+            (cls.directory / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
+        (cls.directory / "input.yaml").write_text("train: {steps: 30}\n")
+
+    def train(self, name, keys=None, ranks=2):
+        """Runs the program; returns (row of run.csv, rows of steps.csv)."""
+        files = {f"images.{part}": f"[{self.directory / (file + '-images-idx3-ubyte')}]"
+                 for part, file in (("training", "train"), ("validation", "held_out"))}
+        run, steps, _ = support.train(self, {**KEYS, **files, **(keys or {})}, self.directory / name,
+                                      self.directory / "input.yaml", ranks, timeout=120)
+        return run, steps
+
+    @staticmethod
+    def losses(steps):
+        return [(row["loss"], row["validation_loss"], row["validation_accuracy"]) for row in steps]
+
+    def test_ranks_change_nothing_but_rounding(self):
+        """A batch normalisation has the same samples on any number of ranks."""
+        run, one = self.train("ranks_1", ranks=1)
+        self.assertEqual((run["architecture"], run["parameters"]), ("resnet18", "44352"))
+        self.assertGreaterEqual(float(one[-1]["validation_accuracy"]), 0.6, "a quarter is right by guessing")
+        for ranks in (2, 4):
+            _, steps = self.train(f"ranks_{ranks}", ranks=ranks)
+            for column, rows in (("loss", steps[:10]), ("validation_loss", steps[9:10])):
+                for row, row_of_one in zip(rows, one[9:10] if column == "validation_loss" else one):
+                    self.assertAlmostEqual(float(row[column]) / float(row_of_one[column]), 1, delta=5e-3,
+                                           msg=f"{column} of step {row['step']} on {ranks} ranks")
+            self.assertAlmostEqual(float(steps[0]["loss"]) / float(one[0]["loss"]), 1, delta=1e-5)
+
+    def test_threads_and_backends_give_the_same_bits(self):
+        keys = {"train.steps": 6, "train.validate_every": 3, "images.augment": "crop_flip"}
+        _, expected = self.train("serial", {**keys, "run.backend": "serial"})
+        for threads in (1, 2):
+            _, steps = self.train(f"threads_{threads}", {**keys, "run.backend": "openmp", "run.threads": threads})
+            self.assertEqual(self.losses(steps), self.losses(expected), f"{threads} threads")
+
+    def test_restart(self):
+        """No statistics of batch normalisations are a state of the run."""
+        keys = {"optimizer.algorithm": "onebit_adam", "checkpoint.every": 15, "checkpoint.restart": "auto",
+                "train.validate_every": 15}
+        _, undisturbed = self.train("undisturbed", keys)
+        self.train("restarted", {**keys, "train.steps": 15})
+        _, steps = self.train("restarted", keys)
+        self.assertEqual(self.losses(steps), self.losses(undisturbed))
+
+    def test_networks_and_algorithms_learn(self):
+        for network, algorithm, rate in (("vgg16", "adam", 3e-3), ("resnet18", "onebit_adam", 3e-3),
+                                         ("resnet18", "onebit_muon", 1e-3), ("vgg16", "onebit_sgd", 3e-2)):
+            run, steps = self.train(f"{network}_{algorithm}", {
+                "images.network": network, "optimizer.algorithm": algorithm, "optimizer.lr": rate,
+                "train.accumulation": 2})
+            self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]),
+                            f"{network} with {algorithm}")
+
+    def test_other_images_than_the_network_was_trained_with(self):
+        """A set of other extents or classes, and files that are no images, name themselves."""
+        for name, content, said in (
+                ("odd-images-idx3-ubyte", struct.pack(">4I", 0x803, 1, 4, 4) + bytes(16), "cannot be read"),
+                ("text.bin", b"some text", "no images in a known format")):
+            (self.directory / name).write_bytes(content)
+            *_, done = support.train(self, {**KEYS, "images.training": f"[{self.directory / name}]",
+                                            "images.validation": f"[{self.directory / 'held_out-images-idx3-ubyte'}]"},
+                                     self.directory / ("refused_" + name), self.directory / "input.yaml", 2,
+                                     expected=2, timeout=120)
+            self.assertIn(said, done.stderr)
+            self.assertIn("images.training", done.stderr)
+
+
+if __name__ == "__main__":
+    skips.main(sys.argv[3:])
