@@ -140,6 +140,14 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
   }
 }
 
+/// The mean of a vector, in double and in a fixed order.
+template <class Exec, class Real>
+double mean_of(const Exec& exec, const OrderedSum<Exec>& sum, VectorRef<Exec, const Real> values) {
+  const double total = sum(
+      exec, "OneBit::nn::mean", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(values(p)); });
+  return total / static_cast<double>(values.extent(0));
+}
+
 template <class Exec, class Real>
 double ImageNetwork<Exec, Real>::head(const Exec& exec, const Vector<Exec, const Real>& x,
                                       const Images<Exec, Real>& images, CrossEntropyOutput wanted) {
@@ -147,10 +155,7 @@ double ImageNetwork<Exec, Real>::head(const Exec& exec, const Vector<Exec, const
   Kernels::dense(exec, m_product, output(last), m_weights.part(m_nodes.head_weight(), m_classes, C), logits());
   Kernels::cross_entropy(exec, VectorRef<Exec, const Real>(x.data() + m_nodes.head_bias(), m_classes), images.classes,
                          wanted, logits(), m_losses);
-  const VectorRef<Exec, const Real> losses = m_losses;
-  const double sum = m_loss_sum(
-      exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
-  return sum / m_batch;
+  return mean_of<Exec, Real>(exec, m_loss_sum, m_losses);
 }
 
 template <class Exec, class Real>
@@ -163,10 +168,7 @@ double ImageNetwork<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const
 template <class Exec, class Real>
 double ImageNetwork<Exec, Real>::accuracy(const Exec& exec, const Images<Exec, Real>& images) {
   Kernels::is_right(exec, images.classes, logits(), m_losses);
-  const VectorRef<Exec, const Real> right = m_losses;
-  const double sum = m_loss_sum(
-      exec, "OneBit::nn::accuracy", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(right(p)); });
-  return sum / m_batch;
+  return mean_of<Exec, Real>(exec, m_loss_sum, m_losses);
 }
 
 template <class Exec, class Real>
@@ -239,9 +241,10 @@ void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec
   const Node& node = m_nodes.nodes()[k];
   const BatchNormGradient<Exec, Real> parameters{VectorRef<Exec, Real>(g.data() + node.weight, node.channels),
                                                  VectorRef<Exec, Real>(g.data() + node.bias, node.channels)};
-  if (!add)
-    for (const auto& gradient_of : {parameters.d_weight, parameters.d_bias})
-      Kokkos::deep_copy(exec, gradient_of, Real(0));
+  if (!add) {
+    Kokkos::deep_copy(exec, parameters.d_weight, Real(0));
+    Kokkos::deep_copy(exec, parameters.d_bias, Real(0));
+  }
   Norms::backward(exec, norm(x, k, true), gradient(k), adds_to(node.from), gradient(node.from), m_scratch, parameters);
 }
 
