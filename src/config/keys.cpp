@@ -471,8 +471,10 @@ std::vector<Section> keys(Input& in) {
       "samples of a rank's round, `train.batch` / (ranks · `train.accumulation`).");
   key("training", in.images.training, path_type(),
       "Files of images to train on: IDX, as MNIST has it, or CIFAR-10's binary files. The labels of an IDX file are in "
-      "the file that has `labels` and `idx1` in its name where that one has `images` and `idx3` (`idx4` for colours).");
-  key("validation", in.images.validation, path_type(), "Files of other images of the same size, to validate with.");
+      "the file that has `labels` and `idx1` in its name where that one has `images` and `idx3` (`idx4` for colours).",
+      true);
+  key("validation", in.images.validation, path_type(), "Files of other images of the same size, to validate with.",
+      true);
   key("augment", in.images.augment,
       "What is drawn for each training image: `crop` puts 4 black pixels on each side and cuts out the image's size at "
       "random; `crop_flip` also mirrors half of the images; `none` draws nothing.");

@@ -359,7 +359,7 @@ case("images_no_file", IMAGES, "input.yaml:2:10", "train-images", "cannot be rea
 case("images_fewer_labels", IMAGES, "input.yaml:2:10", "train-labels", "has 3 labels", ranks=2, prepare=images(4, 3))
 case("images_too_few_to_validate", IMAGES.replace("validation_batch: 4", "validation_batch: 6"), "input.yaml:3:29",
      "images.validation has 4", prepare=images(4))
-case("images_norm_samples", IMAGES, "input.yaml:2:71", "2 samples together, and a round of a rank has 1",
+case("images_norm_samples", IMAGES, "input.yaml:2:67", "2 samples together, and a round of a rank has 1",
      "a divisor of 1", ranks=4, prepare=images(4))
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))

@@ -61,16 +61,16 @@ class Images(unittest.TestCase):
 
     def test_ranks_change_nothing_but_rounding(self):
         """A batch normalisation has the same samples on any number of ranks."""
-        run, one = self.train("ranks_1", ranks=1)
+        # A small ε and a large rate let rounding grow from step to step.
+        keys = {"optimizer.epsilon": 1e-3, "optimizer.lr": 1e-3, "train.steps": 5, "train.validate_every": 5}
+        run, one = self.train("ranks_1", keys, ranks=1)
         self.assertEqual((run["architecture"], run["parameters"]), ("resnet18", "44352"))
-        self.assertGreaterEqual(float(one[-1]["validation_accuracy"]), 0.6, "a quarter is right by guessing")
         for ranks in (2, 4):
-            _, steps = self.train(f"ranks_{ranks}", ranks=ranks)
-            for column, rows in (("loss", steps[:10]), ("validation_loss", steps[9:10])):
-                for row, row_of_one in zip(rows, one[9:10] if column == "validation_loss" else one):
-                    self.assertAlmostEqual(float(row[column]) / float(row_of_one[column]), 1, delta=5e-3,
+            _, steps = self.train(f"ranks_{ranks}", keys, ranks=ranks)
+            for row, row_of_one in zip(steps, one):
+                for column in ("loss", "validation_loss") if row["validation_loss"] else ("loss",):
+                    self.assertAlmostEqual(float(row[column]) / float(row_of_one[column]), 1, delta=1e-3,
                                            msg=f"{column} of step {row['step']} on {ranks} ranks")
-            self.assertAlmostEqual(float(steps[0]["loss"]) / float(one[0]["loss"]), 1, delta=1e-5)
 
     def test_threads_and_backends_give_the_same_bits(self):
         keys = {"train.steps": 6, "train.validate_every": 3, "images.augment": "crop_flip"}
@@ -96,6 +96,7 @@ class Images(unittest.TestCase):
                 "train.accumulation": 2})
             self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]),
                             f"{network} with {algorithm}")
+            self.assertGreater(float(run["final_validation_accuracy"]), 0.4, "a quarter is right by guessing")
 
     def test_other_images_than_the_network_was_trained_with(self):
         """A set of other extents or classes, and files that are no images, name themselves."""
