@@ -41,7 +41,7 @@ Footprint footprint_of(const config::Input& input, const data::ImageSamples& sam
                        int batch) {
   Footprint footprint;
   footprint.tensors = nodes.table();
-  // The same on all backends, because the host's blocks are the smaller ones.
+  // Of the host's unfolded blocks; a GPU's have at most 64 MiB.
   footprint.bytes =
       sizeof(float) *
           nn::ImageNetwork<Kokkos::DefaultHostExecutionSpace, float>::kept(nodes, batch, input.images.norm_samples) +

@@ -233,7 +233,7 @@ TEST(Keys, paths_are_not_a_shells) {
       expect_refused(refusal(one_key(key, "~/a")), place_of(key), {"home directory", "whole path"});
       for (const char* right : {"./~a", "a~", "a/~/b", "US$", "5$ 3"}) expect_taken(key, right);
     }
-  EXPECT_EQ(found, 11);
+  EXPECT_EQ(found, 13);
 }
 
 /// What stands behind --set is a text as it is, unless the key's type is another one.

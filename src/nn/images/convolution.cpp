@@ -3,10 +3,10 @@
 namespace onebit::nn {
 namespace {
 
-/// Bytes of an unfolded block: a share of a core's second-level cache and of its neighbours', and enough rows for a
-/// product to run at full speed. A GPU takes all images at once, as far as this many bytes go.
+/// Bytes of an unfolded block: about what a core, or a GPU, has of the last level of its caches, and enough rows for a
+/// product to run at full speed.
 template <class Exec>
-constexpr std::size_t block_bytes = is_host<Exec> ? std::size_t{4} << 20 : std::size_t{1} << 28;
+constexpr std::size_t block_bytes = std::size_t{is_host<Exec> ? 4 : 64} << 20;
 
 /// Rows [first · rows, (first + count) · rows) of a matrix.
 template <class MatrixType>
@@ -32,7 +32,7 @@ std::size_t Convolution<Exec, Real>::scratch() const {
 template <class Exec, class Real>
 template <class Work>
 void Convolution<Exec, Real>::for_each_block(const Work& work) const {
-  const int length = m_extents.is_dense() ? m_images : block();
+  const int length = block();
   for (int first = 0; first < m_images; first += length) work(first, std::min(length, m_images - first));
 }
 
