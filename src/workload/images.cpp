@@ -41,10 +41,8 @@ Footprint footprint_of(const config::Input& input, const data::ImageSamples& sam
                        int batch) {
   Footprint footprint;
   footprint.tensors = nodes.table();
-  // Of the host's unfolded blocks; a GPU's have at most 64 MiB.
   footprint.bytes =
-      sizeof(float) *
-          nn::ImageNetwork<Kokkos::DefaultHostExecutionSpace, float>::kept(nodes, batch, input.images.norm_samples) +
+      sizeof(float) * nn::numbers_kept(nodes, batch) +
       static_cast<double>((samples.training_size() + samples.validation_size()) * samples.extents().size());
   footprint.keys = {"images.width", "train.batch", "images.network"};
   return footprint;

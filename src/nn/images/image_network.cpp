@@ -42,6 +42,12 @@ std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups, int
 
 }  // namespace
 
+double numbers_kept(const ImageNodes& nodes, int batch) {
+  double numbers = 0;
+  for (const Node& node : nodes.nodes()) numbers += 2 * static_cast<double>(elements(node, batch));
+  return numbers;
+}
+
 template <class Exec, class Real>
 ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int batch, int norm_samples,
                                        Product product)
@@ -73,19 +79,6 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   m_losses = buffer("losses", batch);
   m_unfolded = buffer("unfolded", unfolded);
   m_scratch = buffer("scratch", scratch_elements<Exec, Real>(nodes, batch, m_groups, m_classes));
-}
-
-template <class Exec, class Real>
-double ImageNetwork<Exec, Real>::kept(const ImageNodes& nodes, int batch, int norm_samples) {
-  double numbers = 0, unfolded = 0;
-  for (const Node& node : nodes.nodes()) {
-    numbers += 2 * static_cast<double>(elements(node, batch));
-    if (node.kind == NodeKind::convolution)
-      unfolded = std::max(unfolded, static_cast<double>(Convolution<Exec, Real>(node.convolution, batch).scratch()));
-  }
-  const int classes = static_cast<int>(nodes.table().size() - nodes.head_bias());
-  return numbers + unfolded +
-         static_cast<double>(scratch_elements<Exec, Real>(nodes, batch, batch / norm_samples, classes));
 }
 
 template <class Exec, class Real>

@@ -24,6 +24,10 @@ struct Images {
   Vector<Exec, int> classes;  ///< (B)
 };
 
+/// Numbers that a network keeps of a batch, for an estimate of memory: the outputs of all nodes and their gradients.
+/// Scratch memory, of some MiB, is not counted.
+double numbers_kept(const ImageNodes& nodes, int batch);
+
 /// For batches of one size. It allocates all memory of a step, once. Instantiated for float and double on every
 /// backend.
 template <class Exec, class Real>
@@ -58,9 +62,6 @@ public:
     }
     set_population(exec);
   }
-
-  /// Numbers of Real that it keeps for a batch, for an estimate of memory before it is made.
-  static double kept(const ImageNodes& nodes, int batch, int norm_samples);
 
   // The parts of these. They are public because they hold lambdas for the device.
 
