@@ -37,8 +37,7 @@ nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& 
                          static_cast<int>(samples.classes().size())});
 }
 
-Footprint footprint_of(const config::Input& input, const data::ImageSamples& samples, const nn::ImageNodes& nodes,
-                       int batch) {
+Footprint footprint_of(const data::ImageSamples& samples, const nn::ImageNodes& nodes, int batch) {
   Footprint footprint;
   footprint.tensors = nodes.table();
   footprint.bytes =
@@ -51,7 +50,7 @@ Footprint footprint_of(const config::Input& input, const data::ImageSamples& sam
 /// Refuses a network that does not fit into memory.
 Footprint footprint_that_fits(const config::Input& input, const data::ImageSamples& samples,
                               const nn::ImageNodes& nodes, int batch, const Share& share) {
-  Footprint footprint = footprint_of(input, samples, nodes, batch);
+  Footprint footprint = footprint_of(samples, nodes, batch);
   check_memory(input, footprint, share);
   return footprint;
 }
@@ -61,7 +60,7 @@ Footprint footprint_that_fits(const config::Input& input, const data::ImageSampl
 Footprint images_footprint(const config::Input& input, int ranks) {
   const Rounds rounds(input, ranks);
   const data::ImageSamples samples = make_samples(input, rounds);
-  return footprint_of(input, samples, make_nodes(input, samples), rounds.batch);
+  return footprint_of(samples, make_nodes(input, samples), rounds.batch);
 }
 
 template <class Exec>
