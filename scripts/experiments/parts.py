@@ -39,7 +39,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 
 STUDIES = (
-    Study("one_bit", (KJV,), ("best_gpt", "best_bert")),
+    Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
