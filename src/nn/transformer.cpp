@@ -8,22 +8,13 @@
 #include "base/error.hpp"
 #include "base/names.hpp"
 #include "base/random.hpp"
+#include "nn/flat_vectors.hpp"
 #include "nn/quantized/binary_layers.hpp"
 #include "nn/quantized/eight_bit_layers.hpp"
 
 namespace onebit::nn {
 
 namespace {
-
-/// A matrix or vector that begins at an offset in a flat buffer.
-template <class Exec, class T>
-MatrixRef<Exec, T> matrix_at(const Vector<Exec, T>& buffer, std::size_t offset, int rows, int columns) {
-  return MatrixRef<Exec, T>(buffer.data() + offset, rows, columns);
-}
-template <class Exec, class T>
-VectorRef<Exec, T> vector_at(const Vector<Exec, T>& buffer, std::size_t offset, int length) {
-  return VectorRef<Exec, T>(buffer.data() + offset, length);
-}
 
 /// Parameters of a quantised layer.
 template <class Exec, class Real>
@@ -168,16 +159,6 @@ std::vector<DenseExtents> ParameterOffsets::quantized_extents() const {
 }
 
 TensorTable tensor_table(const Shape& shape) { return ParameterOffsets(shape).table; }
-
-template <class Exec, class Real>
-void fill_normal(const Exec& exec, std::uint64_t key, std::size_t offset, std::size_t size, Real deviation,
-                 const Vector<Exec, Real>& x) {
-  for_each(
-      exec, "OneBit::nn::initialize", size, KOKKOS_LAMBDA(std::size_t i) {
-        const Philox4 random = philox(key, offset + i, 0);
-        x(offset + i) = deviation * static_cast<Real>(normal(random.word[0], random.word[1]));
-      });
-}
 
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x) {
@@ -344,13 +325,6 @@ LayerNorm<Exec, Real> Transformer<Exec, Real>::head_norm(const Vector<Exec, cons
   const auto bias = vector_at<Exec>(x, m_offsets.head_norm.bias, H);
   const auto input = matrix_at<Exec>(m_head_gelu, 0, P, H), output = matrix_at<Exec>(m_head_output, 0, P, H);
   return {weight, bias, m_epsilon, input, output, m_head_mean, m_head_reciprocal_std};
-}
-
-/// Σ losses, in double and in a fixed order.
-template <class Exec, class Real>
-double sum_losses(const Exec& exec, const OrderedSum<Exec>& sum, VectorRef<Exec, const Real> losses) {
-  return sum(
-      exec, "OneBit::nn::loss", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(losses(p)); });
 }
 
 template <class Exec, class Real>

@@ -21,12 +21,7 @@ data::ImageSamples make_samples(const config::Input& input, const Rounds& rounds
   data::ImageSamples samples = located(input.where("images.training"), [&] {
     return data::ImageSamples(options, static_cast<std::uint64_t>(input.run.seed));
   });
-  if (static_cast<std::int64_t>(samples.validation_size()) < rounds.validation_samples())
-    throw InputError(input.where("train.validation_batch"),
-                     "a validation takes " + std::to_string(rounds.validation_samples()) +
-                         " samples, in whole batches of all ranks, and images.validation has " +
-                         std::to_string(samples.validation_size()),
-                     "lower train.validation_batch");
+  rounds.check_validation(input, samples.validation_size(), "images.validation");
   return samples;
 }
 
@@ -126,14 +121,8 @@ LossSum Images<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float
 
 template <class Exec>
 const nn::Images<Exec, float>& Images<Exec>::to_device(const Exec& exec) {
-  const auto copy = [&](const auto& device, const auto& host) {
-    using T = typename std::decay_t<decltype(host)>::value_type;
-    Kokkos::deep_copy(exec, device,
-                      Kokkos::View<const T*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                          host.data(), host.size()));
-  };
-  copy(m_images.pixels, m_batch_on_host.pixels);
-  copy(m_images.classes, m_batch_on_host.labels);
+  copy_batch(exec, m_batch_on_host.pixels, m_images.pixels);
+  copy_batch(exec, m_batch_on_host.labels, m_images.classes);
   return m_images;
 }
 

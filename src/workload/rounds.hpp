@@ -1,9 +1,13 @@
 #pragma once
 /// \file rounds.hpp
-/// How a rank cuts its samples into rounds, each a batch of its model.
+/// How a rank cuts its samples into rounds, each a batch of its model, and how a batch comes to the device.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "base/error.hpp"
+#include "base/kokkos.hpp"
 #include "config/input.hpp"
 
 namespace onebit::workload {
@@ -33,6 +37,23 @@ struct Rounds {
   /// Samples of a validation, in whole rounds of all ranks.
   std::int64_t validation_samples() const { return std::int64_t{of_validation} * ranks * batch; }
   double samples_of_step() const { return static_cast<double>(of_step) * batch * ranks; }
+
+  /// \param found samples in `name`, to validate with \throws InputError if a validation takes more
+  void check_validation(const config::Input& input, std::size_t found, const std::string& name) const {
+    if (static_cast<std::int64_t>(found) >= validation_samples()) return;
+    throw InputError(input.where("train.validation_batch"),
+                     "a validation takes " + std::to_string(validation_samples()) +
+                         " samples, in whole batches of all ranks, and " + name + " has " + std::to_string(found),
+                     "lower train.validation_batch");
+  }
 };
+
+/// device ← host, of one length; the host's memory must stay as it is until the execution space has copied it.
+template <class Exec, class T>
+void copy_batch(const Exec& exec, const std::vector<T>& host, const Vector<Exec, T>& device) {
+  Kokkos::deep_copy(exec, device,
+                    Kokkos::View<const T*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
+                        host.data(), host.size()));
+}
 
 }  // namespace onebit::workload

@@ -44,10 +44,9 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
 bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
 
 /// Makes the source of batches.
-/// \param validates number of validation samples over all ranks
 /// \param shape     gets the number of classes
 std::unique_ptr<data::Samples> make_samples(const config::Input& input, const data::Corpus& corpus,
-                                            std::int64_t validates, nn::Shape& shape) {
+                                            const Rounds& rounds, nn::Shape& shape) {
   const auto seed = static_cast<std::uint64_t>(input.run.seed);
   const int sequence = input.model.sequence;
   if (!classifies(input))
@@ -57,12 +56,7 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   return located(input.where("data.labelled"), [&] {
     auto samples = std::make_unique<data::LabelledSamples>(input.data.labelled, input.data.labelled_validation,
                                                            corpus.tokenizer(), summary, sequence, seed);
-    if (static_cast<std::int64_t>(samples->validation_size()) < validates)
-      throw InputError(input.where("train.validation_batch"),
-                       "a validation takes " + std::to_string(validates) +
-                           " samples, in whole batches of all ranks, and " + input.data.labelled_validation + " has " +
-                           std::to_string(samples->validation_size()),
-                       "lower train.validation_batch");
+    rounds.check_validation(input, samples->validation_size(), input.data.labelled_validation);
     shape.classes = static_cast<int>(samples->classes().size());
     return samples;
   });
@@ -151,7 +145,7 @@ Footprint transformer_footprint(const config::Input& input, int ranks) {
   if (input.data.tokenizer == TokenizerKind::sentencepiece) return footprint_before_training(input, batch);
   const data::Corpus corpus = located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); });
   nn::Shape with_classes = shape(input, corpus.vocabulary());
-  make_samples(input, corpus, rounds.validation_samples(), with_classes);
+  make_samples(input, corpus, rounds, with_classes);
   return footprint_of(input, with_classes, tokens_of(corpus), batch);
 }
 
@@ -165,7 +159,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, con
       m_record_every(input.model.quantization.record_every),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
-      m_samples(make_samples(input, m_corpus, m_rounds.validation_samples(), m_shape)),
+      m_samples(make_samples(input, m_corpus, m_rounds, m_shape)),
       m_footprint(footprint_that_fits(input, m_shape, m_corpus, m_rounds.batch, share)),
       m_model(exec, m_shape, m_rounds.batch, m_sequence, predictions(input, m_rounds.batch),
               static_cast<float>(input.model.dropout), make_product<Exec>(input)) {
@@ -230,14 +224,9 @@ LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, 
 
 template <class Exec>
 void Transformer<Exec>::to_device(const Exec& exec) {
-  const auto copy = [&](const Vector<Exec, int>& device, const std::vector<int>& host) {
-    Kokkos::deep_copy(exec, device,
-                      Kokkos::View<const int*, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>(
-                          host.data(), host.size()));
-  };
-  copy(m_tokens.input, m_batch_on_host.input);
-  copy(m_tokens.predicted, m_batch_on_host.predicted);
-  copy(m_tokens.target, m_batch_on_host.target);
+  copy_batch(exec, m_batch_on_host.input, m_tokens.input);
+  copy_batch(exec, m_batch_on_host.predicted, m_tokens.predicted);
+  copy_batch(exec, m_batch_on_host.target, m_tokens.target);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                  \

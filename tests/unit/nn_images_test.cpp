@@ -27,13 +27,6 @@ template <class Exec>
 class Image : public ::testing::Test {
 protected:
   Exec exec;
-
-  /// Runs check(Real()) for both types.
-  template <class Check>
-  static void for_both_types(const Check& check) {
-    check(float());
-    check(double());
-  }
 };
 TYPED_TEST_SUITE(Image, test::Backends, test::BackendNames);
 
@@ -45,7 +38,7 @@ const ConvolutionExtents convolutions[] = {{5, 7, 3, 4, 3, 1, 1},  {6, 6, 2, 5, 
 
 TYPED_TEST(Image, convolution_equals_reference) {
   using Exec = TypeParam;
-  this->for_both_types([&](auto zero) {
+  test::for_both_types([&](auto zero) {
     using Real = decltype(zero);
     for (const ConvolutionExtents& e : convolutions) {
       SCOPED_TRACE(testing::Message() << e.height << "x" << e.width << " k " << e.kernel << " s " << e.stride);
@@ -126,7 +119,7 @@ constexpr NormExtents norms[] = {{1, 2, 1}, {3, 7, 5}, {2, 65, 33}, {4, 100, 70}
 
 TYPED_TEST(Image, batch_norm_equals_reference) {
   using Exec = TypeParam;
-  this->for_both_types([&](auto zero) {
+  test::for_both_types([&](auto zero) {
     using Real = decltype(zero);
     for (const NormExtents& e : norms)
       for (const bool relu : {false, true}) {

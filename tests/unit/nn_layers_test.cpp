@@ -36,13 +36,6 @@ template <class Exec>
 class Layer : public ::testing::Test {
 protected:
   Exec exec;
-
-  /// Runs check(Real()) for both types.
-  template <class Check>
-  static void for_both_types(const Check& check) {
-    check(float());
-    check(double());
-  }
 };
 TYPED_TEST_SUITE(Layer, test::Backends, test::BackendNames);
 
@@ -85,7 +78,7 @@ TEST(Gelu, equals_reference) {
 // ---- dropout ----
 
 TYPED_TEST(Layer, dropout_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     for (const Extents& e : extents) {
       const int sequence = e.rows % 5 == 0 ? 5 : 1, batch = e.rows / sequence;
@@ -145,7 +138,7 @@ TYPED_TEST(Layer, dropout_of_zero_does_nothing) {
 // ---- dense ----
 
 TYPED_TEST(Layer, dense_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     using Kernels = Layers<TypeParam, Real>;
     const int rows = 40, in = 33, out = 19;
@@ -200,7 +193,7 @@ TYPED_TEST(Layer, dense_gradient) {
 // ---- biases and GELU ----
 
 TYPED_TEST(Layer, bias_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     using Kernels = Layers<TypeParam, Real>;
     for (const Extents& e : extents) {
@@ -223,7 +216,7 @@ TYPED_TEST(Layer, bias_equals_reference) {
 }
 
 TYPED_TEST(Layer, bias_gelu_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     using Kernels = Layers<TypeParam, Real>;
     for (const Extents& e : extents) {
@@ -284,7 +277,7 @@ TYPED_TEST(Layer, bias_gelu_gradient) {
 // ---- the head of classes ----
 
 TYPED_TEST(Layer, bias_tanh_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     using Kernels = Layers<TypeParam, Real>;
     for (const Extents& e : extents) {
@@ -393,7 +386,7 @@ struct NormCase {
 };
 
 TYPED_TEST(Layer, residual_layer_norm_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     for (const Extents& e : extents)
       for (const Real probability : {Real(0), Real(0.25)})
@@ -453,7 +446,7 @@ TYPED_TEST(Layer, layer_norm_equals_reference) {
 // ---- embeddings and rows ----
 
 TYPED_TEST(Layer, embeddings_equal_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     using Kernels = Layers<TypeParam, Real>;
     // One token everywhere, a few tokens, hardly any twice.
@@ -557,7 +550,7 @@ TYPED_TEST(Layer, rows_of_a_sample_are_averaged) {
 // ---- cross entropy ----
 
 TYPED_TEST(Layer, cross_entropy_equals_reference) {
-  this->for_both_types([&](auto real) {
+  test::for_both_types([&](auto real) {
     using Real = decltype(real);
     for (const Extents& e : extents)
       for (const bool has_bias : {false, true}) {

@@ -12,6 +12,13 @@
 
 namespace onebit::test {
 
+/// Runs check(Real()) for float and double.
+template <class Check>
+void for_both_types(const Check& check) {
+  check(float());
+  check(double());
+}
+
 /// An Array in the memory of a backend.
 template <class Exec, class Real>
 struct DeviceArray {

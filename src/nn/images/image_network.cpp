@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "nn/flat_vectors.hpp"
 #include "nn/images/pooling.hpp"
 
 namespace onebit::nn {
@@ -88,8 +89,8 @@ BatchNorm<Exec, Real> ImageNetwork<Exec, Real>::norm(const Vector<Exec, const Re
   const std::size_t first = m_first_channel[node.number], all = m_first_channel.back();
   Real* const mean = trains ? m_mean.data() + m_groups * first : m_population.data() + first;
   Real* const reciprocal_std = trains ? m_reciprocal_std.data() + m_groups * first : m_population.data() + all + first;
-  return {VectorRef<Exec, const Real>(x.data() + node.weight, C),
-          VectorRef<Exec, const Real>(x.data() + node.bias, C),
+  return {vector_at<Exec>(x, node.weight, C),
+          vector_at<Exec>(x, node.bias, C),
           m_epsilon,
           node.relu,
           output(node.from),
@@ -133,22 +134,14 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
   }
 }
 
-/// The mean of a vector, in double and in a fixed order.
-template <class Exec, class Real>
-double mean_of(const Exec& exec, const OrderedSum<Exec>& sum, VectorRef<Exec, const Real> values) {
-  const double total = sum(
-      exec, "OneBit::nn::mean", KOKKOS_LAMBDA(std::size_t p) { return static_cast<double>(values(p)); });
-  return total / static_cast<double>(values.extent(0));
-}
-
 template <class Exec, class Real>
 double ImageNetwork<Exec, Real>::head(const Exec& exec, const Vector<Exec, const Real>& x,
                                       const Images<Exec, Real>& images, CrossEntropyOutput wanted) {
   const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
   Kernels::dense(exec, m_product, output(last), m_weights.part(m_nodes.head_weight(), m_classes, C), logits());
-  Kernels::cross_entropy(exec, VectorRef<Exec, const Real>(x.data() + m_nodes.head_bias(), m_classes), images.classes,
-                         wanted, logits(), m_losses);
-  return mean_of<Exec, Real>(exec, m_loss_sum, m_losses);
+  Kernels::cross_entropy(exec, vector_at<Exec>(x, m_nodes.head_bias(), m_classes), images.classes, wanted, logits(),
+                         m_losses);
+  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_batch;
 }
 
 template <class Exec, class Real>
@@ -161,7 +154,7 @@ double ImageNetwork<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const
 template <class Exec, class Real>
 double ImageNetwork<Exec, Real>::accuracy(const Exec& exec, const Images<Exec, Real>& images) {
   Kernels::is_right(exec, images.classes, logits(), m_losses);
-  return mean_of<Exec, Real>(exec, m_loss_sum, m_losses);
+  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_batch;
 }
 
 template <class Exec, class Real>
@@ -178,10 +171,10 @@ void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, con
   std::fill(m_has_gradient.begin(), m_has_gradient.end(), false);
   const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
   const Real of_mean = scale / Real(m_batch);
-  const VectorRef<Exec, Real> d_bias(g.data() + m_nodes.head_bias(), m_classes);
+  const auto d_bias = vector_at<Exec>(g, m_nodes.head_bias(), m_classes);
   if (!add) Kokkos::deep_copy(exec, d_bias, Real(0));
   Kernels::dense_backward_weight(exec, m_product, logits(), output(last), add,
-                                 RealMatrix(g.data() + m_nodes.head_weight(), m_classes, C), of_mean);
+                                 matrix_at<Exec>(g, m_nodes.head_weight(), m_classes, C), of_mean);
   Kernels::add_bias_backward(exec, logits(), m_scratch, d_bias, of_mean);
   Kernels::dense_backward_input(exec, m_product, logits(), m_weights.part(m_nodes.head_weight(), m_classes, C), false,
                                 gradient(last), of_mean);
@@ -202,7 +195,7 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
       const Convolution<Exec, Real>& convolution = m_convolutions[k];
       const int columns = node.convolution.columns();
       convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
-                                  RealMatrix(g.data() + node.weight, node.channels, columns));
+                                  matrix_at<Exec>(g, node.weight, node.channels, columns));
       if (node.from > 0)
         convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
                                    m_unfolded, adds_to(node.from), gradient(node.from));
@@ -232,8 +225,8 @@ template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
                                              const Buffer& g) {
   const Node& node = m_nodes.nodes()[k];
-  const BatchNormGradient<Exec, Real> parameters{VectorRef<Exec, Real>(g.data() + node.weight, node.channels),
-                                                 VectorRef<Exec, Real>(g.data() + node.bias, node.channels)};
+  const BatchNormGradient<Exec, Real> parameters{vector_at<Exec>(g, node.weight, node.channels),
+                                                 vector_at<Exec>(g, node.bias, node.channels)};
   if (!add) {
     Kokkos::deep_copy(exec, parameters.d_weight, Real(0));
     Kokkos::deep_copy(exec, parameters.d_bias, Real(0));

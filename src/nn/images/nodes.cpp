@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "base/device/parallel.hpp"
-#include "base/random.hpp"
+#include "nn/flat_vectors.hpp"
 
 namespace onebit::nn {
 
@@ -64,24 +63,19 @@ template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x) {
   const Region region("OneBit::nn::initialize");
   const std::uint64_t key = stream_key(seed, Stream::initial_parameters);
-  const auto fill_normal = [&](std::size_t begin, std::size_t size, double variance) {
-    const auto deviation = static_cast<Real>(std::sqrt(variance));
-    for_each(
-        exec, "OneBit::nn::initialize", size, KOKKOS_LAMBDA(std::size_t i) {
-          const Philox4 random = philox(key, begin + i, 0);
-          x(begin + i) = deviation * static_cast<Real>(normal(random.word[0], random.word[1]));
-        });
+  const auto fill = [&](std::size_t begin, std::size_t size, double variance) {
+    fill_normal(exec, key, begin, size, static_cast<Real>(std::sqrt(variance)), x);
   };
   Kokkos::deep_copy(exec, x, Real(0));
   for (const Node& node : nodes.nodes()) {
     const auto channels = static_cast<std::size_t>(node.channels);
     if (node.kind == NodeKind::convolution)
-      fill_normal(node.weight, channels * node.convolution.columns(),
-                  2.0 / (node.convolution.kernel * node.convolution.kernel * node.channels));
+      fill(node.weight, channels * node.convolution.columns(),
+           2.0 / (node.convolution.kernel * node.convolution.kernel * node.channels));
     if (node.kind == NodeKind::norm)
       Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(node.weight, node.weight + channels)), Real(1));
   }
-  fill_normal(nodes.head_weight(), nodes.head_bias() - nodes.head_weight(), 1.0 / nodes.last().channels);
+  fill(nodes.head_weight(), nodes.head_bias() - nodes.head_weight(), 1.0 / nodes.last().channels);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                       \
