@@ -4,9 +4,8 @@
 
 #include <string>
 
-#include "../source_directory.hpp"
-#include "io/hdf5.hpp"
 #include "nn/transformer.hpp"
+#include "nn_fixture.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {
@@ -14,44 +13,17 @@ namespace {
 
 constexpr double tolerance = 1e-5;
 
-class Fixture {
-public:
-  explicit Fixture(const std::string& name)
-      : m_file(test::source_directory() + "/tests/reference/fixtures/" + name + ".h5") {}
-
-  std::vector<float> reals(const std::string& dataset) const {
-    const std::vector<std::size_t> shape = m_file.shape(dataset);
-    std::size_t size = 1;
-    for (const std::size_t extent : shape) size *= extent;
-    std::vector<float> values(size);
-    m_file.read(dataset, std::vector<std::size_t>(shape.size(), 0), shape, values.data());
-    return values;
-  }
-  std::vector<int> integers(const std::string& dataset) const {
-    const std::vector<long long> values = m_file.integers(dataset);
-    return {values.begin(), values.end()};
-  }
-
-private:
-  ArrayReader m_file;
-};
-
 template <class Exec>
 class Parity : public ::testing::Test {
 protected:
   void compare(Architecture architecture) {
     const bool bert = architecture == Architecture::bert;
-    const Fixture fixture(bert ? "bert" : "gpt");
+    const test::Fixture fixture(bert ? "bert" : "gpt");
     const std::vector<int> extents = fixture.integers("shape");
     ASSERT_EQ(extents.size(), 8u);
     const Shape shape{architecture, extents[0], extents[1], extents[2], extents[3], extents[4], extents[5], bert};
     const TensorTable table = tensor_table(shape);
-    std::vector<float> x;
-    for (const Tensor& tensor : table.tensors()) {
-      const std::vector<float> values = fixture.reals("parameters/" + tensor.name);
-      ASSERT_EQ(values.size(), tensor.size()) << tensor.name;
-      x.insert(x.end(), values.begin(), values.end());
-    }
+    std::vector<float> x = fixture.parameters(table);
     const std::vector<int> predicted = fixture.integers("predicted");
     const Tokens<Exec> tokens{test::to_device<Exec>(fixture.integers("input")), test::to_device<Exec>(predicted),
                               test::to_device<Exec>(fixture.integers("target"))};
@@ -70,11 +42,7 @@ protected:
     };
     double loss = 0;
     const std::vector<float> gradient = gradient_at_x(loss);
-    for (const Tensor& tensor : table.tensors()) {
-      const auto begin = gradient.begin() + tensor.offset;
-      const std::vector<float> part(begin, begin + tensor.size());
-      EXPECT_LE(test::relative_error(part, fixture.reals("gradients/" + tensor.name)), tolerance) << tensor.name;
-    }
+    fixture.expect_gradients(table, gradient, tolerance);
 
     const std::vector<float> adam = fixture.reals("adam");
     const float learning_rate = adam[0], beta1 = adam[1], beta2 = adam[2], epsilon = adam[3];
