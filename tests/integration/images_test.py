@@ -93,7 +93,7 @@ class Images(unittest.TestCase):
                                          ("resnet18", "onebit_muon", 1e-3), ("vgg16", "onebit_sgd", 3e-2)):
             run, steps = self.train(f"{network}_{algorithm}", {
                 "images.network": network, "optimizer.algorithm": algorithm, "optimizer.lr": rate,
-                "train.accumulation": 2})
+                "train.accumulation": 2, "train.batch": 32, "images.norm_samples": 8})
             self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]),
                             f"{network} with {algorithm}")
             self.assertGreater(float(run["final_validation_accuracy"]), 0.4, "a quarter is right by guessing")

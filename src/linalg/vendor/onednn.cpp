@@ -1,10 +1,10 @@
 #include "linalg/vendor/onednn.hpp"
 
 #ifdef ONEBIT_WITH_ONEDNN
-#include <dnnl.hpp>
 #include <map>
 #include <tuple>
-#include <vector>
+
+#include "linalg/vendor/onednn_engine.hpp"
 #endif
 
 namespace onebit::linalg {
@@ -24,11 +24,6 @@ struct Plan {
   dnnl::matmul product;
 };
 
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
 /// op of a row-major matrix; m rows and n columns are those of the result.
 dnnl::memory::desc description(dnnl::memory::data_type type, Transpose op, int m, int n, std::size_t row_stride) {
   const auto stride = static_cast<dnnl::memory::dim>(row_stride);
@@ -42,10 +37,8 @@ Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t 
   const auto c = description(Type::f32, Transpose::no, m, n, c_stride);
   dnnl::post_ops steps;
   if (beta != 0) steps.append_sum(beta);
-  dnnl::primitive_attr attributes;
+  dnnl::primitive_attr attributes = with_own_scratch();
   attributes.set_post_ops(steps);
-  // Scratch memory of the thread, because threads may not share the library's.
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl::matmul::primitive_desc plan(engine(), a, b, c, attributes);
 #else
@@ -82,22 +75,16 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                     Rows<const std::uint16_t> b, float beta, Rows<float> c) {
   using Key = std::tuple<Transpose, Transpose, int, int, int, std::size_t, std::size_t, float, std::size_t>;
-  thread_local dnnl::stream stream(engine());
   thread_local std::map<Key, Plan> plans;
-  thread_local std::vector<char> scratch;
   const Key key{op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride};
   auto found = plans.find(key);
   if (found == plans.end())
     found = plans.emplace(key, make_plan(op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride)).first;
   const Plan& plan = found->second;
-  if (scratch.size() < plan.scratch.get_size()) scratch.resize(plan.scratch.get_size());
-  const auto memory = [](const dnnl::memory::desc& shape, const void* data) {
-    return dnnl::memory(shape, engine(), const_cast<void*>(data));
-  };
-  plan.product.execute(stream, {{DNNL_ARG_SRC, memory(plan.a, a.data)},
-                                {DNNL_ARG_WEIGHTS, memory(plan.b, b.data)},
-                                {DNNL_ARG_DST, memory(plan.c, c.data)},
-                                {DNNL_ARG_SCRATCHPAD, memory(plan.scratch, scratch.data())}});
+  plan.product.execute(stream(), {{DNNL_ARG_SRC, memory_of(plan.a, a.data)},
+                                  {DNNL_ARG_WEIGHTS, memory_of(plan.b, b.data)},
+                                  {DNNL_ARG_DST, memory_of(plan.c, c.data)},
+                                  {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
 }
 
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::int8_t> a,

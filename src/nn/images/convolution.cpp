@@ -1,5 +1,7 @@
 #include "nn/images/convolution.hpp"
 
+#include "nn/images/onednn_convolution.hpp"
+
 namespace onebit::nn {
 namespace {
 
@@ -26,7 +28,15 @@ int Convolution<Exec, Real>::block() const {
 template <class Exec, class Real>
 std::size_t Convolution<Exec, Real>::scratch() const {
   if (m_extents.is_dense()) return 0;
-  return static_cast<std::size_t>(block()) * m_extents.output_pixels() * m_extents.columns();
+  const std::size_t unfolded = static_cast<std::size_t>(block()) * m_extents.output_pixels() * m_extents.columns();
+  if constexpr (onednn_convolves<Exec, Real>)
+    if (linalg::onednn_is_faster()) return std::max(unfolded, OneDnnConvolution<Exec>(m_extents, m_images).scratch());
+  return unfolded;
+}
+
+template <class Exec, class Real>
+bool Convolution<Exec, Real>::is_onednns(const Product& product) const {
+  return onednn_convolves<Exec, Real> && product.precision() == Precision::fp32 && linalg::onednn_is_faster();
 }
 
 template <class Exec, class Real>
@@ -38,10 +48,13 @@ void Convolution<Exec, Real>::for_each_block(const Work& work) const {
 
 template <class Exec, class Real>
 void Convolution<Exec, Real>::forward(const Exec& exec, Product& product, ConstMatrix input, const Factor& weight,
-                                      const Buffer& unfolded, Matrix output) const {
+                                      const Buffer& scratch, Matrix output) const {
   if (m_extents.is_dense()) return Kernels::dense(exec, product, input, weight, output);
+  if constexpr (onednn_convolves<Exec, Real>)
+    if (is_onednns(product))
+      return OneDnnConvolution<Exec>(m_extents, m_images).forward(exec, input, weight.matrix, scratch, output);
   for_each_block([&](int first, int count) {
-    const Matrix copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    const Matrix copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());
     unfold(exec, rows_of_images(input, first, count, m_extents.pixels()), copies);
     Kernels::dense(exec, product, copies, weight, rows_of_images(output, first, count, m_extents.output_pixels()));
   });
@@ -49,24 +62,33 @@ void Convolution<Exec, Real>::forward(const Exec& exec, Product& product, ConstM
 
 template <class Exec, class Real>
 void Convolution<Exec, Real>::backward_weight(const Exec& exec, Product& product, ConstMatrix d_output,
-                                              ConstMatrix input, const Buffer& unfolded, bool add, Matrix d_weight,
-                                              Real scale) const {
-  if (m_extents.is_dense()) return Kernels::dense_backward_weight(exec, product, d_output, input, add, d_weight, scale);
+                                              ConstMatrix input, const Buffer& scratch, bool add,
+                                              Matrix d_weight) const {
+  if (m_extents.is_dense()) return Kernels::dense_backward_weight(exec, product, d_output, input, add, d_weight);
+  if constexpr (onednn_convolves<Exec, Real>) {
+    const OneDnnConvolution<Exec> vendor(m_extents, m_images);
+    if (is_onednns(product) && vendor.has_backward_weight())
+      return vendor.backward_weight(exec, d_output, input, scratch, add, d_weight);
+  }
   for_each_block([&](int first, int count) {
-    const Matrix copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    const Matrix copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());
     unfold(exec, rows_of_images(input, first, count, m_extents.pixels()), copies);
     Kernels::dense_backward_weight(exec, product, rows_of_images(d_output, first, count, m_extents.output_pixels()),
-                                   copies, add || first > 0, d_weight, scale);
+                                   copies, add || first > 0, d_weight);
   });
 }
 
 template <class Exec, class Real>
 void Convolution<Exec, Real>::backward_input(const Exec& exec, Product& product, ConstMatrix d_output,
-                                             const Factor& weight, const Buffer& unfolded, bool add,
+                                             const Factor& weight, const Buffer& scratch, bool add,
                                              Matrix d_input) const {
   if (m_extents.is_dense()) return Kernels::dense_backward_input(exec, product, d_output, weight, add, d_input);
+  if constexpr (onednn_convolves<Exec, Real>)
+    if (is_onednns(product))
+      return OneDnnConvolution<Exec>(m_extents, m_images)
+          .backward_input(exec, d_output, weight.matrix, scratch, add, d_input);
   for_each_block([&](int first, int count) {
-    const Matrix d_copies(unfolded.data(), count * m_extents.output_pixels(), m_extents.columns());
+    const Matrix d_copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());
     Kernels::dense_backward_input(exec, product, rows_of_images(d_output, first, count, m_extents.output_pixels()),
                                   weight, false, d_copies);
     fold(exec, d_copies, add, rows_of_images(d_input, first, count, m_extents.pixels()));
