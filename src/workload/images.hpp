@@ -3,7 +3,7 @@
 /// Classification of images by a convolutional network.
 
 #include "data/images/image_samples.hpp"
-#include "nn/images/image_network.hpp"
+#include "nn/images/image_classifier.hpp"
 #include "workload/rounds.hpp"
 #include "workload/workload.hpp"
 
@@ -39,7 +39,7 @@ private:
   data::ImageSamples m_samples;
   nn::ImageNodes m_nodes;
   Footprint m_footprint;
-  nn::ImageNetwork<Exec, float> m_model;
+  nn::ImageClassifier<Exec, float> m_model;
   data::ImageBatch m_batch_on_host;
   nn::Images<Exec, float> m_images;
 };

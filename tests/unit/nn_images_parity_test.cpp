@@ -4,7 +4,7 @@
 /// fixtures.
 
 #include "base/choices.hpp"
-#include "nn/images/image_network.hpp"
+#include "nn/images/image_classifier.hpp"
 #include "nn_fixture.hpp"
 
 namespace onebit::nn {
@@ -25,7 +25,7 @@ protected:
     const Images<Exec, float> images{test::to_device<Exec>(fixture.reals("pixels")),
                                      test::to_device<Exec>(fixture.integers("classes"))};
     const Exec exec;
-    ImageNetwork<Exec, float> model(exec, nodes, batch, norm_samples);
+    ImageClassifier<Exec, float> model(exec, nodes, batch, norm_samples);
 
     const double loss = fixture.reals("loss")[0], population_loss = fixture.reals("population_loss")[0];
     EXPECT_NEAR(model.forward(exec, x, images), loss, tolerance * loss);

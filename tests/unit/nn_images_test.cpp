@@ -4,7 +4,7 @@
 
 #include "nn/images/batch_norm.hpp"
 #include "nn/images/convolution.hpp"
-#include "nn/images/image_network.hpp"
+#include "nn/images/image_classifier.hpp"
 #include "nn/images/pooling.hpp"
 #include "nn/images/reference.hpp"
 #include "nn_support.hpp"
@@ -214,7 +214,7 @@ TYPED_TEST(Image, gradients_of_networks_equal_differences) {
   for (const Network network : {Network::resnet18, Network::vgg16}) {
     SCOPED_TRACE(names(network)[static_cast<int>(network)]);
     TestNetwork<Exec> of(this->exec, network, 9, 2);
-    ImageNetwork<Exec, double> model(this->exec, of.nodes, of.batch, 2);
+    ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 2);
     model.forward(this->exec, of.x, of.images);
     model.backward(this->exec, of.x, 2.0, false, of.g);
     std::vector<double> x = test::to_host(of.x);
@@ -230,7 +230,7 @@ TYPED_TEST(Image, gradients_of_networks_equal_differences) {
 TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
   using Exec = TypeParam;
   TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
-  ImageNetwork<Exec, double> model(this->exec, of.nodes, of.batch, 4);
+  ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 4);
   std::vector<std::size_t> ready;
   std::vector<std::vector<double>> seen;
   model.forward(this->exec, of.x, of.images);
@@ -255,7 +255,7 @@ TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
 TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
   using Exec = TypeParam;
   TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
-  ImageNetwork<Exec, double> whole(this->exec, of.nodes, 4, 2), half(this->exec, of.nodes, 2, 2);
+  ImageClassifier<Exec, double> whole(this->exec, of.nodes, 4, 2), half(this->exec, of.nodes, 2, 2);
   const double loss = whole.forward(this->exec, of.x, of.images);
   whole.backward(this->exec, of.x, 1.0, false, of.g);
   const std::vector<double> expected = test::to_host(of.g);
@@ -277,7 +277,7 @@ TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
 TYPED_TEST(Image, calibration_gives_the_statistics_of_the_data) {
   using Exec = TypeParam;
   TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
-  ImageNetwork<Exec, double> model(this->exec, of.nodes, 4, 4);
+  ImageClassifier<Exec, double> model(this->exec, of.nodes, 4, 4);
   const double trained = model.forward(this->exec, of.x, of.images);
   model.calibrate(this->exec, of.x, 2, [&](int) { return of.images; });
   EXPECT_NEAR(model.loss(this->exec, of.x, of.images), trained, 0.2 * trained);
@@ -291,7 +291,8 @@ TEST(ImageNodes, have_the_papers_sizes) {
   EXPECT_EQ(resnet.table().size(), 11173962u);  // the usual ResNet-18 of CIFAR-10
   EXPECT_EQ(vgg.table().size(), 14724042u);
   EXPECT_EQ(resnet.table().tensors()[0].name, "conv1.weight");
-  EXPECT_EQ(resnet.last().channels, 512);
+  EXPECT_EQ(resnet.last().channels, 10);
+  EXPECT_EQ(resnet.nodes()[resnet.last().from].channels, 512);
   EXPECT_EQ(resnet.norms(), 20);
   EXPECT_EQ(vgg.norms(), 13);
 }

@@ -11,7 +11,7 @@ namespace onebit::nn {
 namespace {
 
 std::size_t rows(const Node& node, int batch) { return static_cast<std::size_t>(batch) * node.height * node.width; }
-std::size_t elements(const Node& node, int batch) { return rows(node, batch) * node.channels; }
+std::size_t elements(const Node& node, int batch) { return static_cast<std::size_t>(batch) * node.size(); }
 
 /// (norms + 1)
 std::vector<std::size_t> first_channels(const ImageNodes& nodes) {
@@ -29,10 +29,10 @@ std::vector<Convolution<Exec, Real>> convolutions(const ImageNodes& nodes, int b
   return all;
 }
 
-/// Elements of a kernel's scratch memory: of norms, and of the bias of the dense layer.
+/// Elements of the norms' scratch memory.
 template <class Exec, class Real>
-std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups, int classes) {
-  std::size_t most = static_cast<std::size_t>(row_block_count<Exec, false>(batch)) * classes;
+std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
+  std::size_t most = 0;
   for (const Node& node : nodes.nodes()) {
     if (node.kind != NodeKind::norm) continue;
     const int rows_of_group = static_cast<int>(rows(node, batch)) / groups;
@@ -55,12 +55,10 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
     : m_nodes(nodes),
       m_product(std::move(product)),
       m_batch(batch),
-      m_classes(static_cast<int>(nodes.table().size() - nodes.head_bias())),
       m_groups(batch / norm_samples),
       m_convolutions(convolutions<Exec, Real>(nodes, batch)),
       m_has_gradient(nodes.nodes().size()),
-      m_first_channel(first_channels(nodes)),
-      m_loss_sum(batch) {
+      m_first_channel(first_channels(nodes)) {
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::ImageNetwork::") + name, length);
   };
@@ -76,10 +74,8 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   m_mean = buffer("mean", m_groups * channels);
   m_reciprocal_std = buffer("reciprocal_std", m_groups * channels);
   m_population = Buffer("OneBit::nn::ImageNetwork::population", 2 * channels);
-  m_logits = buffer("logits", static_cast<std::size_t>(batch) * m_classes);
-  m_losses = buffer("losses", batch);
   m_unfolded = buffer("unfolded", unfolded);
-  m_scratch = buffer("scratch", scratch_elements<Exec, Real>(nodes, batch, m_groups, m_classes));
+  m_scratch = buffer("scratch", scratch_elements<Exec, Real>(nodes, batch, m_groups));
 }
 
 template <class Exec, class Real>
@@ -128,6 +124,11 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
       case NodeKind::mean:
         Kernels::mean_rows(exec, output(node.from), output(k));
         break;
+      case NodeKind::dense:
+        Kernels::dense(exec, m_product, samples(m_outputs[node.from], node.from),
+                       m_weights.part(node.weight, node.size(), m_nodes.nodes()[node.from].size()),
+                       samples(m_outputs[k], k));
+        break;
       case NodeKind::images:
         break;
     }
@@ -135,53 +136,29 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
 }
 
 template <class Exec, class Real>
-double ImageNetwork<Exec, Real>::head(const Exec& exec, const Vector<Exec, const Real>& x,
-                                      const Images<Exec, Real>& images, CrossEntropyOutput wanted) {
-  const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
-  Kernels::dense(exec, m_product, output(last), m_weights.part(m_nodes.head_weight(), m_classes, C), logits());
-  Kernels::cross_entropy(exec, vector_at<Exec>(x, m_nodes.head_bias(), m_classes), images.classes, wanted, logits(),
-                         m_losses);
-  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_batch;
+auto ImageNetwork<Exec, Real>::infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels)
+    -> const Buffer& {
+  run(exec, x, pixels, false);
+  return m_outputs.back();
 }
 
 template <class Exec, class Real>
-double ImageNetwork<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>& x,
-                                      const Images<Exec, Real>& images) {
-  run(exec, x, images.pixels, false);
-  return head(exec, x, images, CrossEntropyOutput::logits);
+auto ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels)
+    -> const Buffer& {
+  run(exec, x, pixels, true);
+  return m_outputs.back();
 }
 
 template <class Exec, class Real>
-double ImageNetwork<Exec, Real>::accuracy(const Exec& exec, const Images<Exec, Real>& images) {
-  Kernels::is_right(exec, images.classes, logits(), m_losses);
-  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_batch;
-}
-
-template <class Exec, class Real>
-double ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x,
-                                         const Images<Exec, Real>& images) {
-  run(exec, x, images.pixels, true);
-  return head(exec, x, images, CrossEntropyOutput::gradient);
-}
-
-template <class Exec, class Real>
-void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, Real scale, bool add,
-                                        const Buffer& g, const GradientReady& ready_from) {
+void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
+                                        const GradientReady& ready_from) {
   const Region region("OneBit::nn::backward");
   std::fill(m_has_gradient.begin(), m_has_gradient.end(), false);
-  const int last = static_cast<int>(m_nodes.nodes().size()) - 1, C = m_nodes.last().channels;
-  const Real of_mean = scale / Real(m_batch);
-  const auto d_bias = vector_at<Exec>(g, m_nodes.head_bias(), m_classes);
-  if (!add) Kokkos::deep_copy(exec, d_bias, Real(0));
-  Kernels::dense_backward_weight(exec, m_product, logits(), output(last), add,
-                                 matrix_at<Exec>(g, m_nodes.head_weight(), m_classes, C), of_mean);
-  Kernels::add_bias_backward(exec, logits(), m_scratch, d_bias, of_mean);
-  Kernels::dense_backward_input(exec, m_product, logits(), m_weights.part(m_nodes.head_weight(), m_classes, C), false,
-                                gradient(last), of_mean);
+  const int last = static_cast<int>(m_nodes.nodes().size()) - 1;
   for (int k = last; k > 0; --k) {
     node_backward(exec, x, k, add, g);
     const Node& node = m_nodes.nodes()[k];
-    if (node.kind == NodeKind::convolution && ready_from) ready_from(node.weight);
+    if (node.has_matrix() && ready_from) ready_from(node.weight);
   }
 }
 
@@ -216,9 +193,24 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
       Kernels::mean_rows_backward(exec, gradient(k), gradient(node.from));
       adds_to(node.from);
       break;
+    case NodeKind::dense:
+      dense_backward(exec, k, add, g);
+      break;
     case NodeKind::images:
       break;
   }
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::dense_backward(const Exec& exec, int k, bool add, const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const int outputs = node.size(), inputs = m_nodes.nodes()[node.from].size();
+  const RealMatrix d_output = samples(m_gradients[k], k);
+  Kernels::dense_backward_weight(exec, m_product, d_output, samples(m_outputs[node.from], node.from), add,
+                                 matrix_at<Exec>(g, node.weight, outputs, inputs));
+  if (node.from > 0)
+    Kernels::dense_backward_input(exec, m_product, d_output, m_weights.part(node.weight, outputs, inputs),
+                                  adds_to(node.from), samples(m_gradients[node.from], node.from));
 }
 
 template <class Exec, class Real>

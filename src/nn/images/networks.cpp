@@ -56,9 +56,8 @@ ImageNodes::ImageNodes(const ImageShape& shape) {
   images.channels = shape.channels;
   add(images);
   shape.network == Network::vgg16 ? add_vgg16(*this, shape.first_outputs) : add_resnet18(*this, shape.first_outputs);
-  const auto classes = static_cast<std::size_t>(shape.classes), inputs = static_cast<std::size_t>(last().channels);
-  m_head_weight = m_table.add("fc.weight", {classes, inputs}, true);
-  m_head_bias = m_table.add("fc.bias", {classes}, false);
+  dense("fc", static_cast<int>(m_nodes.size()) - 1, shape.classes);
+  m_head_bias = m_table.add("fc.bias", {static_cast<std::size_t>(shape.classes)}, false);
 }
 
 }  // namespace onebit::nn

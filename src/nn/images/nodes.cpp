@@ -11,6 +11,21 @@ int ImageNodes::add(const Node& node) {
   return static_cast<int>(m_nodes.size()) - 1;
 }
 
+Node ImageNodes::like(NodeKind kind, int from) const {
+  Node node{kind, from};
+  node.height = m_nodes[from].height;
+  node.width = m_nodes[from].width;
+  node.channels = m_nodes[from].channels;
+  return node;
+}
+
+int ImageNodes::add_matrix(const std::string& name, int rows, int columns, Node node) {
+  node.weight =
+      m_table.add(name + ".weight", {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)}, true);
+  node.weights = m_table.size() - node.weight;
+  return add(node);
+}
+
 int ImageNodes::convolution(const std::string& name, int from, int outputs, int kernel, int stride) {
   const Node& input = m_nodes[from];
   Node node{NodeKind::convolution, from};
@@ -18,15 +33,21 @@ int ImageNodes::convolution(const std::string& name, int from, int outputs, int 
   node.height = node.convolution.output_height();
   node.width = node.convolution.output_width();
   node.channels = outputs;
-  const auto columns = static_cast<std::size_t>(node.convolution.columns());
-  node.weight = m_table.add(name + ".weight", {static_cast<std::size_t>(outputs), columns}, true);
-  return add(node);
+  node.deviation = std::sqrt(2.0 / (kernel * kernel * outputs));
+  return add_matrix(name, outputs, node.convolution.columns(), node);
+}
+
+int ImageNodes::dense(const std::string& name, int from, int outputs) {
+  const int inputs = m_nodes[from].size();
+  Node node{NodeKind::dense, from};
+  node.height = node.width = 1;
+  node.channels = outputs;
+  node.deviation = std::sqrt(1.0 / inputs);
+  return add_matrix(name, outputs, inputs, node);
 }
 
 int ImageNodes::norm(const std::string& name, int from, bool relu) {
-  Node node = m_nodes[from];
-  node.kind = NodeKind::norm;
-  node.from = from;
+  Node node = like(NodeKind::norm, from);
   node.relu = relu;
   node.number = m_norms++;
   node.weight = m_table.add(name + ".weight", {static_cast<std::size_t>(node.channels)}, false);
@@ -35,26 +56,20 @@ int ImageNodes::norm(const std::string& name, int from, bool relu) {
 }
 
 int ImageNodes::maximum(int from) {
-  Node node = m_nodes[from];
-  node.kind = NodeKind::maximum;
-  node.from = from;
+  Node node = like(NodeKind::maximum, from);
   node.height /= 2;
   node.width /= 2;
   return add(node);
 }
 
 int ImageNodes::sum(int a, int b) {
-  Node node = m_nodes[a];
-  node.kind = NodeKind::sum;
-  node.from = a;
+  Node node = like(NodeKind::sum, a);
   node.other = b;
   return add(node);
 }
 
 int ImageNodes::mean(int from) {
-  Node node = m_nodes[from];
-  node.kind = NodeKind::mean;
-  node.from = from;
+  Node node = like(NodeKind::mean, from);
   node.height = node.width = 1;
   return add(node);
 }
@@ -63,19 +78,12 @@ template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x) {
   const Region region("OneBit::nn::initialize");
   const std::uint64_t key = stream_key(seed, Stream::initial_parameters);
-  const auto fill = [&](std::size_t begin, std::size_t size, double variance) {
-    fill_normal(exec, key, begin, size, static_cast<Real>(std::sqrt(variance)), x);
-  };
   Kokkos::deep_copy(exec, x, Real(0));
   for (const Node& node : nodes.nodes()) {
-    const auto channels = static_cast<std::size_t>(node.channels);
-    if (node.kind == NodeKind::convolution)
-      fill(node.weight, channels * node.convolution.columns(),
-           2.0 / (node.convolution.kernel * node.convolution.kernel * node.channels));
+    if (node.has_matrix()) fill_normal(exec, key, node.weight, node.weights, static_cast<Real>(node.deviation), x);
     if (node.kind == NodeKind::norm)
-      Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(node.weight, node.weight + channels)), Real(1));
+      Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(node.weight, node.weight + node.channels)), Real(1));
   }
-  fill(nodes.head_weight(), nodes.head_bias() - nodes.head_weight(), 1.0 / nodes.last().channels);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                       \

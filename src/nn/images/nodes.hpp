@@ -27,7 +27,8 @@ enum class NodeKind {
   norm,         ///< a batch normalisation
   maximum,      ///< of 2 × 2 pixels
   sum,          ///< of two nodes, and a ReLU
-  mean          ///< over all pixels of an image
+  mean,         ///< over all pixels of an image
+  dense         ///< a dense layer without a bias: each number of the output reads all numbers of an image
 };
 
 /// A node. Its output is a matrix (B·H·W, C).
@@ -37,13 +38,20 @@ struct Node {
   int height = 0, width = 0, channels = 0;  ///< H, W, C of its output
   bool relu = false;                        ///< whether a norm's output goes through a ReLU
   ConvolutionExtents convolution{};         ///< of a convolution
-  std::size_t weight = 0;                   ///< first element of a convolution's or a norm's weight
+  std::size_t weight = 0;                   ///< first element of a convolution's, a norm's or a dense layer's weight
   std::size_t bias = 0;                     ///< of a norm's bias
   int number = 0;                           ///< of a norm among all norms
+  std::size_t weights = 0;                  ///< elements of the matrix of a convolution or a dense layer
+  double deviation = 0;                     ///< standard deviation of their initial values
+
+  /// Numbers of an image: H·W·C.
+  int size() const { return height * width * channels; }
+  /// Whether the weight is a matrix.
+  bool has_matrix() const { return weights > 0; }
 };
 
-/// The nodes in the order of the forward pass, and the parameters in the same order. A dense layer (classes, C), with a
-/// bias, reads the last node, which is a `mean`.
+/// The nodes in the order of the forward pass, and the parameters in the same order. The last node of a network that
+/// classifies gives the logits without their bias (classes), which is the last tensor.
 class ImageNodes {
 public:
   explicit ImageNodes(const ImageShape& shape);
@@ -52,7 +60,6 @@ public:
   const Node& last() const { return m_nodes.back(); }
   const TensorTable& table() const { return m_table; }
   int norms() const { return m_norms; }
-  std::size_t head_weight() const { return m_head_weight; }
   std::size_t head_bias() const { return m_head_bias; }
 
   // What networks are made of. Each adds a node and returns its number; `name` is that of its parameters.
@@ -62,18 +69,24 @@ public:
   int maximum(int from);
   int sum(int a, int b);
   int mean(int from);
+  int dense(const std::string& name, int from, int outputs);
 
 private:
+  /// A node whose output has the extents of node `from`, which it reads.
+  Node like(NodeKind kind, int from) const;
   int add(const Node& node);
+  /// Adds a node with a matrix (rows, columns).
+  int add_matrix(const std::string& name, int rows, int columns, Node node);
 
   TensorTable m_table;
   std::vector<Node> m_nodes;
   int m_norms = 0;
-  std::size_t m_head_weight = 0, m_head_bias = 0;
+  std::size_t m_head_bias = 0;
 };
 
-/// Weights from N(0, 2 / (k² D)), which keeps the size of gradients through ReLUs (He et al., ICCV 2015, Section 2.2);
-/// norms 1 and 0; the dense layer's from N(0, 1/C), its bias 0. Element i depends on the seed and on i alone.
+/// The weights of convolutions from N(0, 2 / (k² D)), which keeps the size of gradients through ReLUs (He et al., ICCV
+/// 2015, Section 2.2); those of dense layers from N(0, 1/inputs); norms 1 and 0; the bias of the logits 0. Element i
+/// depends on the seed and on i alone.
 /// \param x (parameters)
 template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x);
