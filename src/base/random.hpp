@@ -21,7 +21,9 @@ enum class Stream : std::uint32_t {
   synthetic = 7,
   gradient_rounding = 8,
   gradient_pruning = 9,
-  votes = 11
+  votes = 11,
+  latents = 12,
+  features = 13
 };
 
 /// Four 32-bit words.

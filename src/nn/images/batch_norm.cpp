@@ -98,8 +98,9 @@ void BatchNorms<Exec, Real>::backward(const Exec& exec, const Norm& norm, ConstM
     sum_columns(exec, "OneBit::nn::batch_norm_sums", rows, columns, terms, partial,
                 {{rows_of_group(sum, group, 1).data(), rows_of_group(product, group, 1).data()}});
   }
+  const int wanted = gradient.d_weight.extent(0) > 0 ? 1 : 0;
   for_each_row_part(
-      exec, "OneBit::nn::batch_norm_parameters", 1, columns,
+      exec, "OneBit::nn::batch_norm_parameters", wanted, columns,
       KOKKOS_LAMBDA(const RowTeam<Exec>& team, int, int begin, int length) {
         team.for_each(length, [&](int i) {
           const int j = begin + i;

@@ -24,7 +24,7 @@ struct BatchNorm {
   int rows_of_group() const { return groups() > 0 ? input.extent_int(0) / groups() : 0; }
 };
 
-/// Gradients of the parameters of a batch normalisation, (C) each.
+/// Gradients of the parameters of a batch normalisation, (C) each; empty where they are not wanted.
 template <class Exec, class Real>
 struct BatchNormGradient {
   VectorRef<Exec, Real> d_weight, d_bias;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nn/flat_vectors.hpp"
+#include "nn/images/activations.hpp"
 #include "nn/images/pooling.hpp"
 
 namespace onebit::nn {
@@ -12,6 +13,10 @@ namespace {
 
 std::size_t rows(const Node& node, int batch) { return static_cast<std::size_t>(batch) * node.height * node.width; }
 std::size_t elements(const Node& node, int batch) { return static_cast<std::size_t>(batch) * node.size(); }
+
+bool is_convolution(const Node& node) {
+  return node.kind == NodeKind::convolution || node.kind == NodeKind::transposed;
+}
 
 /// (norms + 1)
 std::vector<std::size_t> first_channels(const ImageNodes& nodes) {
@@ -24,8 +29,7 @@ std::vector<std::size_t> first_channels(const ImageNodes& nodes) {
 template <class Exec, class Real>
 std::vector<Convolution<Exec, Real>> convolutions(const ImageNodes& nodes, int batch) {
   std::vector<Convolution<Exec, Real>> all;
-  for (const Node& node : nodes.nodes())
-    all.emplace_back(node.convolution, node.kind == NodeKind::convolution ? batch : 0);
+  for (const Node& node : nodes.nodes()) all.emplace_back(node.convolution, is_convolution(node) ? batch : 0);
   return all;
 }
 
@@ -65,8 +69,8 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   std::size_t unfolded = 0;
   for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
     const Node& node = nodes.nodes()[k];
-    if (node.kind == NodeKind::convolution) unfolded = std::max(unfolded, m_convolutions[k].scratch());
-    // The images are the caller's.
+    if (is_convolution(node)) unfolded = std::max(unfolded, m_convolutions[k].scratch());
+    // The images are the caller's, and so is their gradient, where it is wanted.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
     m_gradients.push_back(k == 0 ? Buffer() : buffer("gradient", elements(node, batch)));
   }
@@ -129,6 +133,18 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
                        m_weights.part(node.weight, node.size(), m_nodes.nodes()[node.from].size()),
                        samples(m_outputs[k], k));
         break;
+      case NodeKind::transposed:
+        m_convolutions[k].backward_input(
+            exec, m_product, output(node.from),
+            m_weights.part(node.weight, node.convolution.outputs, node.convolution.columns()), m_unfolded, false,
+            output(k));
+        break;
+      case NodeKind::leaky_relu:
+        Activations<Exec, Real>::leaky_relu(exec, m_outputs[node.from], m_outputs[k]);
+        break;
+      case NodeKind::tanh:
+        Activations<Exec, Real>::tanh(exec, m_outputs[node.from], m_outputs[k]);
+        break;
       case NodeKind::images:
         break;
     }
@@ -152,10 +168,23 @@ auto ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, cons
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
                                         const GradientReady& ready_from) {
+  m_gradients[0] = Buffer();
+  backward_through(exec, x, add, g, ready_from);
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::backward_to_images(const Exec& exec, const Vector<Exec, const Real>& x,
+                                                  const Buffer& d_images) {
+  m_gradients[0] = d_images;
+  backward_through(exec, x, false, Buffer(), {});
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::backward_through(const Exec& exec, const Vector<Exec, const Real>& x, bool add,
+                                                const Buffer& g, const GradientReady& ready_from) {
   const Region region("OneBit::nn::backward");
   std::fill(m_has_gradient.begin(), m_has_gradient.end(), false);
-  const int last = static_cast<int>(m_nodes.nodes().size()) - 1;
-  for (int k = last; k > 0; --k) {
+  for (int k = static_cast<int>(m_nodes.nodes().size()) - 1; k > 0; --k) {
     node_backward(exec, x, k, add, g);
     const Node& node = m_nodes.nodes()[k];
     if (node.has_matrix() && ready_from) ready_from(node.weight);
@@ -171,9 +200,10 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
     case NodeKind::convolution: {
       const Convolution<Exec, Real>& convolution = m_convolutions[k];
       const int columns = node.convolution.columns();
-      convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
-                                  matrix_at<Exec>(g, node.weight, node.channels, columns));
-      if (node.from > 0)
+      if (wants_parameters(g))
+        convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
+                                    matrix_at<Exec>(g, node.weight, node.channels, columns));
+      if (wants_gradient(node.from))
         convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
                                    m_unfolded, adds_to(node.from), gradient(node.from));
       break;
@@ -196,6 +226,17 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
     case NodeKind::dense:
       dense_backward(exec, k, add, g);
       break;
+    case NodeKind::transposed:
+      transposed_backward(exec, k, add, g);
+      break;
+    case NodeKind::leaky_relu:
+      Activations<Exec, Real>::leaky_relu_backward(exec, m_outputs[node.from], m_gradients[k], adds_to(node.from),
+                                                   m_gradients[node.from]);
+      break;
+    case NodeKind::tanh:
+      Activations<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds_to(node.from),
+                                             m_gradients[node.from]);
+      break;
     case NodeKind::images:
       break;
   }
@@ -206,22 +247,41 @@ void ImageNetwork<Exec, Real>::dense_backward(const Exec& exec, int k, bool add,
   const Node& node = m_nodes.nodes()[k];
   const int outputs = node.size(), inputs = m_nodes.nodes()[node.from].size();
   const RealMatrix d_output = samples(m_gradients[k], k);
-  Kernels::dense_backward_weight(exec, m_product, d_output, samples(m_outputs[node.from], node.from), add,
-                                 matrix_at<Exec>(g, node.weight, outputs, inputs));
-  if (node.from > 0)
+  if (wants_parameters(g))
+    Kernels::dense_backward_weight(exec, m_product, d_output, samples(m_outputs[node.from], node.from), add,
+                                   matrix_at<Exec>(g, node.weight, outputs, inputs));
+  if (wants_gradient(node.from))
     Kernels::dense_backward_input(exec, m_product, d_output, m_weights.part(node.weight, outputs, inputs),
                                   adds_to(node.from), samples(m_gradients[node.from], node.from));
+}
+
+/// Of the convolution whose backward pass this is, `output(from)` is the gradient at the output and `output(k)` that at
+/// the input. So the gradient at `from` is the convolution of that at k, which no other node may have written to.
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::transposed_backward(const Exec& exec, int k, bool add, const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const Convolution<Exec, Real>& convolution = m_convolutions[k];
+  const int rows = node.convolution.outputs, columns = node.convolution.columns();
+  if (wants_parameters(g))
+    convolution.backward_weight(exec, m_product, output(node.from), gradient(k), m_unfolded, add,
+                                matrix_at<Exec>(g, node.weight, rows, columns));
+  if (wants_gradient(node.from))
+    convolution.forward(exec, m_product, gradient(k), m_weights.part(node.weight, rows, columns), m_unfolded,
+                        gradient(node.from));
+  adds_to(node.from);
 }
 
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
                                              const Buffer& g) {
   const Node& node = m_nodes.nodes()[k];
-  const BatchNormGradient<Exec, Real> parameters{vector_at<Exec>(g, node.weight, node.channels),
-                                                 vector_at<Exec>(g, node.bias, node.channels)};
-  if (!add) {
-    Kokkos::deep_copy(exec, parameters.d_weight, Real(0));
-    Kokkos::deep_copy(exec, parameters.d_bias, Real(0));
+  BatchNormGradient<Exec, Real> parameters;
+  if (wants_parameters(g)) {
+    parameters = {vector_at<Exec>(g, node.weight, node.channels), vector_at<Exec>(g, node.bias, node.channels)};
+    if (!add) {
+      Kokkos::deep_copy(exec, parameters.d_weight, Real(0));
+      Kokkos::deep_copy(exec, parameters.d_bias, Real(0));
+    }
   }
   Norms::backward(exec, norm(x, k, true), gradient(k), adds_to(node.from), gradient(node.from), m_scratch, parameters);
 }

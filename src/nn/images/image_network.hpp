@@ -46,6 +46,9 @@ public:
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Vector<Exec, Real>& g,
                 const GradientReady& ready_from = {});
 
+  /// d_images (B·H·W·C) ← the gradient at the images alone, with no gradient of parameters.
+  void backward_to_images(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& d_images);
+
   /// The statistics of `infer` ← the means over some batches, whose pixels `draw(k)` gives for the k-th: of the means
   /// of groups, and of their variances with R − 1 in place of R rows.
   template <class Draw>
@@ -85,8 +88,14 @@ private:
   BatchNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k, bool trains) const;
   /// Node by node up to the last; a norm's statistics are the batch's or the population's.
   void run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels, bool trains);
+  void backward_through(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
+                        const GradientReady& ready_from);
+  /// Whether the gradient of parameters is wanted, and that at the output of node k.
+  static bool wants_parameters(const Buffer& g) { return g.extent(0) > 0; }
+  bool wants_gradient(int k) const { return m_gradients[k].extent(0) > 0; }
   void node_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
   void dense_backward(const Exec& exec, int k, bool add, const Buffer& g);
+  void transposed_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
   /// Whether a gradient at node k is added to what another node wrote there, which from now on is so.
   bool adds_to(int k) {

@@ -1,10 +1,20 @@
 #include "nn/images/nodes.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "nn/flat_vectors.hpp"
 
 namespace onebit::nn {
+
+ImageNodes::ImageNodes(int height, int width, int channels, TensorTable before)
+    : m_table(std::move(before)), m_begin(m_table.size()) {
+  Node images{NodeKind::images};
+  images.height = height;
+  images.width = width;
+  images.channels = channels;
+  add(images);
+}
 
 int ImageNodes::add(const Node& node) {
   m_nodes.push_back(node);
@@ -29,7 +39,7 @@ int ImageNodes::add_matrix(const std::string& name, int rows, int columns, Node 
 int ImageNodes::convolution(const std::string& name, int from, int outputs, int kernel, int stride) {
   const Node& input = m_nodes[from];
   Node node{NodeKind::convolution, from};
-  node.convolution = {input.height, input.width, input.channels, outputs, kernel, stride, kernel / 2};
+  node.convolution = {input.height, input.width, input.channels, outputs, kernel, stride, (kernel - 1) / 2};
   node.height = node.convolution.output_height();
   node.width = node.convolution.output_width();
   node.channels = outputs;
@@ -37,13 +47,31 @@ int ImageNodes::convolution(const std::string& name, int from, int outputs, int 
   return add_matrix(name, outputs, node.convolution.columns(), node);
 }
 
-int ImageNodes::dense(const std::string& name, int from, int outputs) {
+int ImageNodes::dense(const std::string& name, int from, int height, int width, int channels) {
   const int inputs = m_nodes[from].size();
   Node node{NodeKind::dense, from};
-  node.height = node.width = 1;
-  node.channels = outputs;
+  node.height = height;
+  node.width = width;
+  node.channels = channels;
   node.deviation = std::sqrt(1.0 / inputs);
-  return add_matrix(name, outputs, inputs, node);
+  return add_matrix(name, node.size(), inputs, node);
+}
+
+int ImageNodes::transposed(const std::string& name, int from, int outputs, int kernel) {
+  constexpr int stride = 2;
+  const Node& input = m_nodes[from];
+  Node node{NodeKind::transposed, from};
+  node.height = stride * input.height;
+  node.width = stride * input.width;
+  node.channels = outputs;
+  node.convolution = {node.height, node.width, outputs, input.channels, kernel, stride, (kernel - 1) / 2};
+  node.deviation = std::sqrt(2.0 * stride * stride / (kernel * kernel * input.channels));
+  return add_matrix(name, input.channels, node.convolution.columns(), node);
+}
+
+void ImageNodes::set_deviation(double deviation) {
+  for (Node& node : m_nodes)
+    if (node.has_matrix()) node.deviation = deviation;
 }
 
 int ImageNodes::norm(const std::string& name, int from, bool relu) {
@@ -78,7 +106,7 @@ template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x) {
   const Region region("OneBit::nn::initialize");
   const std::uint64_t key = stream_key(seed, Stream::initial_parameters);
-  Kokkos::deep_copy(exec, x, Real(0));
+  Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(nodes.begin(), nodes.table().size())), Real(0));
   for (const Node& node : nodes.nodes()) {
     if (node.has_matrix()) fill_normal(exec, key, node.weight, node.weights, static_cast<Real>(node.deviation), x);
     if (node.kind == NodeKind::norm)

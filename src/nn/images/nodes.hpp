@@ -28,7 +28,10 @@ enum class NodeKind {
   maximum,      ///< of 2 × 2 pixels
   sum,          ///< of two nodes, and a ReLU
   mean,         ///< over all pixels of an image
-  dense         ///< a dense layer without a bias: each number of the output reads all numbers of an image
+  dense,        ///< a dense layer without a bias: each number of the output reads all numbers of an image
+  transposed,   ///< a transposed convolution without a bias: the backward pass of a convolution's input
+  leaky_relu,   ///< (Maas et al. 2013)
+  tanh
 };
 
 /// A node. Its output is a matrix (B·H·W, C).
@@ -37,7 +40,7 @@ struct Node {
   int from = 0, other = 0;                  ///< nodes that it reads; `other` for sums only
   int height = 0, width = 0, channels = 0;  ///< H, W, C of its output
   bool relu = false;                        ///< whether a norm's output goes through a ReLU
-  ConvolutionExtents convolution{};         ///< of a convolution
+  ConvolutionExtents convolution{};         ///< of a convolution, or of that whose backward pass a transposed one is
   std::size_t weight = 0;                   ///< first element of a convolution's, a norm's or a dense layer's weight
   std::size_t bias = 0;                     ///< of a norm's bias
   int number = 0;                           ///< of a norm among all norms
@@ -54,11 +57,18 @@ struct Node {
 /// classifies gives the logits without their bias (classes), which is the last tensor.
 class ImageNodes {
 public:
+  /// A network that classifies.
   explicit ImageNodes(const ImageShape& shape);
+  /// The images alone, to which nodes are added.
+  /// \param before tensors of the flat buffer that stand before this network's, if it is not the first
+  ImageNodes(int height, int width, int channels, TensorTable before = {});
 
   const std::vector<Node>& nodes() const { return m_nodes; }
   const Node& last() const { return m_nodes.back(); }
+  /// The tensors, behind those that stand before them.
   const TensorTable& table() const { return m_table; }
+  /// First element of the parameters.
+  std::size_t begin() const { return m_begin; }
   int norms() const { return m_norms; }
   std::size_t head_bias() const { return m_head_bias; }
 
@@ -69,7 +79,16 @@ public:
   int maximum(int from);
   int sum(int a, int b);
   int mean(int from);
-  int dense(const std::string& name, int from, int outputs);
+  int dense(const std::string& name, int from, int outputs) { return dense(name, from, 1, 1, outputs); }
+  /// A dense layer that makes images of H rows, W columns and C channels.
+  int dense(const std::string& name, int from, int height, int width, int channels);
+  /// Images of twice the height and width. \param kernel even
+  int transposed(const std::string& name, int from, int outputs, int kernel);
+  int leaky_relu(int from) { return add(like(NodeKind::leaky_relu, from)); }
+  int tanh(int from) { return add(like(NodeKind::tanh, from)); }
+
+  /// All matrices get initial values with this standard deviation, in place of those of `initialize`.
+  void set_deviation(double deviation);
 
 private:
   /// A node whose output has the extents of node `from`, which it reads.
@@ -81,13 +100,13 @@ private:
   TensorTable m_table;
   std::vector<Node> m_nodes;
   int m_norms = 0;
-  std::size_t m_head_bias = 0;
+  std::size_t m_begin = 0, m_head_bias = 0;
 };
 
 /// The weights of convolutions from N(0, 2 / (k² D)), which keeps the size of gradients through ReLUs (He et al., ICCV
-/// 2015, Section 2.2); those of dense layers from N(0, 1/inputs); norms 1 and 0; the bias of the logits 0. Element i
-/// depends on the seed and on i alone.
-/// \param x (parameters)
+/// 2015, Section 2.2), and those of transposed ones from N(0, 2 s² / (k² inputs)) for the same reason; those of dense
+/// layers from N(0, 1/inputs); norms 1 and 0; the bias of the logits 0. Element i depends on the seed and on i alone.
+/// \param x elements [begin, end of the table) are written
 template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x);
 

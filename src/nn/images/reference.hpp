@@ -51,6 +51,18 @@ void convolution_backward_ref(const ConvolutionExtents& e, int images, const Arr
   });
 }
 
+/// The transposed convolution: what each output position of the convolution gives to the pixels that it reads.
+/// \param input (B·H'·W', D) \param weight (D, k·k·C) \returns (B·H·W, C)
+template <class Real>
+Array<Real> transposed_ref(const ConvolutionExtents& e, int images, const Array<Real>& input,
+                           const Array<Real>& weight) {
+  Array<Real> output(images * e.pixels(), e.channels);
+  for_each_product_ref(e, images, [&](int from, int column, int to, int c) {
+    for (int d = 0; d < e.outputs; ++d) output(to, c) += input(from, d) * weight(d, column);
+  });
+  return output;
+}
+
 /// Batch normalisation of groups of `rows` rows, and a ReLU if `relu`. \param weight, bias (1, C)
 template <class Real>
 Array<Real> batch_norm_ref(const Array<Real>& input, int rows, const Array<Real>& weight, const Array<Real>& bias,
