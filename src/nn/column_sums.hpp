@@ -39,14 +39,15 @@ template <class Exec, class Terms, bool = rows_have_lanes<Exec>>
 struct BlockSums {
   using Real = typename Terms::Real;
   Terms terms;
-  int rows, columns;
-  Real* partial;  ///< (sums, blocks, columns)
+  int groups, rows, columns;
+  Real* partial;  ///< (sums, groups, blocks, columns)
 
   KOKKOS_FUNCTION void operator()(int block) const {
-    const int begin = block * rows_per_block<Exec>, blocks = row_block_count<Exec>(rows);
-    const int end = begin + rows_per_block<Exec> < rows ? begin + rows_per_block<Exec> : rows;
+    const int blocks = row_block_count<Exec>(rows), group = block / blocks;
+    const int begin = group * rows + block % blocks * rows_per_block<Exec>, last = (group + 1) * rows;
+    const int end = begin + rows_per_block<Exec> < last ? begin + rows_per_block<Exec> : last;
     const ThreadRow team;
-    const std::size_t stride = static_cast<std::size_t>(blocks) * columns;
+    const std::size_t stride = static_cast<std::size_t>(groups) * blocks * columns;
     Real* const sums = partial + static_cast<std::size_t>(block) * columns;
     for (int k = 0; k < Terms::sums; ++k) team.for_each(columns, [&](int j) { sums[k * stride + j] = 0; });
     for (int r = begin; r < end; ++r) {
@@ -58,7 +59,7 @@ struct BlockSums {
   }
 
   void run(const Exec& exec, const char* label) const {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, row_block_count<Exec>(rows)), *this);
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, groups * row_block_count<Exec>(rows)), *this);
   }
 };
 
@@ -75,8 +76,8 @@ struct BlockSums<Exec, Terms, true> {
   static constexpr int most_subsets = 32 / sizeof(Real);  ///< 24 KiB of scratch memory for three sums
 
   Terms terms;
-  int rows, columns;
-  Real* partial;  ///< (sums, blocks, columns)
+  int groups, rows, columns;
+  Real* partial;  ///< (sums, groups, blocks, columns)
   int blocks = row_block_count<Exec, Terms::whole_rows>(rows), strips = (columns + strip - 1) / strip;
   int strips_of_team = Terms::whole_rows ? strips : 1;
   /// Into which the warps divide the rows of each strip.
@@ -87,13 +88,15 @@ struct BlockSums<Exec, Terms, true> {
   void run(const Exec& exec, const char* label) const {
     const int bytes = static_cast<int>(block_rows * sizeof(Row) + scratch_reals() * sizeof(Real));
     Kokkos::parallel_for(
-        label, teams(exec, blocks * (strips / strips_of_team)).set_scratch_size(0, Kokkos::PerTeam(bytes)), *this);
+        label, teams(exec, groups * blocks * (strips / strips_of_team)).set_scratch_size(0, Kokkos::PerTeam(bytes)),
+        *this);
   }
 
   KOKKOS_FUNCTION void operator()(const Member& member) const {
-    const int groups = strips / strips_of_team, block = member.league_rank() / groups;
-    const int first_column = member.league_rank() % groups * strips_of_team * strip, first_row = block * block_rows;
-    const int end = first_row + block_rows < rows ? first_row + block_rows : rows;
+    const int teams_of_block = strips / strips_of_team, block = member.league_rank() / teams_of_block;
+    const int first_column = member.league_rank() % teams_of_block * strips_of_team * strip, group = block / blocks;
+    const int first_row = group * rows + block % blocks * block_rows, last = (group + 1) * rows;
+    const int end = first_row + block_rows < last ? first_row + block_rows : last;
     Row* const known = reinterpret_cast<Row*>(member.team_scratch(0).get_shmem(block_rows * sizeof(Row)));
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, end - first_row), [&](int i) {
       const Row row = terms.row(RowTeam<Exec>(member), first_row + i);
@@ -102,7 +105,7 @@ struct BlockSums<Exec, Terms, true> {
     member.team_barrier();
 
     const int width = strips_of_team * strip;
-    const std::size_t stride = static_cast<std::size_t>(blocks) * columns;
+    const std::size_t stride = static_cast<std::size_t>(groups) * blocks * columns;
     Real* const result = partial + static_cast<std::size_t>(block) * columns + first_column;
     Real* const shared = subsets > 1
                              ? reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(scratch_reals() * sizeof(Real)))
@@ -147,71 +150,82 @@ private:
   }
 };
 
-/// total(j) of each sum += scale · Σ partial(·, j) over the blocks. On the host a thread takes 32 columns of a sum. On
-/// a device a team of 8 warps takes them, and every eighth block goes to a warp.
+/// total(group, j) of each sum += scale · Σ partial(group, ·, j) over the blocks. On the host a thread takes 32 columns
+/// of a group's sum. On a device a team of 8 warps takes them, and every eighth block goes to a warp.
 template <class Exec, class Real, int sums>
 struct SumsOfBlocks {
   static constexpr int subsets = 8;  ///< of the blocks, one for each warp
 
-  int blocks, columns;
-  const Real* partial;  ///< (sums, blocks, columns)
+  int groups, blocks, columns;
+  const Real* partial;  ///< (sums, groups, blocks, columns)
   Kokkos::Array<Real*, sums> totals;
   Real scale;
 
-  /// Σ of partial(k, block, j) over the blocks first, first + step, …
-  KOKKOS_FORCEINLINE_FUNCTION Real sum(int k, int j, int first, int step) const {
-    const Real* const values = partial + static_cast<std::size_t>(k) * blocks * columns + j;
+  /// What a thread or a team takes: columns [begin, begin + length) of a sum of a group.
+  struct Part {
+    int k, group, begin, length;
+  };
+  KOKKOS_FUNCTION int parts_of_sum() const { return (columns + lane_count - 1) / lane_count; }
+  KOKKOS_FUNCTION int parts() const { return sums * groups * parts_of_sum(); }
+  KOKKOS_FUNCTION Part part(int number) const {
+    const int of_group = number / parts_of_sum(), begin = number % parts_of_sum() * lane_count;
+    return {of_group / groups, of_group % groups, begin, columns - begin < lane_count ? columns - begin : lane_count};
+  }
+
+  /// Σ of a part's column over the blocks first, first + step, …
+  KOKKOS_FORCEINLINE_FUNCTION Real sum(const Part& of, int lane, int first, int step) const {
+    const Real* const values =
+        partial + (static_cast<std::size_t>(of.k) * groups + of.group) * blocks * columns + of.begin + lane;
     Real sum = 0;
     for (int block = first; block < blocks; block += step) sum += values[static_cast<std::size_t>(block) * columns];
     return sum;
   }
+  KOKKOS_FORCEINLINE_FUNCTION Real& total(const Part& of, int lane) const {
+    return totals[of.k][static_cast<std::size_t>(of.group) * columns + of.begin + lane];
+  }
 
-  KOKKOS_FUNCTION int parts() const { return (columns + lane_count - 1) / lane_count; }
-  /// Columns of a part.
-  KOKKOS_FUNCTION int length(int begin) const { return columns - begin < lane_count ? columns - begin : lane_count; }
-
-  /// A part of the columns of a sum, by a team of a device.
+  /// A part, by a team of a device.
   KOKKOS_FUNCTION void operator()(const typename Kokkos::TeamPolicy<Exec>::member_type& member) const {
-    const int k = member.league_rank() / parts(), begin = member.league_rank() % parts() * lane_count;
+    const Part mine = part(member.league_rank());
     Real* const shared = reinterpret_cast<Real*>(member.team_scratch(0).get_shmem(subsets * lane_count * sizeof(Real)));
     Kokkos::parallel_for(Kokkos::TeamThreadRange(member, subsets), [&](int subset) {
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, length(begin)), [&](int lane) {
-        shared[subset * lane_count + lane] = sum(k, begin + lane, subset, subsets);
-      });
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(member, mine.length),
+                           [&](int lane) { shared[subset * lane_count + lane] = sum(mine, lane, subset, subsets); });
     });
     member.team_barrier();
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(member, length(begin)), [&](int lane) {
-      Real total = 0;
-      for (int subset = 0; subset < subsets; ++subset) total += shared[subset * lane_count + lane];
-      totals[k][begin + lane] += scale * total;
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(member, mine.length), [&](int lane) {
+      Real sum = 0;
+      for (int subset = 0; subset < subsets; ++subset) sum += shared[subset * lane_count + lane];
+      total(mine, lane) += scale * sum;
     });
   }
 
   void run(const Exec& exec, const char* label) const {
     if constexpr (rows_have_lanes<Exec>) {
       Kokkos::parallel_for(
-          label, teams(exec, sums * parts()).set_scratch_size(0, Kokkos::PerTeam(subsets * lane_count * sizeof(Real))),
-          *this);
+          label, teams(exec, parts()).set_scratch_size(0, Kokkos::PerTeam(subsets * lane_count * sizeof(Real))), *this);
     } else {
       const SumsOfBlocks self = *this;
-      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, sums * parts()), [=](int part) {
-        const int k = part / self.parts(), begin = part % self.parts() * lane_count, length = self.length(begin);
+      Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec>(exec, 0, parts()), [=](int number) {
+        const Part mine = self.part(number);
         ONEBIT_IVDEP
-        for (int lane = 0; lane < length; ++lane)
-          self.totals[k][begin + lane] += self.scale * self.sum(k, begin + lane, 0, 1);
+        for (int lane = 0; lane < mine.length; ++lane)
+          self.total(mine, lane) += self.scale * self.sum(mine, lane, 0, 1);
       });
     }
   }
 };
 
-/// totals[k](j) += scale · the sum over the rows of the terms that `terms` makes for sum k of column j.
-/// \param scratch sums * row_block_count(rows) * columns elements
+/// totals[k](group, j) += scale · the sum over a group's rows of the terms that `terms` makes for sum k of column j.
+/// Group g has the rows [g · rows, (g + 1) · rows).
+/// \param scratch sums * groups * row_block_count(rows) * columns elements
 template <class Exec, class Terms, class Real = typename Terms::Real>
 void sum_columns(const Exec& exec, const char* label, int rows, int columns, const Terms& terms,
-                 VectorRef<Exec, Real> scratch, const Kokkos::Array<Real*, Terms::sums>& totals, Real scale = 1) {
-  BlockSums<Exec, Terms>{terms, rows, columns, scratch.data()}.run(exec, label);
-  SumsOfBlocks<Exec, Real, Terms::sums>{row_block_count<Exec, Terms::whole_rows>(rows), columns, scratch.data(), totals,
-                                        scale}
+                 VectorRef<Exec, Real> scratch, const Kokkos::Array<Real*, Terms::sums>& totals, Real scale = 1,
+                 int groups = 1) {
+  BlockSums<Exec, Terms>{terms, groups, rows, columns, scratch.data()}.run(exec, label);
+  SumsOfBlocks<Exec, Real, Terms::sums>{
+      groups, row_block_count<Exec, Terms::whole_rows>(rows), columns, scratch.data(), totals, scale}
       .run(exec, "OneBit::nn::sums_of_blocks");
 }
 

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 
 import models
 
-BATCH, HEIGHT, WIDTH, CHANNELS, OUTPUTS, CLASSES, SAMPLES = 12, 16, 20, 3, 2, 5, 6
+BATCH, HEIGHT, WIDTH, CHANNELS, OUTPUTS, CLASSES, SAMPLES = 16, 16, 20, 3, 2, 5, 8
 
 
 def initial_parameters(table):

@@ -100,7 +100,7 @@ TYPED_TEST(Image, convolution_in_blocks_equals_reference) {
 /// The arrays of a batch normalisation on a backend.
 template <class Exec, class Real>
 struct NormArrays {
-  DeviceArray<Exec, Real> input, weight, bias, output, mean, reciprocal_std;
+  DeviceArray<Exec, Real> input, weight, bias, addend, output, mean, reciprocal_std;
   Vector<Exec, Real> scratch;
   BatchNorm<Exec, Real> norm;
 
@@ -108,12 +108,14 @@ struct NormArrays {
       : input(input_),
         weight(random_array<Real>(1, input_.columns, 11, 0.2, 1)),
         bias(random_array<Real>(1, input_.columns, 12, 0.3)),
+        addend(random_array<Real>(input_.rows, input_.columns, 13)),
         output(input_.rows, input_.columns),
         mean(groups, input_.columns),
         reciprocal_std(groups, input_.columns),
         scratch("scratch", BatchNorms<Exec, Real>::scratch(groups, input_.rows / groups, input_.columns)),
-        norm{weight.vector(), bias.vector(),   Real(1e-5),    relu,
-             input.matrix(),  output.matrix(), mean.matrix(), reciprocal_std.matrix()} {}
+        norm{weight.vector(),        bias.vector(),   Real(1e-5),      relu,
+             input.matrix(),         addend.matrix(), output.matrix(), mean.matrix(),
+             reciprocal_std.matrix()} {}
 };
 
 struct NormExtents {
@@ -132,8 +134,14 @@ TYPED_TEST(Image, batch_norm_equals_reference) {
         NormArrays<Exec, Real> arrays(input, e.groups, relu);
         BatchNorms<Exec, Real>::take_statistics(this->exec, arrays.norm, arrays.scratch);
         BatchNorms<Exec, Real>::normalize(this->exec, arrays.norm);
-        EXPECT_LE(relative_error(arrays.output.array(), batch_norm_ref(in_double(input), e.rows, arrays.weight.array(),
-                                                                       arrays.bias.array(), double(Real(1e-5)), relu)),
+        const auto expected = [&](const Array<double>& addend) {
+          return batch_norm_ref(in_double(input), e.rows, arrays.weight.array(), arrays.bias.array(),
+                                double(Real(1e-5)), addend, relu);
+        };
+        EXPECT_LE(relative_error(arrays.output.array(), expected(arrays.addend.array())), 10 * rounding<Real>);
+        arrays.norm.addend = {};
+        BatchNorms<Exec, Real>::normalize(this->exec, arrays.norm);
+        EXPECT_LE(relative_error(arrays.output.array(), expected(Array<double>(input.rows, input.columns))),
                   10 * rounding<Real>);
       }
   });
@@ -151,14 +159,34 @@ TYPED_TEST(Image, batch_norm_gradients_equal_differences) {
     const DeviceArray<Exec, double> d_weight(1, e.columns), d_bias(1, e.columns);
     BatchNorms<Exec, double>::take_statistics(this->exec, arrays.norm, arrays.scratch);
     BatchNorms<Exec, double>::normalize(this->exec, arrays.norm);
-    BatchNorms<Exec, double>::backward(this->exec, arrays.norm, d.matrix(), true, d_input.matrix(), arrays.scratch,
+    BatchNorms<Exec, double>::backward(this->exec, arrays.norm, d.matrix(), d_input.matrix(), arrays.scratch,
                                        {d_weight.vector(), d_bias.vector()});
-    Array<double> weight = arrays.weight.array(), bias = arrays.bias.array();
-    const auto value = [&] { return weighted_sum(d_output, batch_norm_ref(input, e.rows, weight, bias, 1e-5, true)); };
-    EXPECT_LE(gradient_error(value, weight.values, d_weight.array().values), 1e-6);
+    Array<double> weight = arrays.weight.array(), bias = arrays.bias.array(), addend = arrays.addend.array();
+    const auto value = [&] {
+      return weighted_sum(d_output, batch_norm_ref(input, e.rows, weight, bias, 1e-5, addend, true));
+    };
+    EXPECT_LE(gradient_error(value, weight.values, d_weight.array().values, 2, 1e-6), 1e-6);
     EXPECT_LE(gradient_error(value, bias.values, d_bias.array().values, 2, 1e-6), 1e-6);
     EXPECT_LE(gradient_error(value, input.values, d_input.array().values, 2, 1e-6), 1e-6);
+    EXPECT_LE(gradient_error(value, addend.values, d.array().values, 2, 1e-6), 1e-6);
+    // In place of d_output.
+    const DeviceArray<Exec, double> in_place(d_output), unused(1, e.columns);
+    BatchNorms<Exec, double>::backward(this->exec, arrays.norm, in_place.matrix(), in_place.matrix(), arrays.scratch,
+                                       {unused.vector(), unused.vector()});
+    EXPECT_EQ(in_place.array().values, d_input.array().values);
   }
+}
+
+/// The mean is far from 0, and the squares would lose the variance.
+TYPED_TEST(Image, statistics_of_a_distant_mean) {
+  using Exec = TypeParam;
+  const Array<float> input = random_array<float>(4000, 3, 5, 0.1, 300);
+  NormArrays<Exec, float> arrays(input, 2, false);
+  BatchNorms<Exec, float>::take_statistics(this->exec, arrays.norm, arrays.scratch);
+  NormArrays<Exec, double> in_double_(in_double(input), 2, false);
+  BatchNorms<Exec, double>::take_statistics(this->exec, in_double_.norm, in_double_.scratch);
+  EXPECT_LE(relative_error(arrays.reciprocal_std.array(), in_double_.reciprocal_std.array()), 1e-4);
+  EXPECT_LE(relative_error(arrays.mean.array(), in_double_.mean.array()), 1e-6);
 }
 
 TYPED_TEST(Image, maximum_equals_reference) {
@@ -276,7 +304,7 @@ TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
 /// training; without a calibration it is not.
 TYPED_TEST(Image, calibration_gives_the_statistics_of_the_data) {
   using Exec = TypeParam;
-  TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
+  TestNetwork<Exec> of(this->exec, Network::resnet18, 32, 1);
   ImageClassifier<Exec, double> model(this->exec, of.nodes, 4, 4);
   const double trained = model.forward(this->exec, of.x, of.images);
   model.calibrate(this->exec, of.x, 2, [&](int) { return of.images; });

@@ -9,14 +9,15 @@ namespace onebit::nn {
 
 /// Shapes: N rows, a row for each pixel, are G groups of R rows; C channels.
 ///
-/// output(r, j) = (input(r, j) − mean(g, j)) · reciprocal_std(g, j) · weight(j) + bias(j), g = r / R, and with `relu`
-/// the greater of that and 0; reciprocal_std = 1 / √(variance of the group's column + epsilon).
+/// output(r, j) = (input(r, j) − mean(g, j)) · reciprocal_std(g, j) · weight(j) + bias(j) + addend(r, j), g = r / R,
+/// and with `relu` the greater of that and 0; reciprocal_std = 1 / √(variance of the group's column + epsilon).
 template <class Exec, class Real>
 struct BatchNorm {
   VectorRef<Exec, const Real> weight, bias;  ///< (C)
   Real epsilon;
   bool relu;                                   ///< whether a ReLU follows
   MatrixRef<Exec, const Real> input;           ///< (N, C)
+  MatrixRef<Exec, const Real> addend;          ///< (N, C); empty if nothing is added
   MatrixRef<Exec, Real> output;                ///< (N, C)
   MatrixRef<Exec, Real> mean, reciprocal_std;  ///< (G, C)
 
@@ -39,21 +40,21 @@ struct BatchNorms {
   using Norm = BatchNorm<Exec, Real>;
 
   /// norm.mean, norm.reciprocal_std ← the statistics of the groups of norm.input.
-  /// \param scratch row_block_count(R) * C elements
+  /// \param scratch as long as `scratch` says, and so for all of these
   static void take_statistics(const Exec& exec, const Norm& norm, Vector scratch);
 
   /// norm.output ← the formula above.
   static void normalize(const Exec& exec, const Norm& norm);
 
-  /// d_input (N, C) ← its gradient at d_output (N, C); += if `add`. The gradients of weight and bias are added to
-  /// theirs. The statistics are those of norm.input, and pass gradients on.
-  /// \param scratch (2 * row_block_count(R) + 2 * G) * C elements
-  static void backward(const Exec& exec, const Norm& norm, ConstMatrix d_output, bool add, Matrix d_input,
-                       Vector scratch, const BatchNormGradient<Exec, Real>& gradient);
+  /// d_output (N, C) ← the gradient before the ReLU, which is that of the addend, too. d_input (N, C) ← the gradient of
+  /// norm.input there; it may be d_output. The gradients of weight and bias are added to theirs. The
+  /// statistics are those of norm.input, and pass gradients on.
+  static void backward(const Exec& exec, const Norm& norm, Matrix d_output, Matrix d_input, Vector scratch,
+                       const BatchNormGradient<Exec, Real>& gradient);
 
   /// Elements of the greatest scratch memory of these.
   static std::size_t scratch(int groups, int rows_of_group, int channels) {
-    return static_cast<std::size_t>(2 * row_block_count<Exec, false>(rows_of_group) + 2 * groups) * channels;
+    return (static_cast<std::size_t>(row_block_count<Exec, false>(rows_of_group)) + 1) * 2 * groups * channels;
   }
 };
 

@@ -48,9 +48,13 @@ std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
 }  // namespace
 
 double numbers_kept(const ImageNodes& nodes, int batch) {
-  double numbers = 0;
-  for (const Node& node : nodes.nodes()) numbers += 2 * static_cast<double>(elements(node, batch));
-  return numbers;
+  double outputs = 0, largest = 0;
+  for (const Node& node : nodes.nodes()) {
+    outputs += static_cast<double>(elements(node, batch));
+    largest = std::max(largest, static_cast<double>(elements(node, batch)));
+  }
+  // Up to three gradients of the largest images live at a time, and those of smaller ones add up to as much.
+  return outputs + 6 * largest;
 }
 
 template <class Exec, class Real>
@@ -61,7 +65,6 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
       m_batch(batch),
       m_groups(batch / norm_samples),
       m_convolutions(convolutions<Exec, Real>(nodes, batch)),
-      m_has_gradient(nodes.nodes().size()),
       m_first_channel(first_channels(nodes)) {
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::ImageNetwork::") + name, length);
@@ -70,10 +73,10 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
     const Node& node = nodes.nodes()[k];
     if (is_convolution(node)) unfolded = std::max(unfolded, m_convolutions[k].scratch());
-    // The images are the caller's, and so is their gradient, where it is wanted.
+    // The images are the caller's.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
-    m_gradients.push_back(k == 0 ? Buffer() : buffer("gradient", elements(node, batch)));
   }
+  m_d_output = buffer("d_output", elements(nodes.last(), batch));
   const std::size_t channels = m_first_channel.back();
   m_mean = buffer("mean", m_groups * channels);
   m_reciprocal_std = buffer("reciprocal_std", m_groups * channels);
@@ -94,6 +97,7 @@ BatchNorm<Exec, Real> ImageNetwork<Exec, Real>::norm(const Vector<Exec, const Re
           m_epsilon,
           node.relu,
           output(node.from),
+          node.addend > 0 ? output(node.addend) : RealMatrix(),
           output(k),
           RealMatrix(mean, groups, C),
           RealMatrix(reciprocal_std, groups, C)};
@@ -122,9 +126,6 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
         Pooling<Exec, Real>::maximum(exec, from.height, from.width, output(node.from), output(k));
         break;
       }
-      case NodeKind::sum:
-        Pooling<Exec, Real>::relu_of_sum(exec, output(node.from), output(node.other), output(k));
-        break;
       case NodeKind::mean:
         Kernels::mean_rows(exec, output(node.from), output(k));
         break;
@@ -168,14 +169,14 @@ auto ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, cons
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
                                         const GradientReady& ready_from) {
-  m_gradients[0] = Buffer();
+  m_d_images = Buffer();
   backward_through(exec, x, add, g, ready_from);
 }
 
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::backward_to_images(const Exec& exec, const Vector<Exec, const Real>& x,
                                                   const Buffer& d_images) {
-  m_gradients[0] = d_images;
+  m_d_images = d_images;
   backward_through(exec, x, false, Buffer(), {});
 }
 
@@ -183,9 +184,13 @@ template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::backward_through(const Exec& exec, const Vector<Exec, const Real>& x, bool add,
                                                 const Buffer& g, const GradientReady& ready_from) {
   const Region region("OneBit::nn::backward");
-  std::fill(m_has_gradient.begin(), m_has_gradient.end(), false);
-  for (int k = static_cast<int>(m_nodes.nodes().size()) - 1; k > 0; --k) {
+  const int last = static_cast<int>(m_nodes.nodes().size()) - 1;
+  m_gradients.assign(last + 1, Buffer());
+  m_gradients[last] = m_d_output;
+  for (int k = last; k > 0; --k) {
     node_backward(exec, x, k, add, g);
+    m_pool.give(m_gradients[k]);
+    m_gradients[k] = Buffer();
     const Node& node = m_nodes.nodes()[k];
     if (node.has_matrix() && ready_from) ready_from(node.weight);
   }
@@ -197,31 +202,21 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
   const Node& node = m_nodes.nodes()[k];
   const Node& from = m_nodes.nodes()[node.from];
   switch (node.kind) {
-    case NodeKind::convolution: {
-      const Convolution<Exec, Real>& convolution = m_convolutions[k];
-      const int columns = node.convolution.columns();
-      if (wants_parameters(g))
-        convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
-                                    matrix_at<Exec>(g, node.weight, node.channels, columns));
-      if (wants_gradient(node.from))
-        convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
-                                   m_unfolded, adds_to(node.from), gradient(node.from));
+    case NodeKind::convolution:
+      convolution_backward(exec, k, add, g);
       break;
-    }
     case NodeKind::norm:
       norm_backward(exec, x, k, add, g);
       break;
-    case NodeKind::maximum:
-      Pooling<Exec, Real>::maximum_backward(exec, from.height, from.width, output(node.from), gradient(k),
-                                            adds_to(node.from), gradient(node.from));
+    case NodeKind::maximum: {
+      const bool adds = adds_to(node.from);
+      Pooling<Exec, Real>::maximum_backward(exec, from.height, from.width, output(node.from), gradient(k), adds,
+                                            gradient(node.from));
       break;
-    case NodeKind::sum:
-      for (const int input : {node.from, node.other})
-        Pooling<Exec, Real>::relu_of_sum_backward(exec, output(k), gradient(k), adds_to(input), gradient(input));
-      break;
+    }
     case NodeKind::mean:
-      Kernels::mean_rows_backward(exec, gradient(k), gradient(node.from));
       adds_to(node.from);
+      Kernels::mean_rows_backward(exec, gradient(k), gradient(node.from));
       break;
     case NodeKind::dense:
       dense_backward(exec, k, add, g);
@@ -229,17 +224,34 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
     case NodeKind::transposed:
       transposed_backward(exec, k, add, g);
       break;
-    case NodeKind::leaky_relu:
-      Activations<Exec, Real>::leaky_relu_backward(exec, m_outputs[node.from], m_gradients[k], adds_to(node.from),
+    case NodeKind::leaky_relu: {
+      const bool adds = adds_to(node.from);
+      Activations<Exec, Real>::leaky_relu_backward(exec, m_outputs[node.from], m_gradients[k], adds,
                                                    m_gradients[node.from]);
       break;
-    case NodeKind::tanh:
-      Activations<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds_to(node.from),
-                                             m_gradients[node.from]);
+    }
+    case NodeKind::tanh: {
+      const bool adds = adds_to(node.from);
+      Activations<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds, m_gradients[node.from]);
       break;
+    }
     case NodeKind::images:
       break;
   }
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::convolution_backward(const Exec& exec, int k, bool add, const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const Convolution<Exec, Real>& convolution = m_convolutions[k];
+  const int columns = node.convolution.columns();
+  if (wants_parameters(g))
+    convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
+                                matrix_at<Exec>(g, node.weight, node.channels, columns));
+  if (!wants_gradient(node.from)) return;
+  const bool adds = adds_to(node.from);
+  convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
+                             m_unfolded, adds, gradient(node.from));
 }
 
 template <class Exec, class Real>
@@ -250,9 +262,10 @@ void ImageNetwork<Exec, Real>::dense_backward(const Exec& exec, int k, bool add,
   if (wants_parameters(g))
     Kernels::dense_backward_weight(exec, m_product, d_output, samples(m_outputs[node.from], node.from), add,
                                    matrix_at<Exec>(g, node.weight, outputs, inputs));
-  if (wants_gradient(node.from))
-    Kernels::dense_backward_input(exec, m_product, d_output, m_weights.part(node.weight, outputs, inputs),
-                                  adds_to(node.from), samples(m_gradients[node.from], node.from));
+  if (!wants_gradient(node.from)) return;
+  const bool adds = adds_to(node.from);
+  Kernels::dense_backward_input(exec, m_product, d_output, m_weights.part(node.weight, outputs, inputs), adds,
+                                samples(m_gradients[node.from], node.from));
 }
 
 /// Of the convolution whose backward pass this is, `output(from)` is the gradient at the output and `output(k)` that at
@@ -265,12 +278,14 @@ void ImageNetwork<Exec, Real>::transposed_backward(const Exec& exec, int k, bool
   if (wants_parameters(g))
     convolution.backward_weight(exec, m_product, output(node.from), gradient(k), m_unfolded, add,
                                 matrix_at<Exec>(g, node.weight, rows, columns));
-  if (wants_gradient(node.from))
-    convolution.forward(exec, m_product, gradient(k), m_weights.part(node.weight, rows, columns), m_unfolded,
-                        gradient(node.from));
+  if (!wants_gradient(node.from)) return;
   adds_to(node.from);
+  convolution.forward(exec, m_product, gradient(k), m_weights.part(node.weight, rows, columns), m_unfolded,
+                      gradient(node.from));
 }
 
+/// This node alone reads `from`, so the gradient there may take the place of that at k. With an addend, whose gradient
+/// is what Norms::backward leaves at k, that one takes it: no later node reads the addend, so nothing is there yet.
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
                                              const Buffer& g) {
@@ -283,7 +298,14 @@ void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec
       Kokkos::deep_copy(exec, parameters.d_bias, Real(0));
     }
   }
-  Norms::backward(exec, norm(x, k, true), gradient(k), adds_to(node.from), gradient(node.from), m_scratch, parameters);
+  const RealMatrix d_output = gradient(k);
+  if (node.addend > 0) {
+    adds_to(node.from);
+    std::swap(m_gradients[node.addend], m_gradients[k]);
+  } else {
+    std::swap(m_gradients[node.from], m_gradients[k]);
+  }
+  Norms::backward(exec, norm(x, k, true), d_output, gradient(node.from), m_scratch, parameters);
 }
 
 template <class Exec, class Real>

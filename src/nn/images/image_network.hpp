@@ -12,11 +12,12 @@
 
 #include "base/range.hpp"
 #include "nn/images/batch_norm.hpp"
+#include "nn/images/buffer_pool.hpp"
 #include "nn/images/nodes.hpp"
 
 namespace onebit::nn {
 
-/// Numbers that a network keeps of a batch, for an estimate of memory: the outputs of all nodes and their gradients.
+/// Numbers that a network keeps of a batch, for an estimate of memory: the outputs of all nodes, and some gradients.
 /// Scratch memory, of some MiB, is not counted.
 double numbers_kept(const ImageNodes& nodes, int batch);
 
@@ -39,7 +40,7 @@ public:
   const Buffer& infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels);
 
   /// (B·H·W·C) where the caller writes the gradient at the output before each `backward`.
-  const Buffer& d_output() const { return m_gradients.back(); }
+  const Buffer& d_output() const { return m_d_output; }
   /// g ← the gradient at d_output() of the last `forward`, which had the same x; g += it if `add`. It may overwrite
   /// d_output().
   /// \param ready_from is called with b when elements [b, d) are complete: for each weight, the last one first
@@ -92,16 +93,17 @@ private:
                         const GradientReady& ready_from);
   /// Whether the gradient of parameters is wanted, and that at the output of node k.
   static bool wants_parameters(const Buffer& g) { return g.extent(0) > 0; }
-  bool wants_gradient(int k) const { return m_gradients[k].extent(0) > 0; }
+  bool wants_gradient(int k) const { return k > 0 || m_d_images.extent(0) > 0; }
   void node_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
+  void convolution_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void dense_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void transposed_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
-  /// Whether a gradient at node k is added to what another node wrote there, which from now on is so.
+  /// Whether a gradient at node k is added to what another node wrote there; if not, there is memory for it now.
   bool adds_to(int k) {
-    const bool adds = m_has_gradient[k];
-    m_has_gradient[k] = true;
-    return adds;
+    if (m_gradients[k].extent(0) > 0) return true;
+    m_gradients[k] = k == 0 ? m_d_images : m_pool.take(static_cast<std::size_t>(m_batch) * m_nodes.nodes()[k].size());
+    return false;
   }
 
   ImageNodes m_nodes;
@@ -111,8 +113,10 @@ private:
   std::vector<Convolution<Exec, Real>> m_convolutions;  ///< by node; unused for others
 
   std::vector<Buffer> m_outputs;             ///< of each node
-  std::vector<Buffer> m_gradients;           ///< at each node's output
-  std::vector<bool> m_has_gradient;          ///< of each node, in a backward pass
+  std::vector<Buffer> m_gradients;           ///< at the outputs in a backward pass, from the first to the last use
+  BufferPool<Exec, Real> m_pool;             ///< of m_gradients
+  Buffer m_d_output;                         ///< of the last node
+  Buffer m_d_images;                         ///< of the caller; empty if it is not wanted
   std::vector<std::size_t> m_first_channel;  ///< (norms + 1) of each norm among all norms' channels
   Buffer m_mean, m_reciprocal_std;           ///< (G, C) of each norm, one after the other
   Buffer m_population;                       ///< (2, channels of all norms) means, and reciprocal standard deviations

@@ -9,26 +9,31 @@
 namespace onebit::nn {
 namespace {
 
-/// A convolution of 3 × 3 pixels or of one, and its norm. \returns the norm
+/// A convolution of 3 × 3 pixels, its norm and a ReLU, before which the output of node `addend` is added if it is not
+/// 0. \returns the norm
 int convolution_norm(ImageNodes& nodes, const std::string& name, const std::string& number, int from, int outputs,
-                     int kernel, int stride, bool relu) {
-  const int convolution = nodes.convolution(name + "conv" + number, from, outputs, kernel, stride);
-  return nodes.norm(name + "bn" + number, convolution, relu);
+                     int stride, int addend = 0) {
+  const int convolution = nodes.convolution(name + "conv" + number, from, outputs, 3, stride);
+  return nodes.norm(name + "bn" + number, convolution, true, addend);
+}
+
+/// A convolution of one pixel and its norm, where a block of ResNet halves the images.
+int shortcut_norm(ImageNodes& nodes, const std::string& name, int from, int outputs, int stride) {
+  const int convolution = nodes.convolution(name + "downsample.conv", from, outputs, 1, stride);
+  return nodes.norm(name + "downsample.bn", convolution, false);
 }
 
 /// ResNet-18 (He et al., CVPR 2016, Table 1) with a first convolution of 3 × 3 pixels and no pooling after it, as for
 /// images of 32 pixels (their Section 4.2). Names are torchvision's.
 void add_resnet18(ImageNodes& nodes, int first_outputs) {
-  int from = convolution_norm(nodes, "", "1", 0, first_outputs, 3, 1, true);
+  int from = convolution_norm(nodes, "", "1", 0, first_outputs, 1);
   for (int stage = 0; stage < 4; ++stage)
     for (int block = 0; block < 2; ++block) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(block) + ".";
       const int outputs = first_outputs << stage, stride = stage > 0 && block == 0 ? 2 : 1;
-      const int first = convolution_norm(nodes, name, "1", from, outputs, 3, stride, true);
-      const int second = convolution_norm(nodes, name, "2", first, outputs, 3, 1, false);
-      const int shortcut =
-          stride == 1 ? from : convolution_norm(nodes, name + "downsample.", "", from, outputs, 1, stride, false);
-      from = nodes.sum(second, shortcut);
+      const int shortcut = stride == 1 ? from : shortcut_norm(nodes, name, from, outputs, stride);
+      const int first = convolution_norm(nodes, name, "1", from, outputs, stride);
+      from = convolution_norm(nodes, name, "2", first, outputs, 1, shortcut);
     }
   nodes.mean(from);
 }
@@ -41,7 +46,7 @@ void add_vgg16(ImageNodes& nodes, int first_outputs) {
   for (std::size_t stage = 0; stage < convolutions.size(); ++stage) {
     const int outputs = first_outputs << std::min<std::size_t>(stage, 3);
     for (int k = 0; k < convolutions[stage]; ++k)
-      from = convolution_norm(nodes, "features.", std::to_string(number++), from, outputs, 3, 1, true);
+      from = convolution_norm(nodes, "features.", std::to_string(number++), from, outputs, 1);
     if (nodes.last().height > 1 && nodes.last().width > 1) from = nodes.maximum(from);
   }
   nodes.mean(from);

@@ -74,8 +74,9 @@ void ImageNodes::set_deviation(double deviation) {
     if (node.has_matrix()) node.deviation = deviation;
 }
 
-int ImageNodes::norm(const std::string& name, int from, bool relu) {
+int ImageNodes::norm(const std::string& name, int from, bool relu, int addend) {
   Node node = like(NodeKind::norm, from);
+  node.addend = addend;
   node.relu = relu;
   node.number = m_norms++;
   node.weight = m_table.add(name + ".weight", {static_cast<std::size_t>(node.channels)}, false);
@@ -87,12 +88,6 @@ int ImageNodes::maximum(int from) {
   Node node = like(NodeKind::maximum, from);
   node.height /= 2;
   node.width /= 2;
-  return add(node);
-}
-
-int ImageNodes::sum(int a, int b) {
-  Node node = like(NodeKind::sum, a);
-  node.other = b;
   return add(node);
 }
 

@@ -24,9 +24,8 @@ struct ImageShape {
 enum class NodeKind {
   images,       ///< the input; node 0
   convolution,  ///< without a bias, which the norm after it has
-  norm,         ///< a batch normalisation
+  norm,         ///< a batch normalisation, to which the output of another node may be added before its ReLU
   maximum,      ///< of 2 × 2 pixels
-  sum,          ///< of two nodes, and a ReLU
   mean,         ///< over all pixels of an image
   dense,        ///< a dense layer without a bias: each number of the output reads all numbers of an image
   transposed,   ///< a transposed convolution without a bias: the backward pass of a convolution's input
@@ -37,7 +36,7 @@ enum class NodeKind {
 /// A node. Its output is a matrix (B·H·W, C).
 struct Node {
   NodeKind kind;
-  int from = 0, other = 0;                  ///< nodes that it reads; `other` for sums only
+  int from = 0, addend = 0;                 ///< nodes that it reads; `addend` for norms, 0 if nothing is added
   int height = 0, width = 0, channels = 0;  ///< H, W, C of its output
   bool relu = false;                        ///< whether a norm's output goes through a ReLU
   ConvolutionExtents convolution{};         ///< of a convolution, or of that whose backward pass a transposed one is
@@ -75,9 +74,10 @@ public:
   // What networks are made of. Each adds a node and returns its number; `name` is that of its parameters.
 
   int convolution(const std::string& name, int from, int outputs, int kernel, int stride);
-  int norm(const std::string& name, int from, bool relu);
+  /// It is not the last node. \param from a node that this one alone reads
+  /// \param addend a node that no later one reads; 0 if nothing is added
+  int norm(const std::string& name, int from, bool relu, int addend = 0);
   int maximum(int from);
-  int sum(int a, int b);
   int mean(int from);
   int dense(const std::string& name, int from, int outputs) { return dense(name, from, 1, 1, outputs); }
   /// A dense layer that makes images of H rows, W columns and C channels.

@@ -51,30 +51,6 @@ void Pooling<Exec, Real>::maximum_backward(const Exec& exec, int height, int wid
       });
 }
 
-template <class Exec, class Real>
-void Pooling<Exec, Real>::relu_of_sum(const Exec& exec, ConstMatrix a, ConstMatrix b, Matrix output) {
-  const int columns = output.extent_int(1);
-  for_each_row(
-      exec, "OneBit::nn::relu_of_sum", output.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        team.for_each(
-            columns, [&](int j) { return a(r, j) + b(r, j); },
-            [&](int j, Real sum) { output(r, j) = sum <= 0 ? Real(0) : sum; });  // NaN stays
-      });
-}
-
-template <class Exec, class Real>
-void Pooling<Exec, Real>::relu_of_sum_backward(const Exec& exec, ConstMatrix output, ConstMatrix d_output, bool add,
-                                               Matrix d_input) {
-  const int columns = output.extent_int(1);
-  for_each_row(
-      exec, "OneBit::nn::relu_of_sum_backward", output.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        team.for_each(
-            columns,
-            [&](int j) { return (output(r, j) > 0 ? d_output(r, j) : Real(0)) + (add ? d_input(r, j) : Real(0)); },
-            [&](int j, Real value) { d_input(r, j) = value; });
-      });
-}
-
 #define ONEBIT_INSTANTIATE(Exec)        \
   template struct Pooling<Exec, float>; \
   template struct Pooling<Exec, double>;

@@ -1,7 +1,6 @@
 #pragma once
 /// \file pooling.hpp
-/// The greatest pixels of windows, and sums of images: what a network of images has beside convolutions, norms and
-/// dense layers. Images are as in convolution.hpp.
+/// The greatest pixels of windows. Images are as in convolution.hpp.
 
 #include "nn/layers.hpp"
 
@@ -19,12 +18,6 @@ struct Pooling {
   /// d_input ← d_output at the first greatest pixel of each window, and 0 at all others; += if `add`.
   static void maximum_backward(const Exec& exec, int height, int width, ConstMatrix input, ConstMatrix d_output,
                                bool add, Matrix d_input);
-
-  /// output (N, C) ← the greater of a + b and 0.
-  static void relu_of_sum(const Exec& exec, ConstMatrix a, ConstMatrix b, Matrix output);
-  /// d_input (N, C) ← d_output where output > 0, else 0; += if `add`. The same for a and for b.
-  static void relu_of_sum_backward(const Exec& exec, ConstMatrix output, ConstMatrix d_output, bool add,
-                                   Matrix d_input);
 };
 
 }  // namespace onebit::nn

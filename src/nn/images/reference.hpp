@@ -63,10 +63,10 @@ Array<Real> transposed_ref(const ConvolutionExtents& e, int images, const Array<
   return output;
 }
 
-/// Batch normalisation of groups of `rows` rows, and a ReLU if `relu`. \param weight, bias (1, C)
+/// Batch normalisation of groups of `rows` rows plus `addend`, and a ReLU if `relu`. \param weight, bias (1, C)
 template <class Real>
 Array<Real> batch_norm_ref(const Array<Real>& input, int rows, const Array<Real>& weight, const Array<Real>& bias,
-                           Real epsilon, bool relu) {
+                           Real epsilon, const Array<Real>& addend, bool relu) {
   Array<Real> output(input.rows, input.columns);
   for (int first = 0; first < input.rows; first += rows)
     for (int j = 0; j < input.columns; ++j) {
@@ -74,7 +74,7 @@ Array<Real> batch_norm_ref(const Array<Real>& input, int rows, const Array<Real>
       for (int r = first; r < first + rows; ++r) mean += input(r, j) / rows;
       for (int r = first; r < first + rows; ++r) variance += (input(r, j) - mean) * (input(r, j) - mean) / rows;
       for (int r = first; r < first + rows; ++r) {
-        const Real value = (input(r, j) - mean) / std::sqrt(variance + epsilon) * weight(j) + bias(j);
+        const Real value = (input(r, j) - mean) / std::sqrt(variance + epsilon) * weight(j) + bias(j) + addend(r, j);
         output(r, j) = relu ? std::max(value, Real(0)) : value;
       }
     }
