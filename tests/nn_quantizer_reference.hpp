@@ -15,11 +15,11 @@
 
 namespace onebit::nn {
 
-/// Codes of the kept groups, and what makes numbers of them.
+/// Codes of the kept rows or columns, and what makes numbers of them.
 template <class Real>
 struct QuantizedRef {
   int kept = 0, elements = 0;
-  std::vector<int> group;                   ///< (kept)
+  std::vector<int> line;                    ///< (kept) rows or columns
   std::vector<std::vector<unsigned>> code;  ///< (kept, elements)
   std::vector<Real> scale, offset;          ///< (kept)
   std::vector<double> probability;          ///< of all groups
@@ -30,15 +30,15 @@ struct DrawRef {
   std::uint64_t seed, step, first_sample;
   int layer, product;
 
-  Philox4 words(Stream stream, int group, int call) const {
+  Philox4 words(Stream stream, int line, int call) const {
     const std::uint64_t place = static_cast<std::uint64_t>(2 * layer + product) * 65536 + call;
-    return philox(stream_key(seed, stream), static_cast<std::uint64_t>(group) * 0x100000000u + place,
+    return philox(stream_key(seed, stream), static_cast<std::uint64_t>(line) * 0x100000000u + place,
                   step * 0x100000000u + first_sample % 0x100000000u);
   }
-  /// The n of element e.
-  unsigned rounding(int group, int e) const {
+  /// The n of element e of a row or column.
+  unsigned rounding(int line, int e) const {
     const int w = e % 8;
-    const std::uint32_t word = words(Stream::gradient_rounding, group, e / 8).word[w % 4];
+    const std::uint32_t word = words(Stream::gradient_rounding, line, e / 8).word[w % 4];
     return w < 4 ? word % 65536 : word / 65536;
   }
   double pruning(int group) const { return (words(Stream::gradient_pruning, group, 0).word[0] + 0.5) / 4294967296.0; }
@@ -97,20 +97,21 @@ inline std::vector<int> choose_ref(Pruning pruning, const std::vector<double>& r
   return kept;
 }
 
-/// Quantises the rows of `gradient`. For columns the caller transposes.
+/// Quantises the rows of `gradient`, in groups of some consecutive rows with one range. For columns the caller
+/// transposes.
 template <class Real>
 QuantizedRef<Real> quantize_ref(const Array<Real>& gradient, int bits, std::optional<Pruning> pruning,
-                                const DrawRef& draw) {
-  const int groups = gradient.rows, elements = gradient.columns;
+                                const DrawRef& draw, int rows_per_group = 1) {
+  const int groups = gradient.rows / rows_per_group, elements = gradient.columns;
   const Real B = static_cast<Real>((1 << bits) - 1);
   std::vector<double> range(groups), largest(groups);
   std::vector<Real> low(groups), width(groups);
   for (int i = 0; i < groups; ++i) {
-    Real high = gradient(i, 0);
+    Real high = gradient(i * rows_per_group, 0);
     low[i] = high;
     bool finite = true;
-    for (int j = 0; j < elements; ++j) {
-      const Real g = gradient(i, j);
+    for (int e = 0; e < rows_per_group * elements; ++e) {
+      const Real g = gradient(i * rows_per_group + e / elements, e % elements);
       finite = finite && std::isfinite(g);
       low[i] = std::min(low[i], g);
       high = std::max(high, g);
@@ -123,25 +124,25 @@ QuantizedRef<Real> quantize_ref(const Array<Real>& gradient, int bits, std::opti
   }
   QuantizedRef<Real> result;
   result.elements = elements;
-  if (pruning && bits > 1) {
-    result.group = choose_ref(*pruning, range, largest, bits, draw, &result.probability);
-  } else {
-    for (int i = 0; i < groups; ++i) result.group.push_back(i);
-    result.probability.assign(groups, 1);
-  }
-  result.kept = static_cast<int>(result.group.size());
-  for (const int i : result.group) {
-    const double p = result.probability[i];
-    std::vector<unsigned> codes(elements, 0);
-    for (int j = 0; j < elements && width[i] > 0; ++j) {
-      const Real u = (draw.rounding(i, j) + Real(0.5)) / Real(65536);
-      const Real level = std::floor((gradient(i, j) - low[i]) * (B / width[i]) + u);
-      codes[j] = static_cast<unsigned>(std::min(B, level));
+  std::vector<int> kept(groups);
+  std::iota(kept.begin(), kept.end(), 0);
+  result.probability.assign(groups, 1);
+  if (pruning && bits > 1) kept = choose_ref(*pruning, range, largest, bits, draw, &result.probability);
+  for (const int i : kept)
+    for (int r = i * rows_per_group; r < (i + 1) * rows_per_group; ++r) {
+      const double p = result.probability[i];
+      std::vector<unsigned> codes(elements, 0);
+      for (int j = 0; j < elements && width[i] > 0; ++j) {
+        const Real u = (draw.rounding(r, j) + Real(0.5)) / Real(65536);
+        const Real level = std::floor((gradient(r, j) - low[i]) * (B / width[i]) + u);
+        codes[j] = static_cast<unsigned>(std::min(B, level));
+      }
+      result.line.push_back(r);
+      result.code.push_back(codes);
+      result.scale.push_back(static_cast<Real>(width[i] / (2 * B * p)));
+      result.offset.push_back(static_cast<Real>(std::isnan(width[i]) ? width[i] : (low[i] + width[i] * 0.5) / p));
     }
-    result.code.push_back(codes);
-    result.scale.push_back(static_cast<Real>(width[i] / (2 * B * p)));
-    result.offset.push_back(static_cast<Real>(std::isnan(width[i]) ? width[i] : (low[i] + width[i] * 0.5) / p));
-  }
+  result.kept = static_cast<int>(result.line.size());
   return result;
 }
 

@@ -48,6 +48,10 @@ constexpr auto names(QuantizationKind) { return std::array{"none", "qat", "psq",
 enum class Pruning { bernoulli, systematic, topk };
 constexpr auto names(Pruning) { return std::array{"bernoulli", "systematic", "topk"}; }
 
+/// The rows of a convolution's gradient that are quantised together: those of an image, or of a position alone.
+enum class RowGroup { image, position };
+constexpr auto names(RowGroup) { return std::array{"image", "position"}; }
+
 enum class TokenizerKind { bytes, characters, sentencepiece };
 constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "sentencepiece"}; }
 

@@ -20,8 +20,8 @@ namespace {
 template <class Exec, class Real>
 QuantizedParameters<Exec, Real> quantized_parameters(const Vector<Exec, const Real>& x,
                                                      const ParameterOffsets::Dense& layer) {
-  const auto [inputs, outputs] = layer.extents;
-  return {matrix_at<Exec>(x, layer.weight, outputs, inputs), vector_at<Exec>(x, layer.gamma, layer.gamma_length)};
+  return {matrix_at<Exec>(x, layer.weight, layer.extents.outputs, layer.extents.inputs),
+          vector_at<Exec>(x, layer.gamma, layer.gamma_length)};
 }
 
 void check(bool holds, const std::string& what, const std::string& remedy) {
@@ -30,37 +30,28 @@ void check(bool holds, const std::string& what, const std::string& remedy) {
 
 bool is_embedding(const Tensor& tensor) { return tensor.name.rfind("embeddings.", 0) == 0; }
 
-/// \param rows N
 template <class Exec, class Real>
-std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization, int rows,
+std::unique_ptr<QuantizedLayers<Exec, Real>> make_quantized_layers(const Quantization& quantization,
                                                                    const std::vector<DenseExtents>& layers) {
-  if (quantization.layer_bits == 8) return std::make_unique<EightBitLayers<Exec, Real>>(quantization, rows, layers);
-  return std::make_unique<BinaryLayers<Exec, Real>>(quantization, rows, layers);
+  if (quantization.layer_bits == 8) return std::make_unique<EightBitLayers<Exec, Real>>(quantization, layers);
+  return std::make_unique<BinaryLayers<Exec, Real>>(quantization, layers);
 }
 
-/// Whether an entry of Quantization::excluded names a dense layer of layer l.
-bool excludes(const std::string& pattern, const Shape& shape, int l, const std::string& name) {
-  if (pattern == "first") return l == 0;
-  if (pattern == "last") return l + 1 == shape.layers;
-  return matches(pattern, name);
+/// The entries of Quantization::excluded that are patterns of names.
+std::vector<std::string> excluded_patterns(const Quantization& quantization) {
+  std::vector<std::string> patterns;
+  for (const std::string& entry : quantization.excluded)
+    if (entry != "first" && entry != "last") patterns.push_back(entry);
+  return patterns;
 }
 
 /// Whether a dense layer of layer l is quantised.
 bool is_quantized(const Shape& shape, int l, const std::string& name) {
   const auto& excluded = shape.quantization.excluded;
-  return shape.quantization.kind != QuantizationKind::none &&
-         std::none_of(excluded.begin(), excluded.end(),
-                      [&](const std::string& pattern) { return excludes(pattern, shape, l, name); });
-}
-
-/// Refuses a pattern that no dense layer has.
-void check_excluded(const Quantization& quantization, const std::vector<std::string>& names) {
-  for (const std::string& pattern : quantization.excluded)
-    if (pattern != "first" && pattern != "last" &&
-        std::none_of(names.begin(), names.end(), [&](const std::string& name) { return matches(pattern, name); }))
-      throw InputError("model.quantization.exclude",
-                       "pattern '" + excerpt(pattern) + "' matches the name of no dense layer",
-                       "did you mean '" + nearest(pattern, names, std::string::npos) + "'?");
+  const auto has = [&](const char* word) { return std::count(excluded.begin(), excluded.end(), word) > 0; };
+  if (shape.quantization.kind == QuantizationKind::none) return false;
+  if ((l == 0 && has("first")) || (l + 1 == shape.layers && has("last"))) return false;
+  return !matches_any(excluded_patterns(shape.quantization), name);
 }
 
 const Shape& checked(const Shape& shape) {
@@ -99,7 +90,8 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   const auto dense_of_layer = [&](int l, const std::string& name, int out, int in, int matrices = 1) {
     dense_names.push_back(name);
     Dense dense;
-    dense.extents = {in, out};
+    dense.extents.inputs = in;
+    dense.extents.outputs = out;
     dense.number = number_of_dense++;
     dense.quantized = is_quantized(shape, l, name);
     if (dense.quantized && shape.quantization.layer_bits == 1) dense.gamma_length = out;
@@ -130,7 +122,7 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     if (bert) norms.push_back(norm(name + ".feed_forward.norm"));
     layers.push_back(layer);
   }
-  check_excluded(shape.quantization, dense_names);
+  check_patterns(excluded_patterns(shape.quantization), dense_names, "dense layer");
   if (!bert) norms.push_back(norm("norm"));
   if (shape.classes > 0) {
     head_dense = dense("classifier.dense", H, H);
@@ -150,11 +142,13 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
   }
 }
 
-std::vector<DenseExtents> ParameterOffsets::quantized_extents() const {
+std::vector<DenseExtents> ParameterOffsets::quantized_extents(int rows) const {
   std::vector<DenseExtents> extents;
   for (const Layer& layer : layers)
-    for (const Dense& dense : {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output})
+    for (Dense dense : {layer.qkv, layer.attention_output, layer.feed_forward_input, layer.feed_forward_output}) {
+      dense.extents.rows = rows;
       extents.push_back(dense.quantized ? dense.extents : DenseExtents());
+    }
   return extents;
 }
 
@@ -230,8 +224,7 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
     : m_shape(shape),
       m_offsets(shape),
       m_product(std::move(product)),
-      m_quantized(
-          make_quantized_layers<Exec, Real>(shape.quantization, batch * sequence, m_offsets.quantized_extents())),
+      m_quantized(make_quantized_layers<Exec, Real>(shape.quantization, m_offsets.quantized_extents(batch * sequence))),
       m_attention{
           batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt, m_product.precision()},
       m_rows(batch * sequence),
@@ -479,7 +472,7 @@ struct Transformer<Exec, Real>::BackwardPass {
   }
   void dense_parameters(const Dense& layer, const Factor& d_output, const Factor& input) const {
     if (!layer.quantized) return dense_weight(layer.weight, d_output, input);
-    const auto [inputs, outputs] = layer.extents;
+    const int inputs = layer.extents.inputs, outputs = layer.extents.outputs;
     model.m_quantized->backward_parameters(
         exec, quantizer_key(layer), model.m_product, d_output.matrix, quantized_parameters(x, layer), add, model.m_sums,
         matrix_at<Exec>(g, layer.weight, outputs, inputs), vector_at<Exec>(g, layer.gamma, layer.gamma_length));

@@ -99,8 +99,8 @@ struct ParameterOffsets {
 
   explicit ParameterOffsets(const Shape& shape);
 
-  /// The extents of each dense layer by its number, without outputs where it is not quantised.
-  std::vector<DenseExtents> quantized_extents() const;
+  /// The extents of each dense layer by its number, without outputs where it is not quantised. \param rows N
+  std::vector<DenseExtents> quantized_extents(int rows) const;
 };
 
 /// A model for batches of one size. It allocates all memory of a step, once.

@@ -66,9 +66,9 @@ private:
     const auto x = array<Real>(shape + "/x", N, K), weight = array<Real>(shape + "/W", D, K);
     const auto gamma = array<Real>(shape + "/gamma", 1, D), d_output = array<Real>(shape + "/d_output", N, D);
     std::vector<DenseExtents> layers(key.layer + 1);
-    layers.back() = {K, D};
+    layers.back() = {K, D, N};
     const Exec exec;
-    BinaryLayers<Exec, Real> binary(quantization, N, layers);
+    BinaryLayers<Exec, Real> binary(quantization, layers);
     linalg::MatrixProduct<Exec, Real> product;
     const QuantizedParameters<Exec, Real> parameters{weight.matrix(), gamma.vector()};
     const test::DeviceArray<Exec, Real> output(N, D), d_input(N, K), d_weight(D, K), d_gamma(1, D);

@@ -63,7 +63,7 @@ struct Layer {
         weight_device(with_edges(weight)),
         gamma_device(of_real(gamma)),
         d_output_device(of_real(d_output)),
-        layers({kind_.kind, kind_.bits, kind_.pruning, {}, 1, gradients_after}, of.rows, {{}, {of.inputs, of.outputs}}),
+        layers({kind_.kind, kind_.bits, kind_.pruning, {}, 1, gradients_after}, {{}, {of.inputs, of.outputs, of.rows}}),
         output(of.rows, of.outputs),
         d_input(of.rows, of.inputs),
         d_weight(of.outputs, of.inputs),
@@ -104,7 +104,7 @@ struct Layer {
     if (kind.kind == QuantizationKind::psq) axis = GroupAxis::rows;
     std::optional<Pruning> pruning;
     if (kind.kind == QuantizationKind::fqt) pruning = kind.pruning;
-    GradientQuantizer<Exec, Real> quantizer(axis, of.rows, of.outputs, kind.bits, pruning);
+    GradientQuantizer<Exec, Real> quantizer(axis, {{of.rows, of.outputs}}, kind.bits, pruning);
     Device dequantized(of.rows, of.outputs);
     dequantize<Exec, Real>(exec, quantizer(exec, d_output_device.matrix(), gamma_device.vector(), key), axis,
                            dequantized.matrix());
@@ -209,7 +209,7 @@ TYPED_TEST(BinaryLayersTest, gradients_are_quantised_after_the_step_that_the_inp
 TYPED_TEST(BinaryLayersTest, refuses_more_inputs_than_its_sums_hold) {
   const Quantization quantization{QuantizationKind::scq, 1, Pruning::systematic};
   try {
-    BinaryLayers<TypeParam, float>(quantization, 1, {{most_binary_inputs + 1, 1}});
+    BinaryLayers<TypeParam, float>(quantization, {{most_binary_inputs + 1, 1, 1}});
     FAIL() << "no error";
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("32768 inputs"), std::string::npos) << error.what();

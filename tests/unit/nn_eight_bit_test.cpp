@@ -66,7 +66,7 @@ struct Layer {
         x_device(of_real(x)),
         weight_device(of_real(weight)),
         d_output_device(of_real(d_output)),
-        layers(with(quantization, kind_), of.rows, {{}, {of.inputs, of.outputs}}),
+        layers(with(quantization, kind_), {{}, {of.inputs, of.outputs, of.rows}}),
         output(of.rows, of.outputs),
         d_input(of.rows, of.inputs),
         d_weight(of.outputs, of.inputs),
@@ -100,7 +100,7 @@ struct Layer {
   /// The gradient as the products see it.
   Array<double> gradient() const {
     if (kind.kind == QuantizationKind::qat) return d_output;
-    GradientQuantizer<Exec, Real> quantizer(GroupAxis::rows, of.rows, of.outputs, kind.bits, std::nullopt);
+    GradientQuantizer<Exec, Real> quantizer(GroupAxis::rows, {{of.rows, of.outputs}}, kind.bits, std::nullopt);
     Device dequantized(of.rows, of.outputs);
     dequantize<Exec, Real>(exec, quantizer(exec, d_output_device.matrix(), {}, key), GroupAxis::rows,
                            dequantized.matrix());

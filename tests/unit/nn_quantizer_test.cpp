@@ -67,7 +67,7 @@ struct Quantized {
     Kokkos::fence();
     numbers.kept = from.kept;
     numbers.elements = from.planes[0].columns;
-    numbers.group = to_host(from.group);
+    numbers.line = to_host(from.line);
     numbers.scale = to_host(from.scale);
     numbers.offset = to_host(from.offset);
     for (const auto& plane : from.planes) {
@@ -102,7 +102,7 @@ struct Quantized {
     const int B = (1 << planes.size()) - 1;
     for (int k = 0; k < numbers.kept; ++k)
       for (int e = 0; e < numbers.elements; ++e)
-        array(numbers.group[k], e) =
+        array(numbers.line[k], e) =
             static_cast<double>(numbers.scale[k]) * (2 * static_cast<int>(numbers.code[k][e]) - B) + numbers.offset[k];
     return array;
   }
@@ -122,7 +122,7 @@ template <class Real>
 void expect_equals(const Quantized<Real>& found, const QuantizedRef<Real>& expected) {
   EXPECT_EQ(found.numbers.kept, expected.kept);
   EXPECT_EQ(found.numbers.elements, expected.elements);
-  EXPECT_EQ(found.numbers.group, expected.group);
+  EXPECT_EQ(found.numbers.line, expected.line);
   EXPECT_TRUE(found.numbers.code == expected.code);
   EXPECT_TRUE(found.padding_is_zero());
   expect_close(found.numbers.scale, expected.scale);
@@ -137,7 +137,7 @@ protected:
   template <class Real>
   Quantized<Real> quantize(GroupAxis axis, const Array<Real>& gradient, int bits, std::optional<Pruning> pruning,
                            const QuantizerKey& by = key) const {
-    GradientQuantizer<Exec, Real> quantizer(axis, gradient.rows, gradient.columns, bits, pruning);
+    GradientQuantizer<Exec, Real> quantizer(axis, {{gradient.rows, gradient.columns}}, bits, pruning);
     const DeviceArray<Exec, Real> d_output(gradient);
     return Quantized<Real>(quantizer(exec, d_output.matrix(), VectorRef<Exec, const Real>(), by));
   }
@@ -154,14 +154,18 @@ struct Extents {
 constexpr Extents extents[] = {{270, 1030}, {1, 1},   {1, 5},    {5, 1},    {3, 31},
                                {31, 32},    {32, 33}, {65, 129}, {130, 64}, {9, 513}};
 
+/// \param rows_per_group of rows; the extents have as many rows for each of theirs
 template <class Exec, class Real>
-void compare_with_reference(const Exec& exec, GroupAxis axis, int bits, std::optional<Pruning> pruning) {
-  GradientQuantizer<Exec, Real> quantizer(axis, extents[0].rows, extents[0].columns, bits, pruning);
+void compare_with_reference(const Exec& exec, GroupAxis axis, int bits, std::optional<Pruning> pruning,
+                            int rows_per_group = 1) {
+  std::vector<GradientExtents> all;
+  for (const Extents& e : extents) all.push_back({e.rows * rows_per_group, e.columns, rows_per_group});
+  GradientQuantizer<Exec, Real> quantizer(axis, all, bits, pruning);
   unsigned seed = 0;
-  for (const Extents& e : extents) {
+  for (const GradientExtents& e : all) {
     SCOPED_TRACE(::testing::Message() << e.rows << " x " << e.columns << ", b = " << bits << ", "
                                       << (axis == GroupAxis::rows ? "rows" : "columns") << ", pruning "
-                                      << (pruning ? to_string(*pruning) : "none"));
+                                      << (pruning ? to_string(*pruning) : "none") << ", groups of " << rows_per_group);
     const Array<Real> values = uneven_array<Real>(e.rows, e.columns, ++seed);
     const Array<Real> gamma = random_array<Real>(e.columns, 1, 100 + seed);
     Array<Real> gradient = values;
@@ -170,15 +174,17 @@ void compare_with_reference(const Exec& exec, GroupAxis axis, int bits, std::opt
       for (int r = 0; r < e.rows; ++r)
         for (int j = 0; j < e.columns; ++j) gradient(r, j) = values(r, j) * gamma(j);
     const DeviceArray<Exec, Real> d_output(values), scales(gamma);
-    const auto& result =
-        quantizer(exec, d_output.matrix(),
-                  with_gamma ? VectorRef<Exec, const Real>(scales.vector()) : VectorRef<Exec, const Real>(), key);
-    const int groups = axis == GroupAxis::rows ? e.rows : e.columns;
-    EXPECT_EQ(result.groups, groups);
-    const auto expected =
-        quantize_ref(axis == GroupAxis::rows ? gradient : transposed(gradient), bits, pruning, draws_of(key, axis));
+    const auto& result = quantizer(
+        exec, d_output.matrix(),
+        with_gamma ? VectorRef<Exec, const Real>(scales.vector()) : VectorRef<Exec, const Real>(), key, rows_per_group);
+    EXPECT_EQ(result.groups(), axis == GroupAxis::rows ? e.rows / rows_per_group : e.columns);
+    const auto expected = quantize_ref(axis == GroupAxis::rows ? gradient : transposed(gradient), bits, pruning,
+                                       draws_of(key, axis), rows_per_group);
     EXPECT_EQ(result.kept, expected.kept);
     expect_equals(Quantized<Real>(result), expected);
+    for (int first = 0; first <= result.lines; first += rows_per_group)
+      EXPECT_EQ(result.kept_before(first),
+                std::lower_bound(expected.line.begin(), expected.line.end(), first) - expected.line.begin());
   }
 }
 
@@ -189,6 +195,15 @@ TYPED_TEST(Quantizer, equals_reference) {
         compare_with_reference<TypeParam, float>(this->exec, axis, bits, pruning);
         compare_with_reference<TypeParam, double>(this->exec, axis, bits, pruning);
       }
+}
+
+/// Rows that are quantised together have one range and are kept or pruned together.
+TYPED_TEST(Quantizer, groups_of_rows_equal_reference) {
+  for (const int rows_per_group : {2, 9})
+    for (const auto& pruning : prunings) {
+      compare_with_reference<TypeParam, float>(this->exec, GroupAxis::rows, 4, pruning, rows_per_group);
+      compare_with_reference<TypeParam, double>(this->exec, GroupAxis::rows, 1, pruning, rows_per_group);
+    }
 }
 
 TYPED_TEST(Quantizer, draws_differ_by_all_that_selects_them) {
@@ -210,7 +225,7 @@ TYPED_TEST(Quantizer, bits_do_not_depend_on_threads) {
   const DeviceArray<TypeParam, float> d_output(gradient);
   for (const GroupAxis axis : {GroupAxis::rows, GroupAxis::columns})
     for (const auto& pruning : prunings) {
-      GradientQuantizer<TypeParam, float> quantizer(axis, 300, 700, 4, pruning);
+      GradientQuantizer<TypeParam, float> quantizer(axis, {{300, 700}}, 4, pruning);
       const Quantized<float> result(quantizer(this->exec, d_output.matrix(), VectorRef<TypeParam, const float>(), key));
       const std::string name = std::string(BackendName<TypeParam>::value) +
                                (axis == GroupAxis::rows ? ".rows." : ".columns.") +
@@ -227,7 +242,7 @@ TYPED_TEST(Quantizer, drawn_error_is_that_of_the_dequantised_gradient) {
   const Array<float> values = uneven_array<float>(70, 300, 5), gamma = random_array<float>(1, 300, 6);
   const DeviceArray<TypeParam, float> d_output(values), scales(gamma);
   for (const GroupAxis axis : {GroupAxis::rows, GroupAxis::columns}) {
-    GradientQuantizer<TypeParam, float> quantizer(axis, 70, 300, 4, Pruning::systematic);
+    GradientQuantizer<TypeParam, float> quantizer(axis, {{70, 300}}, 4, Pruning::systematic);
     const auto& quantized = quantizer(this->exec, d_output.matrix(), scales.vector(), key);
     const DeviceArray<TypeParam, float> matrix(Array<float>(70, 300));
     dequantize<TypeParam, float>(this->exec, quantized, axis, matrix.matrix());
@@ -267,7 +282,7 @@ Moments moments(GroupAxis axis, int bits, std::optional<Pruning> pruning, int dr
   const Array<double> rows = rows_of_all_sizes();
   const Array<double> gradient = axis == GroupAxis::rows ? rows : transposed(rows);
   const DeviceArray<Exec, double> d_output(gradient);
-  GradientQuantizer<Exec, double> quantizer(axis, gradient.rows, gradient.columns, bits, pruning);
+  GradientQuantizer<Exec, double> quantizer(axis, {{gradient.rows, gradient.columns}}, bits, pruning);
   constexpr int directions = 6;
   std::vector<Array<double>> v;
   for (int i = 0; i < directions; ++i) v.push_back(random_array(64, 32, 50 + i));
@@ -276,7 +291,7 @@ Moments moments(GroupAxis axis, int bits, std::optional<Pruning> pruning, int dr
   Moments result;
   for (int step = 0; step < draws; ++step) {
     const auto& quantized = quantizer(exec, d_output.matrix(), {}, {3, static_cast<std::uint64_t>(step), 0, 2});
-    result.share += (1 - double(quantized.kept) / quantized.groups) / draws;
+    result.share += (1 - double(quantized.kept) / quantized.lines) / draws;
     const Array<double> estimate = Quantized<double>(quantized).dequantized(64);
     std::vector<double> products(directions);
     for (int i = 0; i < 64 * 32; ++i) {
@@ -347,15 +362,17 @@ TEST(Variance, is_least_at_an_average_bit_with_four_bits) {
 }
 
 TYPED_TEST(Quantizer, error_equals_plain_sums) {
-  for (const GroupAxis axis : {GroupAxis::rows, GroupAxis::columns})
+  for (const auto& [axis, together] : {std::pair(GroupAxis::rows, 1), {GroupAxis::rows, 3}, {GroupAxis::columns, 1}})
     for (const auto& pruning : prunings) {
       const Array<float> values = uneven_array<float>(300, 70, 5);
       const DeviceArray<TypeParam, float> d_output(values);
-      GradientQuantizer<TypeParam, float> quantizer(axis, 300, 70, 4, pruning);
-      quantizer(this->exec, d_output.matrix(), {}, key);
+      GradientQuantizer<TypeParam, float> quantizer(axis, {{300, 70, together}}, 4, pruning);
+      quantizer(this->exec, d_output.matrix(), {}, key, together);
       const QuantizerError found = quantizer.error(this->exec, d_output.matrix(), {});
-      const Array<float> groups = axis == GroupAxis::rows ? values : transposed(values);
-      const QuantizedRef<float> reference = quantize_ref(groups, 4, pruning, draws_of(key, axis));
+      Array<float> groups = axis == GroupAxis::rows ? values : transposed(values);
+      const QuantizedRef<float> reference = quantize_ref(groups, 4, pruning, draws_of(key, axis), together);
+      groups.rows /= together;  // a group's rows are one row of its elements
+      groups.columns *= together;
       double exact = 0, paper = 0, norm = 0;
       for (int i = 0; i < groups.rows; ++i) {
         double low = groups(i, 0), high = low, square = 0, rounding_sum = 0;
@@ -371,7 +388,7 @@ TYPED_TEST(Quantizer, error_equals_plain_sums) {
         const double p = reference.probability[i], step = (high - low) / 15;
         norm += square;
         exact += p > 0 ? (1 / p - 1) * square + step * step / p * rounding_sum : square;
-        if (std::count(reference.group.begin(), reference.group.end(), i) > 0)
+        if (std::count(reference.line.begin(), reference.line.end(), i * together) > 0)
           paper += groups.columns * step * step / 4;
       }
       EXPECT_NEAR(found.exact, exact, 1e-5 * exact);
@@ -485,12 +502,12 @@ TYPED_TEST(Quantizer, constant_groups_stand_for_their_value) {
         EXPECT_EQ(estimate(4, j), 0) << j;
       }
       for (int k = 0; k < found.numbers.kept; ++k) {
-        if (found.numbers.group[k] == 2 || found.numbers.group[k] == 6) {
+        if (found.numbers.line[k] == 2 || found.numbers.line[k] == 6) {
           EXPECT_EQ(found.numbers.scale[k], 0);
           EXPECT_EQ(found.numbers.code[k], std::vector<unsigned>(40, 0));
         }
         const float offset = found.numbers.offset[k];
-        EXPECT_TRUE(found.numbers.group[k] == 6 ? offset == 1e-37f : std::isfinite(offset)) << offset;
+        EXPECT_TRUE(found.numbers.line[k] == 6 ? offset == 1e-37f : std::isfinite(offset)) << offset;
       }
       EXPECT_EQ(found.numbers.kept == 8, !pruning);
     }
@@ -515,7 +532,7 @@ TYPED_TEST(Quantizer, shows_nan_and_infinity_in_their_group_alone) {
               this->quantize(axis, axis == GroupAxis::rows ? gradient : transposed(gradient), 4, pruning);
           bool kept = false;
           for (int k = 0; k < found.numbers.kept; ++k) {
-            const bool is_bad = found.numbers.group[k] == 7;
+            const bool is_bad = found.numbers.line[k] == 7;
             kept = kept || is_bad;
             EXPECT_EQ(std::isnan(found.numbers.scale[k]), is_bad);
             EXPECT_EQ(std::isnan(found.numbers.offset[k]), is_bad);

@@ -88,7 +88,7 @@ template <class Exec>
 struct BinaryLayer {
   LayerData<Exec>& data;
   nn::Quantization quantization;
-  nn::BinaryLayers<Exec, float> layers{quantization, data.N, {{data.K, data.D}}};
+  nn::BinaryLayers<Exec, float> layers{quantization, {{data.K, data.D, data.N}}};
   linalg::MatrixProduct<Exec, float> product{};
   Vector<Exec, float> scratch = make_uninitialized<Exec, float>(
       "OneBit::bench::scratch", static_cast<std::size_t>(nn::row_block_count<Exec>(data.N)) * data.D);
@@ -109,7 +109,7 @@ struct BinaryLayer {
   /// ĝ, with the same draws as in the layer.
   auto dequantized(nn::GroupAxis axis) const {
     const bool prunes = quantization.kind == QuantizationKind::fqt;
-    nn::GradientQuantizer<Exec, float> quantizer(axis, data.N, data.D, quantization.bits,
+    nn::GradientQuantizer<Exec, float> quantizer(axis, {{data.N, data.D}}, quantization.bits,
                                                  prunes ? std::optional(quantization.pruning) : std::nullopt);
     const Matrix<Exec, float> gradient = make_matrix(data.exec, 0, data.N, data.D, 0);
     nn::dequantize<Exec, float>(data.exec, quantizer(data.exec, data.d_output, vector(data.gamma), key), axis,

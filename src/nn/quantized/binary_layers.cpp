@@ -8,18 +8,34 @@
 #include "base/system/stream.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
+#include "nn/quantized/straight_through.hpp"
 
 namespace onebit::nn {
 namespace {
 
-/// matrix(r, c) ← the sign of bit (r, c).
+/// matrix(r, c) ← the sign of bit (first + r, c).
 template <class Exec, class Real>
-void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, MatrixRef<Exec, Real> matrix) {
+void write_signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, int first, MatrixRef<Exec, Real> matrix) {
   const int columns = bits.columns;
   for_each_row(
-      exec, "OneBit::nn::write_signs", bits.rows, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        team.for_each(columns, [&](int c) { matrix(r, c) = bits(r, c) ? Real(1) : Real(-1); });
+      exec, "OneBit::nn::write_signs", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        team.for_each(columns, [&](int c) { matrix(r, c) = bits(first + r, c) ? Real(1) : Real(-1); });
       });
+}
+
+/// Rows [first, first + count) of a matrix.
+template <class Exec, class Real>
+MatrixRef<Exec, Real> some_rows(const MatrixRef<Exec, Real>& matrix, int first, int count) {
+  return MatrixRef<Exec, Real>(matrix.data() + first * matrix.extent(1), count, matrix.extent(1));
+}
+template <class Exec>
+linalg::BitMatrix<Exec> some_rows(const linalg::BitMatrix<Exec>& bits, int first, int count) {
+  const std::size_t stride = bits.words.extent(1);
+  linalg::BitMatrix<Exec> part;
+  part.words = Matrix<Exec, std::uint32_t>(bits.words.data() + first * stride, count, stride);
+  part.rows = count;
+  part.columns = bits.columns;
+  return part;
 }
 
 /// to ← from where inside(r, c), else 0; to += that if `add`.
@@ -64,12 +80,6 @@ struct StoreOutput {
   }
   void finish_rows() const { stream::finish(); }
 };
-
-/// Whether the straight-through estimator passes a gradient to t.
-template <class Real>
-KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
-  return t < Real(1) && t > Real(-1);
-}
 
 /// What is kept of an element of x: its sign, and whether the straight-through estimator passes its gradient.
 template <class Real>
@@ -116,11 +126,20 @@ struct InsideByValue {
   }
 };
 
-/// Stores a product ĝ · t of a quantised gradient ĝ and signs t. Its groups become rows; the straight-through
+/// Everywhere: for the gradient of an unfolded input.
+struct InsideAlways {
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int, int) const { return true; }
+  void find(int, int, int count, std::int32_t* passes) const {
+    for (int c = 0; c < count; ++c) passes[c] = 1;
+  }
+};
+
+/// Stores a product ĝ · t of a quantised gradient ĝ and signs t. Its rows or columns become rows; the straight-through
 /// estimator makes elements 0.
 template <class Exec, class Real, class Inside>
 struct StoreGradient {
-  Vector<Exec, int> group;
+  Vector<Exec, int> line;
+  int first_line;  ///< that becomes row 0
   Vector<Exec, Real> scale, offset;
   Vector<Exec, int> sums;  ///< of each row of signs
   Inside inside;
@@ -129,14 +148,15 @@ struct StoreGradient {
 
   KOKKOS_FORCEINLINE_FUNCTION void operator()(int i, int k, int sum) const {
     const Real value = scale(i) * static_cast<Real>(sum) + offset(i) * static_cast<Real>(sums(k));
-    const Real passed = inside(group(i), k) ? value : Real(0);
-    to(group(i), k) = add ? to(group(i), k) + passed : passed;
+    const int r = line(i) - first_line;
+    const Real passed = inside(r, k) ? value : Real(0);
+    to(r, k) = add ? to(r, k) + passed : passed;
   }
 
   /// The same of `count` columns from k on, on the host, where compilers do not vectorise a test of single bits.
   void row(int i, int k, int count, const int* products) const {
     const Real factor = scale(i), term = offset(i);
-    const int r = group(i);
+    const int r = line(i) - first_line;
     for (int first = 0; first < count; first += linalg::word_bits) {
       const int length = count - first < linalg::word_bits ? count - first : linalg::word_bits;
       std::int32_t passes[linalg::word_bits];
@@ -174,18 +194,19 @@ bool is_streamed(const MatrixRef<Exec, Real>& matrix) {
 template <class Exec>
 struct RowGaps {
   Vector<Exec, int> kept;  ///< ascending
+  int first;               ///< what row 0 is called in `kept`
   int rows;
 
   int count() const { return kept.extent_int(0) + 1; }
-  KOKKOS_FORCEINLINE_FUNCTION int begin(int gap) const { return gap == 0 ? 0 : kept(gap - 1) + 1; }
-  KOKKOS_FORCEINLINE_FUNCTION int end(int gap) const { return gap == kept.extent_int(0) ? rows : kept(gap); }
+  KOKKOS_FORCEINLINE_FUNCTION int begin(int gap) const { return gap == 0 ? 0 : kept(gap - 1) - first + 1; }
+  KOKKOS_FORCEINLINE_FUNCTION int end(int gap) const { return gap == kept.extent_int(0) ? rows : kept(gap) - first; }
 };
 
-/// matrix ← 0 in all rows but the kept ones. \param kept ascending
+/// matrix ← 0 in all rows but the kept ones. \param kept ascending \param first what row 0 is called in `kept`
 template <class Exec, class Real>
-void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, MatrixRef<Exec, Real> matrix) {
+void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, int first, MatrixRef<Exec, Real> matrix) {
   const char* const label = "OneBit::nn::clear_pruned";
-  const RowGaps<Exec> gaps{kept, matrix.extent_int(0)};
+  const RowGaps<Exec> gaps{kept, first, matrix.extent_int(0)};
   const int columns = matrix.extent_int(1);
   if constexpr (is_host<Exec>) {
     if (is_streamed(matrix)) {
@@ -204,60 +225,79 @@ void clear_other_rows(const Exec& exec, const Vector<Exec, int>& kept, MatrixRef
       });
 }
 
-/// to(r, k) ← Σ_j ĝ_rj t_kj for each row k of the signs t and each kept group r of a quantised gradient ĝ, and 0 for
-/// the other groups; but 0 where `inside` passes nothing. += if `add`.
+/// to(r, k) ← Σ_j ĝ_rj t_kj for each row k of the signs t and each kept row or column first + r of a quantised gradient
+/// ĝ, and 0 for the others; but 0 where `inside` passes nothing. += if `add`.
 /// \param sums scratch, at least as long as t has rows
 template <class Exec, class Real, class Inside>
 void multiply_by_signs(const Exec& exec, linalg::BinaryProduct<Exec>& product,
-                       const QuantizedGradient<Exec, Real>& gradient, const linalg::BitMatrix<Exec>& signs,
+                       const QuantizedGradient<Exec, Real>& gradient, int first, const linalg::BitMatrix<Exec>& signs,
                        const Vector<Exec, int>& sums, const Inside& inside, bool add, MatrixRef<Exec, Real> to) {
-  if (!add && gradient.kept < gradient.groups) clear_other_rows(exec, gradient.group, to);
+  if (!add && gradient.kept < gradient.lines) clear_other_rows(exec, gradient.line, first, to);
   linalg::sign_sums(exec, signs, sums);
   product(exec, gradient.planes, signs,
-          StoreGradient<Exec, Real, Inside>{gradient.group, gradient.scale, gradient.offset, sums, inside, add,
+          StoreGradient<Exec, Real, Inside>{gradient.line, first, gradient.scale, gradient.offset, sums, inside, add,
                                             is_streamed(to), to});
+}
+
+/// What is kept of lines [first, first + count) of a gradient.
+template <class Exec, class Real>
+QuantizedGradient<Exec, Real> some_lines(const QuantizedGradient<Exec, Real>& gradient, int first, int count) {
+  const int begin = gradient.kept_before(first), end = gradient.kept_before(first + count);
+  const auto kept = std::make_pair(begin, end);
+  QuantizedGradient<Exec, Real> part;
+  for (const linalg::BitMatrix<Exec>& plane : gradient.planes)
+    part.planes.push_back(some_rows(plane, begin, end - begin));
+  part.line = Kokkos::subview(gradient.line, kept);
+  part.scale = Kokkos::subview(gradient.scale, kept);
+  part.offset = Kokkos::subview(gradient.offset, kept);
+  part.kept = end - begin;
+  part.lines = count;
+  return part;
 }
 
 }  // namespace
 
 template <class Exec, class Real>
-BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, int rows,
-                                       const std::vector<DenseExtents>& layers)
-    : Base(quantization, rows, layers),
+BinaryLayers<Exec, Real>::BinaryLayers(const Quantization& quantization, const std::vector<DenseExtents>& layers)
+    : Base(quantization, layers),
       m_has_bits(quantization.kind == QuantizationKind::scq || quantization.kind == QuantizationKind::fqt),
       m_layers(layers.size()) {
   int K = 0;
-  std::size_t largest_weight = 0;
+  std::size_t largest_weight = 0, largest_block = 0;
+  bool unfolds = false;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const auto [inputs, outputs] = layers[l];
+    const int inputs = layers[l].inputs, outputs = layers[l].outputs, rows = layers[l].rows;
+    const bool unfolded = layers[l].rows_per_block > 0;
     if (outputs == 0) continue;
     if (inputs > most_binary_inputs)
       throw InputError(
           "model.quantization",
           "a 1-bit layer of " + std::to_string(inputs) + " inputs; it may have " + std::to_string(most_binary_inputs),
-          "exclude the layer, or make hidden or feed_forward smaller");
+          "exclude the layer, or make the model narrower");
     const auto bits = [](const char* name, int r, int c) {
       return linalg::BitMatrix<Exec>(std::string("OneBit::nn::BinaryLayers::") + name, r, c);
     };
     m_layers[l] = {
         bits("input", rows, inputs),
         bits("input_columns", inputs, rows),
-        bits("inside", rows, inputs),
+        unfolded ? linalg::BitMatrix<Exec>() : bits("inside", rows, inputs),
         bits("weight", outputs, inputs),
         bits("weight_columns", inputs, outputs),
         onebit::Matrix<Exec, std::int16_t>(
-            Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows, outputs)};
+            Kokkos::view_alloc("OneBit::nn::BinaryLayers::sums", Kokkos::WithoutInitializing), rows, outputs),
+        unfolded ? layers[l].rows_per_block : rows};
+    unfolds = unfolds || unfolded;
     K = std::max(K, inputs);
     largest_weight = std::max(largest_weight, static_cast<std::size_t>(inputs) * outputs);
+    largest_block = std::max(largest_block, static_cast<std::size_t>(inputs) * m_layers[l].rows_per_block);
   }
-  if (m_has_bits) m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
-  if (m_has_bits && quantization.gradients_after == 0) return;
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::BinaryLayers::") + name, length);
   };
-  const std::size_t largest = std::max(std::size_t(rows) * K, largest_weight);
-  m_signs = buffer("signs", largest);
-  m_result = buffer("result", largest);
+  const bool multiplies_in_real = !m_has_bits || quantization.gradients_after > 0;
+  if (m_has_bits) m_sign_sums = make_uninitialized<Exec, int>("OneBit::nn::BinaryLayers::sign_sums", K);
+  if (multiplies_in_real) m_signs = buffer("signs", std::max(largest_block, largest_weight));
+  if (multiplies_in_real || unfolds) m_result = buffer("result", std::max(largest_block, largest_weight));
 }
 
 template <class Exec, class Real>
@@ -267,21 +307,23 @@ void BinaryLayers<Exec, Real>::forward(const Exec& exec, Product& /*product*/, i
   const Kept& kept = m_layers[layer];
   linalg::pack(exec, "OneBit::nn::pack_input", input.extent_int(0), input.extent_int(1),
                InputCodes<Real>{input.data(), input.extent(1)}, {kept.input, kept.inside}, {kept.input_columns});
+  multiply(exec, layer, parameters, output);
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::multiply(const Exec& exec, int layer, const Parameters& parameters, Matrix output) {
+  const Kept& kept = m_layers[layer];
   linalg::pack_signs<Exec, Real>(exec, parameters.weight, &kept.weight, &kept.weight_columns);
   m_product(exec, {kept.input}, kept.weight,
             StoreOutput<Exec, Real>{parameters.gamma, kept.sums, is_streamed(output), output});
 }
 
 template <class Exec, class Real>
-template <class Inside>
-void BinaryLayers<Exec, Real>::multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op,
-                                                ConstMatrix gradient, const linalg::BitMatrix<Exec>& bits,
-                                                const Inside& inside, bool add, Matrix to) {
-  const Matrix signs(m_signs.data(), bits.rows, bits.columns);
-  const Matrix result(m_result.data(), to.extent(0), to.extent(1));
-  write_signs<Exec, Real>(exec, bits, signs);
-  product(exec, op, linalg::Transpose::no, Real(1), gradient, ConstMatrix(signs), Real(0), result);
-  write_where<Exec, Real>(exec, result, inside, add, to);
+auto BinaryLayers<Exec, Real>::signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, int first, int count)
+    -> ConstMatrix {
+  const Matrix signs(m_signs.data(), count, bits.columns);
+  write_signs<Exec, Real>(exec, bits, first, signs);
+  return signs;
 }
 
 template <class Exec, class Real>
@@ -293,12 +335,45 @@ void BinaryLayers<Exec, Real>::backward_input(const Exec& exec, const QuantizerK
   const InsideByBits<Exec> inside{kept.inside};
   if (multiplies_bits(key)) {
     multiply_by_signs(exec, m_product,
-                      this->m_gradient.quantized(exec, GroupAxis::rows, key, d_output, parameters.gamma),
+                      this->m_gradient.quantized(exec, GroupAxis::rows, key, d_output, parameters.gamma), 0,
                       kept.weight_columns, m_sign_sums, inside, add, d_input);
   } else {
-    multiply_in_real(exec, product, linalg::Transpose::no,
-                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.weight, inside, add,
-                     d_input);
+    const Matrix result(m_result.data(), d_input.extent(0), d_input.extent(1));
+    product(exec, linalg::Transpose::no, linalg::Transpose::no, Real(1),
+            this->m_gradient.in_real(exec, key, d_output, parameters.gamma),
+            signs(exec, kept.weight, 0, kept.weight.rows), Real(0), result);
+    write_where<Exec, Real>(exec, result, inside, add, d_input);
+  }
+}
+
+template <class Exec, class Real>
+void BinaryLayers<Exec, Real>::backward_unfolded(const Exec& exec, const QuantizerKey& key, Product& product,
+                                                 ConstMatrix d_output, const Parameters& parameters,
+                                                 const std::function<void(int, ConstMatrix)>& fold) {
+  const Region region("OneBit::nn::binary_backward_unfolded");
+  const Kept& kept = m_layers[key.layer];
+  const int rows = d_output.extent_int(0), columns = kept.weight.columns;
+  const auto for_each_block = [&](const auto& write) {
+    for (int first = 0; first < rows; first += kept.rows_per_block) {
+      const int count = std::min(kept.rows_per_block, rows - first);
+      const Matrix d_unfolded(m_result.data(), count, columns);
+      write(first, count, d_unfolded);
+      fold(first, d_unfolded);
+    }
+  };
+  if (multiplies_bits(key)) {
+    const auto& gradient = this->m_gradient.quantized(exec, GroupAxis::rows, key, d_output, parameters.gamma);
+    for_each_block([&](int first, int count, const Matrix& d_unfolded) {
+      multiply_by_signs(exec, m_product, some_lines(gradient, first, count), first, kept.weight_columns, m_sign_sums,
+                        InsideAlways(), false, d_unfolded);
+    });
+  } else {
+    const ConstMatrix gradient = this->m_gradient.in_real(exec, key, d_output, parameters.gamma);
+    const ConstMatrix weight = signs(exec, kept.weight, 0, kept.weight.rows);
+    for_each_block([&](int first, int count, const Matrix& d_unfolded) {
+      product(exec, linalg::Transpose::no, linalg::Transpose::no, Real(1),
+              some_rows<Exec, const Real>(gradient, first, count), weight, Real(0), d_unfolded);
+    });
   }
 }
 
@@ -316,12 +391,18 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
       KOKKOS_LAMBDA(int, int, Real term) { return term; }, scratch, d_gamma);
   if (multiplies_bits(key)) {
     multiply_by_signs(exec, m_product,
-                      this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma),
+                      this->m_gradient.quantized(exec, GroupAxis::columns, key, d_output, parameters.gamma), 0,
                       kept.input_columns, m_sign_sums, inside, add, d_weight);
   } else {
-    multiply_in_real(exec, product, linalg::Transpose::yes,
-                     this->m_gradient.in_real(exec, key, d_output, parameters.gamma), kept.input, inside, add,
-                     d_weight);
+    const ConstMatrix gradient = this->m_gradient.in_real(exec, key, d_output, parameters.gamma);
+    const Matrix result(m_result.data(), d_weight.extent(0), d_weight.extent(1));
+    for (int first = 0, rows = d_output.extent_int(0); first < rows; first += kept.rows_per_block) {
+      const int count = std::min(kept.rows_per_block, rows - first);
+      product(exec, linalg::Transpose::yes, linalg::Transpose::no, Real(1),
+              some_rows<Exec, const Real>(gradient, first, count), signs(exec, kept.input, first, count),
+              Real(first > 0 ? 1 : 0), result);
+    }
+    write_where<Exec, Real>(exec, result, inside, add, d_weight);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file binary_layers.hpp
-/// Dense layers of one bit: "1-Bit FQT: Pushing the Limit of Fully Quantized Training to 1-bit" (Gao et al. 2024).
+/// Layers of one bit: "1-Bit FQT: Pushing the Limit of Fully Quantized Training to 1-bit" (Gao et al. 2024).
 ///
 /// A layer has latent weights W (D, K) and scales Γ (D). With the input x (N, K),
 ///   y = (sign(x) · sign(W)ᵀ) ⊙ Γ,
@@ -16,8 +16,12 @@
 /// `scq` and `fqt` multiply bits alone, because each scale belongs to a row of the result and multiplies finished sums.
 /// In `psq` the sums of ∇W contain the scales of the rows. So it multiplies dequantised gradients in Real, as `qat`
 /// does. Up to step `Quantization::gradients_after` every kind is `qat`.
+///
+/// A convolution is such a layer of an unfolded input (images/convolution.hpp): its caller writes the bits of x, and
+/// folds ∇x block by block, without the straight-through estimator, which belongs to the pixels.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/kokkos.hpp"
@@ -34,12 +38,13 @@ inline constexpr int most_binary_inputs = 32767;
 template <class Exec>
 struct KeptBits {
   linalg::BitMatrix<Exec> input, input_columns;    ///< sign(x): (N, K), (K, N)
-  linalg::BitMatrix<Exec> inside;                  ///< |x| < 1: (N, K)
+  linalg::BitMatrix<Exec> inside;                  ///< |x| < 1: (N, K); empty for a convolution
   linalg::BitMatrix<Exec> weight, weight_columns;  ///< sign(W): (D, K), (K, D)
   Matrix<Exec, std::int16_t> sums;                 ///< sign(x) · sign(W)ᵀ: (N, D)
+  int rows_per_block = 0;                          ///< of products in Real, and of a convolution's ∇x
 };
 
-/// The 1-bit layers of a model, for batches of N rows. Instantiated for float and double on every backend.
+/// The 1-bit layers of a model. Instantiated for float and double on every backend.
 template <class Exec, class Real>
 class BinaryLayers : public QuantizedLayers<Exec, Real> {
 public:
@@ -47,10 +52,9 @@ public:
   using typename Base::ConstMatrix, typename Base::Matrix, typename Base::Parameters, typename Base::Product,
       typename Base::Vector;
 
-  /// \param rows   N
   /// \param layers the extents of each layer; without outputs for a layer that is not of one bit
   /// \throws InputError if a layer has more than `most_binary_inputs`
-  BinaryLayers(const Quantization& quantization, int rows, const std::vector<DenseExtents>& layers);
+  BinaryLayers(const Quantization& quantization, const std::vector<DenseExtents>& layers);
 
   /// Keeps the bits of input and weight, and the sums, for the backward pass.
   void forward(const Exec& exec, Product& product, int layer, ConstMatrix input, const Parameters& parameters,
@@ -61,22 +65,31 @@ public:
                            const Parameters& parameters, bool add, Vector scratch, Matrix d_weight,
                            Vector d_gamma) override;
 
+  // Of a convolution, in the place of `forward` and `backward_input`.
+
+  /// Where the caller writes sign(x), unfolded, along the rows and along the columns.
+  const KeptBits<Exec>& kept(int layer) const { return m_layers[layer]; }
+  /// output (N, D) ← y of these bits.
+  void multiply(const Exec& exec, int layer, const Parameters& parameters, Matrix output);
+  /// Calls fold(first row, Q(G) · sign(W)) for blocks of `rows_per_block` rows, the last of which may be shorter.
+  void backward_unfolded(const Exec& exec, const QuantizerKey& key, Product& product, ConstMatrix d_output,
+                         const Parameters& parameters, const std::function<void(int, ConstMatrix)>& fold);
+
 private:
   using Kept = KeptBits<Exec>;
 
   /// Whether the products of the key's step are of bits.
   bool multiplies_bits(const QuantizerKey& key) const { return m_has_bits && this->m_gradient.quantizes(key); }
 
-  /// to ← op(gradient) · the signs of `bits`, but 0 where `inside` passes nothing; += if `add`.
-  template <class Inside>
-  void multiply_in_real(const Exec& exec, Product& product, linalg::Transpose op, ConstMatrix gradient,
-                        const linalg::BitMatrix<Exec>& bits, const Inside& inside, bool add, Matrix to);
+  /// The signs of rows [first, first + count) of a matrix, in Real, until the next call.
+  ConstMatrix signs(const Exec& exec, const linalg::BitMatrix<Exec>& bits, int first, int count);
 
   bool m_has_bits;  ///< the kind multiplies quantised gradients as bits
   std::vector<Kept> m_layers;
   linalg::BinaryProduct<Exec> m_product;
-  onebit::Vector<Exec, int> m_sign_sums;         ///< (largest K); empty for the kinds that multiply in Real
-  onebit::Vector<Exec, Real> m_signs, m_result;  ///< for products in Real; empty if there are none
+  onebit::Vector<Exec, int> m_sign_sums;  ///< (largest K); empty for the kinds that multiply in Real
+  onebit::Vector<Exec, Real> m_signs;     ///< for products in Real; empty if there are none
+  onebit::Vector<Exec, Real> m_result;    ///< of them, and of blocks of convolutions
 };
 
 }  // namespace onebit::nn

@@ -82,9 +82,8 @@ MatrixRef<Exec, Real> matrix_of(const EightBitRows<Exec, Real>& rows, const Vect
 }  // namespace
 
 template <class Exec, class Real>
-EightBitLayers<Exec, Real>::EightBitLayers(const Quantization& quantization, int rows,
-                                           const std::vector<DenseExtents>& layers)
-    : Base(quantization, rows, layers), m_layers(layers.size()) {
+EightBitLayers<Exec, Real>::EightBitLayers(const Quantization& quantization, const std::vector<DenseExtents>& layers)
+    : Base(quantization, layers), m_layers(layers.size()) {
   const auto label = [](const char* name) { return std::string("OneBit::nn::EightBitLayers::") + name; };
   const auto kept = [&](int r, int c) {
     return EightBitRows<Exec, Real>{
@@ -93,9 +92,9 @@ EightBitLayers<Exec, Real>::EightBitLayers(const Quantization& quantization, int
   };
   std::size_t largest_input = 0, largest_weight = 0;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    const auto [inputs, outputs] = layers[l];
-    if (outputs == 0) continue;
-    m_layers[l] = {kept(rows, inputs), kept(outputs, inputs)};
+    const DenseExtents& of = layers[l];
+    if (of.outputs == 0) continue;
+    m_layers[l] = {kept(of.rows, of.inputs), kept(of.outputs, of.inputs)};
     largest_input = std::max(largest_input, m_layers[l].input.codes.size());
     largest_weight = std::max(largest_weight, m_layers[l].weight.codes.size());
   }

@@ -38,9 +38,8 @@ public:
   using typename Base::ConstMatrix, typename Base::Matrix, typename Base::Parameters, typename Base::Product,
       typename Base::Vector;
 
-  /// \param rows   N
   /// \param layers the extents of each layer; without outputs for a layer in full precision
-  EightBitLayers(const Quantization& quantization, int rows, const std::vector<DenseExtents>& layers);
+  EightBitLayers(const Quantization& quantization, const std::vector<DenseExtents>& layers);
 
   void forward(const Exec& exec, Product& product, int layer, ConstMatrix input, const Parameters& parameters,
                Matrix output) override;

@@ -23,16 +23,18 @@ void scale_columns(const Exec& exec, MatrixRef<Exec, const Real> from, VectorRef
 }  // namespace
 
 template <class Exec, class Real>
-LayerGradient<Exec, Real>::LayerGradient(const Quantization& quantization, int rows, int columns)
-    : m_kind(quantization.kind), m_bits(quantization.bits), m_after(quantization.gradients_after) {
-  if (columns == 0) return;
+LayerGradient<Exec, Real>::LayerGradient(const Quantization& quantization, const std::vector<GradientExtents>& layers)
+    : m_kind(quantization.kind), m_bits(quantization.bits), m_after(quantization.gradients_after), m_layers(layers) {
+  std::size_t elements = 0;
+  for (const GradientExtents& of : layers) elements = std::max(elements, std::size_t(of.rows) * of.columns);
+  if (elements == 0) return;
   std::optional<Pruning> pruning;
   if (m_kind == QuantizationKind::fqt) pruning = quantization.pruning;
   const bool by_columns = m_kind == QuantizationKind::scq || m_kind == QuantizationKind::fqt;
-  if (by_columns || m_kind == QuantizationKind::psq) m_rows.emplace(GroupAxis::rows, rows, columns, m_bits, pruning);
-  if (by_columns) m_columns.emplace(GroupAxis::columns, rows, columns, m_bits, pruning);
+  if (by_columns || m_kind == QuantizationKind::psq) m_rows.emplace(GroupAxis::rows, layers, m_bits, pruning);
+  if (by_columns) m_columns.emplace(GroupAxis::columns, layers, m_bits, pruning);
   if (!by_columns || m_after > 0)
-    m_gradient = make_uninitialized<Exec, Real>("OneBit::nn::LayerGradient::gradient", std::size_t(rows) * columns);
+    m_gradient = make_uninitialized<Exec, Real>("OneBit::nn::LayerGradient::gradient", elements);
 }
 
 template <class Exec, class Real>
@@ -44,12 +46,12 @@ template <class Exec, class Real>
 const QuantizedGradient<Exec, Real>& LayerGradient<Exec, Real>::quantized(const Exec& exec, GroupAxis axis,
                                                                           const QuantizerKey& key, ConstMatrix d_output,
                                                                           Gamma gamma) {
-  const auto& gradient = quantizer(axis)(exec, d_output, gamma, key);
+  const auto& gradient = quantizer(axis)(exec, d_output, gamma, key, m_layers[key.layer].rows_per_group);
   const double elements = static_cast<double>(d_output.size());
   m_sums.elements += elements;
-  m_sums.kept += elements * gradient.kept / gradient.groups;
-  m_sums.groups += gradient.groups;
-  m_sums.pruned += gradient.groups - gradient.kept;
+  m_sums.kept += elements * gradient.kept / gradient.lines;
+  m_sums.groups += gradient.groups();
+  m_sums.pruned += gradient.groups() - gradient.kept_groups();
   if (m_measures != QuantizerMeasures::none) measure(exec, axis, key.layer, d_output, gamma);
   return gradient;
 }
@@ -68,9 +70,9 @@ void LayerGradient<Exec, Real>::measure(const Exec& exec, GroupAxis axis, int la
   groups.number = layer;
   groups.axis = axis;
   groups.bits = m_bits;
-  groups.groups = quantized.groups;
-  groups.kept = quantized.kept;
-  groups.elements = static_cast<int>(d_output.size()) / quantized.groups;
+  groups.groups = quantized.groups();
+  groups.kept = quantized.kept_groups();
+  groups.elements = static_cast<int>(d_output.size()) / groups.groups;
   groups.error = error;
   groups.drawn_error = drawn_error<Exec, Real>(exec, quantized, axis, quantizer(axis).scaled(d_output, gamma));
   for (const GroupSize& size : quantizer(axis).sizes())

@@ -19,8 +19,8 @@ public:
   using ConstMatrix = MatrixRef<Exec, const Real>;
   using Gamma = VectorRef<Exec, const Real>;
 
-  /// \param rows, columns largest extents of a gradient; no columns if no layer is quantised
-  LayerGradient(const Quantization& quantization, int rows, int columns);
+  /// \param layers the extents of each layer's gradient; without columns for a layer that is not quantised
+  LayerGradient(const Quantization& quantization, const std::vector<GradientExtents>& layers);
 
   /// Whether gradients are quantised in the key's step.
   bool quantizes(const QuantizerKey& key) const;
@@ -47,8 +47,9 @@ private:
   QuantizationKind m_kind;
   int m_bits;  ///< b
   long m_after;
+  std::vector<GradientExtents> m_layers;
   std::optional<Quantizer> m_rows, m_columns;
-  Vector<Exec, Real> m_gradient;  ///< (N D), for `in_real`
+  Vector<Exec, Real> m_gradient;  ///< (largest N D), for `in_real`
 
   QuantizerMeasures m_measures = QuantizerMeasures::none;
   struct {

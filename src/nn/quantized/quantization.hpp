@@ -1,6 +1,7 @@
 #pragma once
 /// \file quantization.hpp
-/// How the dense layers of a transformer's layers are trained with few bits.
+/// How the dense layers of a transformer's layers, and the convolutions of a network of images, are trained with few
+/// bits.
 
 #include <limits>
 #include <string>
@@ -16,11 +17,21 @@ struct Quantization {
   QuantizationKind kind = QuantizationKind::none;
   int bits = 4;                           ///< b of a gradient's element: 1, 2, 4 or 8; `qat` does not quantise it
   Pruning pruning = Pruning::systematic;  ///< of `fqt`, which keeps 1/b of the groups
-  /// Dense layers in full precision: "first", "last" (those of the first or last layer), or patterns of their names.
+  /// Layers in full precision, by patterns of their names; of a transformer also "first" and "last", which are the
+  /// dense layers of its first or last layer.
   std::vector<std::string> excluded{};
-  int layer_bits = 1;        ///< of weights and activations: 1, or 8 for `qat` and `psq`
-  long gradients_after = 0;  ///< the last step whose gradients are not quantised
+  int layer_bits = 1;                ///< of weights and activations: 1, or 8 for `qat` and `psq` of dense layers
+  long gradients_after = 0;          ///< the last step whose gradients are not quantised
+  RowGroup group = RowGroup::image;  ///< of the rows of a convolution's gradient
 };
+
+/// Whether one of the patterns matches the name of a layer.
+bool matches_any(const std::vector<std::string>& patterns, const std::string& name);
+
+/// Refuses a pattern that matches the name of no layer. \param kind of the layers, for the message
+/// \throws InputError
+void check_patterns(const std::vector<std::string>& patterns, const std::vector<std::string>& names,
+                    const std::string& kind);
 
 /// What a backward pass measures of its quantisers. It reads the gradients again for that.
 enum class QuantizerMeasures {
@@ -29,7 +40,7 @@ enum class QuantizerMeasures {
   groups,  ///< that, and QuantizationState::gradients
 };
 
-/// The groups of one quantised gradient G of a dense layer, and the error of their quantiser.
+/// The groups of one quantised gradient G of a layer, and the error of their quantiser.
 struct GradientGroups {
   int number = 0;     ///< of the layer, in the order of the forward pass
   std::string layer;  ///< its name

@@ -9,9 +9,12 @@
 
 namespace onebit::nn {
 
-/// Inputs K and outputs D of a dense layer.
+/// Extents of a dense layer and its batch.
 struct DenseExtents {
-  int inputs = 0, outputs = 0;
+  int inputs = 0, outputs = 0;  ///< K, D
+  int rows = 0;                 ///< N
+  int rows_per_group = 1;       ///< consecutive rows of a gradient that are quantised together; divides N
+  int rows_per_block = 0;       ///< of a convolution, whose input the caller unfolds; 0 for a dense layer
 };
 
 /// Parameters of a layer.
@@ -21,7 +24,7 @@ struct QuantizedParameters {
   VectorRef<Exec, const Real> gamma;   ///< Γ (D); empty in layers of 8 bits
 };
 
-/// The quantised dense layers of a model, for batches of N rows.
+/// The quantised dense layers of a model.
 template <class Exec, class Real>
 class QuantizedLayers {
 public:
@@ -53,16 +56,16 @@ public:
   QuantizationState state() const { return m_gradient.state(); }
 
 protected:
-  QuantizedLayers(const Quantization& quantization, int rows, const std::vector<DenseExtents>& layers)
-      : m_gradient(quantization, rows, most_outputs(layers)) {}
+  QuantizedLayers(const Quantization& quantization, const std::vector<DenseExtents>& layers)
+      : m_gradient(quantization, gradient_extents(layers)) {}
 
   LayerGradient<Exec, Real> m_gradient;
 
 private:
-  static int most_outputs(const std::vector<DenseExtents>& layers) {
-    int most = 0;
-    for (const DenseExtents& layer : layers) most = layer.outputs > most ? layer.outputs : most;
-    return most;
+  static std::vector<GradientExtents> gradient_extents(const std::vector<DenseExtents>& layers) {
+    std::vector<GradientExtents> extents;
+    for (const DenseExtents& of : layers) extents.push_back({of.rows, of.outputs, of.rows_per_group});
+    return extents;
   }
 };
 

@@ -10,7 +10,7 @@ void dequantize(const Exec& exec, const QuantizedGradient<Exec, Real>& gradient,
   const int bits = static_cast<int>(gradient.planes.size()), columns = gradient.planes[0].columns;
   Kokkos::Array<linalg::BitMatrix<Exec>, 8> planes;
   for (int p = 0; p < bits; ++p) planes[p] = gradient.planes[p];
-  const auto group = gradient.group;
+  const auto line = gradient.line;
   const auto scale = gradient.scale, offset = gradient.offset;
   const bool rows = axis == GroupAxis::rows;
   for_each_row(
@@ -20,9 +20,9 @@ void dequantize(const Exec& exec, const QuantizedGradient<Exec, Real>& gradient,
           for (int p = 0; p < bits; ++p) sum += planes[p](k, e) ? 1 << p : -(1 << p);
           const Real value = scale(k) * static_cast<Real>(sum) + offset(k);
           if (rows)
-            matrix(group(k), e) = value;
+            matrix(line(k), e) = value;
           else
-            matrix(e, group(k)) = value;
+            matrix(e, line(k)) = value;
         });
       });
 }

@@ -13,21 +13,24 @@
 namespace onebit::nn {
 namespace {
 
-/// Scales of the kept groups.
+/// Scales of the kept rows or columns.
 template <class Exec, class Real>
 struct GroupScales {
-  bool all;  ///< groups are kept: writes their indices, and p = 1
+  bool all;  ///< groups are kept, with p = 1
+  int lines_per_group;
   Real levels;
   GroupRanges<const Real> ranges;
-  const double* probability;
-  int* group;
+  const int* group;           ///< the kept ones
+  const double* probability;  ///< of the kept groups
+  int* line;
   Real *Z, *factor, *scale, *offset;
 
   KOKKOS_FUNCTION void operator()(int k) const {
-    if (all) group[k] = k;
-    const double p = all ? 1 : probability[k];
-    const Real low = ranges.low[group[k]];
-    Real range = ranges.high[group[k]] - low;
+    const int place = k / lines_per_group, number = all ? place : group[place];
+    line[k] = number * lines_per_group + k % lines_per_group;
+    const double p = all ? 1 : probability[place];
+    const Real low = ranges.low[number];
+    Real range = ranges.high[number] - low;
     const Real quotient = levels / range;
     const bool is_number = range - range == 0, has_range = is_number && quotient - quotient == 0;
     if (is_number && !has_range) range = 0;
@@ -38,40 +41,61 @@ struct GroupScales {
   }
 };
 
-// Groups, and elements of a group, of a gradient.
-int groups_of(GroupAxis axis, int rows, int columns) { return axis == GroupAxis::rows ? rows : columns; }
+// Rows or columns of a gradient, and their elements.
+int lines_of(GroupAxis axis, int rows, int columns) { return axis == GroupAxis::rows ? rows : columns; }
 int elements_of(GroupAxis axis, int rows, int columns) { return axis == GroupAxis::rows ? columns : rows; }
+
+/// Lengths of a quantiser's memory: the greatest of some gradients.
+struct QuantizerMemory {
+  std::size_t columns = 0, groups = 0, lines = 0;
+  std::size_t rows_joined = 0;  ///< rows of gradients whose groups have several
+  std::size_t words = 0;        ///< of a plane
+  std::size_t partial = 0;      ///< blocks of rows, times columns
+
+  QuantizerMemory(GroupAxis axis, const std::vector<GradientExtents>& gradients) {
+    const auto raise = [](std::size_t& length, std::size_t needed) { length = std::max(length, needed); };
+    for (const GradientExtents& of : gradients) {
+      const std::size_t of_gradient = lines_of(axis, of.rows, of.columns);
+      raise(columns, of.columns);
+      raise(lines, of_gradient);
+      raise(groups, of_gradient / (axis == GroupAxis::rows ? of.rows_per_group : 1));
+      raise(words, of_gradient * linalg::words_of(elements_of(axis, of.rows, of.columns)));
+      if (axis == GroupAxis::columns) raise(partial, std::size_t(reduction_blocks(of.rows)) * of.columns);
+      if (axis == GroupAxis::rows && of.rows_per_group > 1) raise(rows_joined, of.rows);
+    }
+  }
+};
 
 }  // namespace
 
 template <class Exec, class Real>
-GradientQuantizer<Exec, Real>::GradientQuantizer(GroupAxis axis, int rows, int columns, int bits,
-                                                 std::optional<Pruning> pruning)
+GradientQuantizer<Exec, Real>::GradientQuantizer(GroupAxis axis, const std::vector<GradientExtents>& gradients,
+                                                 int bits, std::optional<Pruning> pruning)
     : m_axis(axis), m_bits(bits), m_pruning(bits > 1 ? pruning : std::nullopt) {
-  const int groups = groups_of(axis, rows, columns), elements = elements_of(axis, rows, columns);
-  if (m_pruning) m_choice = GroupChoice(groups, bits, *m_pruning);
-  m_sizes.reserve(groups);
+  const QuantizerMemory lengths(axis, gradients);
+  if (m_pruning) m_choice = GroupChoice(static_cast<int>(lengths.groups), bits, *m_pruning);
+  m_sizes.reserve(lengths.groups);
   const auto reals = [](std::size_t length) {
     return make_uninitialized<Exec, Real>("OneBit::nn::gradient_quantizer", length);
   };
-  m_ones = reals(columns);
+  m_ones = reals(lengths.columns);
   Kokkos::deep_copy(m_ones, Real(1));
-  m_ranges = reals(2 * std::size_t(groups));
-  if (axis == GroupAxis::columns)
-    m_partial = reals(RangeTerms<Exec, Real>::count * std::size_t(reduction_blocks(rows)) * columns);
-  m_Z = reals(groups);
-  m_factor = reals(groups);
-  m_scale = reals(groups);
-  m_offset = reals(groups);
-  m_group = make_uninitialized<Exec, int>("OneBit::nn::kept_groups", groups);
-  m_words = make_uninitialized<Exec, std::uint32_t>("OneBit::nn::gradient_planes",
-                                                    std::size_t(bits) * groups * linalg::words_of(elements));
+  m_ranges = reals(2 * lengths.groups);
+  m_row_ranges = reals(2 * lengths.rows_joined);
+  m_partial = reals(RangeTerms<Exec, Real>::count * lengths.partial);
+  m_Z = reals(lengths.lines);
+  m_factor = reals(lengths.lines);
+  m_scale = reals(lengths.lines);
+  m_offset = reals(lengths.lines);
+  m_line = make_uninitialized<Exec, int>("OneBit::nn::kept_lines", lengths.lines);
+  m_words = make_uninitialized<Exec, std::uint32_t>("OneBit::nn::gradient_planes", bits * lengths.words);
   const auto staged = [](const std::string& label) { return Kokkos::view_alloc(label, Kokkos::WithoutInitializing); };
-  m_host_ranges = Staging<Real>(staged("OneBit::nn::host_ranges"), 2 * std::size_t(groups));
+  m_host_ranges = Staging<Real>(staged("OneBit::nn::host_ranges"), 2 * lengths.groups);
   if (m_pruning) {
-    m_probability = make_uninitialized<Exec, double>("OneBit::nn::kept_probabilities", groups);
-    m_host_group = Staging<int>(staged("OneBit::nn::host_groups"), groups);
-    m_host_probability = Staging<double>(staged("OneBit::nn::host_probabilities"), groups);
+    m_group = make_uninitialized<Exec, int>("OneBit::nn::kept_groups", lengths.groups);
+    m_probability = make_uninitialized<Exec, double>("OneBit::nn::kept_probabilities", lengths.groups);
+    m_host_group = Staging<int>(staged("OneBit::nn::host_groups"), lengths.groups);
+    m_host_probability = Staging<double>(staged("OneBit::nn::host_probabilities"), lengths.groups);
   }
   m_result.planes.resize(bits);
 }
@@ -83,19 +107,36 @@ ScaledGradient<Exec, Real> GradientQuantizer<Exec, Real>::scaled(MatrixRef<Exec,
 }
 
 template <class Exec, class Real>
-void GradientQuantizer<Exec, Real>::set_extents(int groups, int elements) {
-  m_result.groups = groups;
+void GradientQuantizer<Exec, Real>::set_extents(int lines, int elements, int lines_per_group) {
+  m_result.lines = lines;
+  m_result.lines_per_group = lines_per_group;
   const int words = linalg::words_of(elements);
   for (int p = 0; p < m_bits; ++p) {
     linalg::BitMatrix<Exec>& plane = m_result.planes[p];
     plane.columns = elements;
-    plane.words = Matrix<Exec, std::uint32_t>(m_words.data() + std::size_t(p) * groups * words, groups, words);
+    plane.words = Matrix<Exec, std::uint32_t>(m_words.data() + std::size_t(p) * lines * words, lines, words);
+  }
+}
+
+template <class Exec, class Real>
+void GradientQuantizer<Exec, Real>::find_ranges(const Exec& exec, const ScaledGradient<Exec, Real>& gradient) {
+  const int rows = gradient.rows();
+  if (m_axis == GroupAxis::columns) {
+    reduce_columns(exec, "OneBit::nn::column_ranges", rows, gradient.columns(),
+                   RangeTerms<Exec, Real>{gradient, ranges()}, m_partial);
+  } else if (m_result.lines_per_group == 1) {
+    find_row_ranges(exec, gradient, ranges());
+  } else {
+    const GroupRanges<Real> of_rows{m_row_ranges.data(), m_row_ranges.data() + rows};
+    find_row_ranges(exec, gradient, of_rows);
+    join_row_ranges<Exec, Real>(exec, {of_rows.low, of_rows.high}, m_result.groups(), m_result.lines_per_group,
+                                ranges());
   }
 }
 
 template <class Exec, class Real>
 void GradientQuantizer<Exec, Real>::read_sizes(const Exec& exec) {
-  const int groups = m_result.groups;
+  const int groups = m_result.groups();
   const auto part = std::make_pair(std::size_t(0), 2 * std::size_t(groups));
   Kokkos::deep_copy(exec, Kokkos::subview(m_host_ranges, part), Kokkos::subview(m_ranges, part));
   fence(exec, "OneBit::nn::group_ranges");
@@ -111,59 +152,59 @@ void GradientQuantizer<Exec, Real>::read_sizes(const Exec& exec) {
 
 template <class Exec, class Real>
 void GradientQuantizer<Exec, Real>::choose(const Exec& exec, const QuantizerKey& key) {
-  m_result.kept = m_result.groups;
+  m_result.kept = m_result.lines;
   if (m_pruning) {
     const auto product = m_axis == GroupAxis::rows ? GradientProduct::input : GradientProduct::weight;
     read_sizes(exec);
     m_choice(m_sizes, GradientDraws(key, product, Stream::gradient_pruning));
-    m_result.kept = static_cast<int>(m_choice.kept().size());
+    m_result.kept_list = m_choice.kept();
+    m_result.kept = m_result.lines_per_group * static_cast<int>(m_choice.kept().size());
   }
   const auto kept = std::make_pair(std::size_t(0), std::size_t(m_result.kept));
-  m_result.group = Kokkos::subview(m_group, kept);
+  m_result.line = Kokkos::subview(m_line, kept);
   m_result.scale = Kokkos::subview(m_scale, kept);
   m_result.offset = Kokkos::subview(m_offset, kept);
   for (linalg::BitMatrix<Exec>& plane : m_result.planes) plane.rows = m_result.kept;
   if (!m_pruning || m_result.kept == 0) return;
-  for (int k = 0; k < m_result.kept; ++k) {
+  const auto groups = std::make_pair(std::size_t(0), m_choice.kept().size());
+  for (std::size_t k = 0; k < groups.second; ++k) {
     m_host_group(k) = m_choice.kept()[k];
     m_host_probability(k) = m_choice.probabilities()[m_choice.kept()[k]];
   }
-  Kokkos::deep_copy(exec, m_result.group, Kokkos::subview(m_host_group, kept));
-  Kokkos::deep_copy(exec, Kokkos::subview(m_probability, kept), Kokkos::subview(m_host_probability, kept));
+  Kokkos::deep_copy(exec, Kokkos::subview(m_group, groups), Kokkos::subview(m_host_group, groups));
+  Kokkos::deep_copy(exec, Kokkos::subview(m_probability, groups), Kokkos::subview(m_host_probability, groups));
 }
 
 template <class Exec, class Real>
 const QuantizedGradient<Exec, Real>& GradientQuantizer<Exec, Real>::operator()(const Exec& exec,
                                                                                MatrixRef<Exec, const Real> d_output,
                                                                                VectorRef<Exec, const Real> gamma,
-                                                                               const QuantizerKey& key) {
+                                                                               const QuantizerKey& key,
+                                                                               int rows_per_group) {
   const Region region("OneBit::nn::quantize_gradient");
   const ScaledGradient<Exec, Real> gradient = scaled(d_output, gamma);
-  const int groups = groups_of(m_axis, gradient.rows(), gradient.columns());
   const int elements = elements_of(m_axis, gradient.rows(), gradient.columns());
-  set_extents(groups, elements);
-  const GroupRanges<Real> ranges{m_ranges.data(), m_ranges.data() + groups};
-  if (m_axis == GroupAxis::rows)
-    find_row_ranges(exec, gradient, ranges);
-  else
-    reduce_columns(exec, "OneBit::nn::column_ranges", gradient.rows(), gradient.columns(),
-                   RangeTerms<Exec, Real>{gradient, ranges}, m_partial);
+  set_extents(lines_of(m_axis, gradient.rows(), gradient.columns()), elements,
+              m_axis == GroupAxis::rows ? rows_per_group : 1);
+  find_ranges(exec, gradient);
   choose(exec, key);
   if (m_result.kept == 0) return m_result;
 
   const Real levels = static_cast<Real>((1 << m_bits) - 1);
   Kokkos::parallel_for("OneBit::nn::group_scales", Kokkos::RangePolicy<Exec>(exec, 0, m_result.kept),
                        GroupScales<Exec, Real>{!m_pruning,
+                                               m_result.lines_per_group,
                                                levels,
-                                               {ranges.low, ranges.high},
-                                               m_probability.data(),
+                                               {ranges().low, ranges().high},
                                                m_group.data(),
+                                               m_probability.data(),
+                                               m_line.data(),
                                                m_Z.data(),
                                                m_factor.data(),
                                                m_scale.data(),
                                                m_offset.data()});
   const auto product = m_axis == GroupAxis::rows ? GradientProduct::input : GradientProduct::weight;
-  GroupCodes<Exec, Real> pass{gradient,   m_group.data(),
+  GroupCodes<Exec, Real> pass{gradient,   m_line.data(),
                               m_Z.data(), m_factor.data(),
                               {},         GradientDraws(key, product, Stream::gradient_rounding),
                               m_bits,     m_result.kept,
@@ -178,29 +219,29 @@ QuantizerError GradientQuantizer<Exec, Real>::error(const Exec& exec, MatrixRef<
                                                     VectorRef<Exec, const Real> gamma) {
   const Region region("OneBit::nn::quantizer_error", true);
   const ScaledGradient<Exec, Real> gradient = scaled(d_output, gamma);
-  const int groups = m_result.groups, elements = elements_of(m_axis, gradient.rows(), gradient.columns());
+  const int lines = m_result.lines, elements = elements_of(m_axis, gradient.rows(), gradient.columns());
   const double levels = (1 << m_bits) - 1;
   if (!m_pruning) read_sizes(exec);
-  const auto sums = make_uninitialized<Exec, double>("OneBit::nn::error_sums", 2 * std::size_t(groups));
-  const ErrorTerms<Exec, Real> terms{
-      gradient, {m_ranges.data(), m_ranges.data() + groups}, levels, sums.data(), groups};
+  const auto sums = make_uninitialized<Exec, double>("OneBit::nn::error_sums", 2 * std::size_t(lines));
+  const ErrorTerms<Exec, Real> terms{gradient, {ranges().low, ranges().high}, levels, sums.data(), lines};
   if (m_axis == GroupAxis::rows)
-    find_row_errors(exec, terms);
+    find_row_errors(exec, terms, m_result.lines_per_group);
   else
-    reduce_columns(exec, "OneBit::nn::column_errors", gradient.rows(), groups, terms,
+    reduce_columns(exec, "OneBit::nn::column_errors", gradient.rows(), lines, terms,
                    make_uninitialized<Exec, double>("OneBit::nn::error_partial_sums",
-                                                    2 * std::size_t(reduction_blocks(gradient.rows())) * groups));
+                                                    2 * std::size_t(reduction_blocks(gradient.rows())) * lines));
   const auto host_sums = Kokkos::create_mirror_view(sums);
   Kokkos::deep_copy(exec, host_sums, sums);
   fence(exec, "OneBit::nn::error_sums");
 
-  std::vector<bool> kept(groups, !m_pruning);
+  std::vector<bool> kept(m_result.groups(), !m_pruning);
   if (m_pruning)
     for (const int i : m_choice.kept()) kept[i] = true;
   QuantizerError error;
-  for (int i = 0; i < groups; ++i) {
-    const double p = m_pruning ? m_choice.probabilities()[i] : 1, square = host_sums(i),
-                 rounding = host_sums(groups + i);
+  for (int line = 0; line < lines; ++line) {
+    const int i = line / m_result.lines_per_group;
+    const double p = m_pruning ? m_choice.probabilities()[i] : 1, square = host_sums(line),
+                 rounding = host_sums(lines + line);
     const double step_squared = m_sizes[i].range * m_sizes[i].range / (levels * levels);
     error.norm_squared += square;
     // A group with p = 0 is lost, and its error is the group itself.

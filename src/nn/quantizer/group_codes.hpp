@@ -1,8 +1,8 @@
 #pragma once
 /// \file group_codes.hpp
-/// The pass that rounds the kept groups of a gradient and packs the codes into bit planes. It reads each float once and
-/// writes words. Eight elements of a group share a call of Philox and a 64-bit number of codes, which a transposition
-/// turns into one byte for each plane.
+/// The pass that rounds the kept rows or columns of a gradient and packs the codes into bit planes. It reads each float
+/// once and writes words. Eight elements of a row or column share a call of Philox and a 64-bit number of codes, which
+/// a transposition turns into one byte for each plane.
 
 #include <cstring>
 
@@ -12,11 +12,11 @@
 
 namespace onebit::nn {
 
-/// The pass over K kept groups of E elements each.
+/// The pass over K kept rows or columns of E elements each.
 template <class Exec, class Real>
 struct GroupCodes {
   ScaledGradient<Exec, Real> gradient;
-  const int* group;                                      ///< (K) in ascending order
+  const int* line;                                       ///< (K) in ascending order
   const Real* Z;                                         ///< (K)
   const Real* factor;                                    ///< (K) B/R, or 0
   Kokkos::Array<std::uint32_t*, most_code_bits> planes;  ///< each (K, words)
@@ -39,19 +39,19 @@ struct WordCodes {
   KOKKOS_FUNCTION void operator()(int index) const {
     const int k = axis == GroupAxis::rows ? index / pass.words : index % pass.kept;
     const int word = axis == GroupAxis::rows ? index % pass.words : index / pass.kept;
-    const int group = pass.group[k];
+    const int line = pass.line[k];
     std::uint32_t values[most_code_bits] = {};
     ONEBIT_UNROLL
     for (int part = 0; part < linalg::word_bits / octet; ++part) {
       const int first = word * linalg::word_bits + part * octet;
       if (first >= pass.elements) break;
-      const Philox4 random = pass.draws(group, first / octet);
+      const Philox4 random = pass.draws(line, first / octet);
       std::uint64_t codes = 0;
       ONEBIT_UNROLL
       for (int w = 0; w < octet; ++w) {
         const int e = first + w;
         if (e >= pass.elements) break;
-        const Real g = axis == GroupAxis::rows ? pass.gradient(group, e) : pass.gradient(e, group);
+        const Real g = axis == GroupAxis::rows ? pass.gradient(line, e) : pass.gradient(e, line);
         const std::uint64_t q = rounded(g, pass.Z[k], pass.factor[k], pass.levels(), rounding_number(random, w));
         codes |= q << octet * w;
       }
@@ -98,12 +98,12 @@ private:
   /// The numbers of 64 calls in the order of the elements. A 64-bit number holds those of 4 elements, and both of a
   /// call are made from whole registers.
   /// \param count of the calls, a multiple of `vector`
-  void numbers(int group, int first_call, int count, std::uint16_t (&result)[length]) const {
+  void numbers(int line, int first_call, int count, std::uint16_t (&result)[length]) const {
     const GradientDraws draws = pass.draws;
     std::uint32_t random[4][calls];
     ONEBIT_IVDEP
     for (int call = 0; call < count; ++call) {
-      const Philox4 drawn = draws(group, first_call + call);
+      const Philox4 drawn = draws(line, first_call + call);
       for (int w = 0; w < 4; ++w) random[w][call] = drawn.word[w];
     }
     constexpr std::uint64_t low_halves = 0x0000FFFF0000FFFFu;
@@ -122,14 +122,14 @@ private:
 
   /// The codes of elements [begin, begin + 512) of a row, eight in each number; 0 after the last element.
   void codes(int k, int begin, std::uint64_t (&eights)[calls]) const {
-    const int group = pass.group[k];
+    const int line = pass.line[k];
     std::uint16_t n[length];
     const Real Z = pass.Z[k], factor = pass.factor[k], levels = pass.levels();
     const Real* const gamma = pass.gradient.gamma + begin;
-    const Real* const row = pass.gradient.d_output.data() + static_cast<std::size_t>(group) * pass.elements + begin;
+    const Real* const row = pass.gradient.d_output.data() + static_cast<std::size_t>(line) * pass.elements + begin;
     const int count = pass.elements - begin < length ? pass.elements - begin : length;
     constexpr int of_vector = vector * octet;
-    numbers(group, begin / octet, (count + of_vector - 1) / of_vector * vector, n);
+    numbers(line, begin / octet, (count + of_vector - 1) / of_vector * vector, n);
     std::uint8_t codes[length];
     ONEBIT_IVDEP
     for (int i = 0; i < count; ++i)
@@ -149,7 +149,7 @@ struct ColumnCodes {
   struct Lanes {
     int count;
     int width;  ///< lanes that are computed: `count`, but whole vector registers
-    int group[lanes];
+    int line[lanes];
     Real gamma[lanes], Z[lanes], factor[lanes];
   };
 
@@ -161,14 +161,14 @@ struct ColumnCodes {
     constexpr int vector = 16;
     strip.width = (strip.count + vector - 1) / vector * vector;
     for (int lane = 0; lane < lanes; ++lane) {
-      const int k = begin + (lane < strip.count ? lane : 0);  // lanes without a group repeat the first one
-      strip.group[lane] = pass.group[k];
-      strip.gamma[lane] = pass.gradient.gamma[strip.group[lane]];
+      const int k = begin + (lane < strip.count ? lane : 0);  // lanes without a column repeat the first one
+      strip.line[lane] = pass.line[k];
+      strip.gamma[lane] = pass.gradient.gamma[strip.line[lane]];
       strip.Z[lane] = pass.Z[k];
       strip.factor[lane] = pass.factor[k];
     }
     std::uint32_t values[most_code_bits][lanes] = {};
-    const bool neighbours = strip.group[lanes - 1] - strip.group[0] == lanes - 1;
+    const bool neighbours = strip.line[lanes - 1] - strip.line[0] == lanes - 1;
     for (int part = 0; part < linalg::word_bits / octet; ++part) {
       const int first = word * linalg::word_bits + part * octet;
       if (first >= pass.elements) break;
@@ -201,23 +201,23 @@ private:
       // The processor does not foresee what pruning leaves of a row. The elements arrive while Philox is computed.
       for (int w = 0; w < rows; ++w)
         for (int lane = 0; lane < width; lane += 4)
-          __builtin_prefetch(d_output + static_cast<std::size_t>(w) * columns + strip.group[lane], 0, 2);
+          __builtin_prefetch(d_output + static_cast<std::size_t>(w) * columns + strip.line[lane], 0, 2);
     }
     std::uint32_t random[4][lanes];
     ONEBIT_IVDEP
     for (int lane = 0; lane < width; ++lane) {
-      const Philox4 words = draws(strip.group[lane], first / octet);
+      const Philox4 words = draws(strip.line[lane], first / octet);
       for (int w = 0; w < 4; ++w) random[w][lane] = words.word[w];
     }
     // The codes of rows 0 to 3 and of rows 4 to 7.
     std::uint32_t halves[2][lanes] = {};
     for (int w = 0; w < rows; ++w) {
       const Real* const row = d_output + static_cast<std::size_t>(w) * columns;
-      const Real* const from = row + strip.group[0];
+      const Real* const from = row + strip.line[0];
       const int shift = w < 4 ? 0 : 16;
       ONEBIT_IVDEP
       for (int lane = 0; lane < width; ++lane) {
-        const Real g = (neighbours ? from[lane] : row[strip.group[lane]]) * strip.gamma[lane];
+        const Real g = (neighbours ? from[lane] : row[strip.line[lane]]) * strip.gamma[lane];
         const std::uint32_t n = random[w % 4][lane] >> shift & 0xFFFFu;
         halves[w / 4][lane] |= rounded(g, strip.Z[lane], strip.factor[lane], levels, n) << octet * (w % 4);
       }

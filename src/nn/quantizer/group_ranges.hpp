@@ -7,8 +7,14 @@
 
 namespace onebit::nn {
 
-/// What a group is: a row of the gradient (a sample) or a column (a channel).
+/// What a group is: some consecutive rows of the gradient (a sample) or a column (a channel).
 enum class GroupAxis { rows, columns };
+
+/// Extents of a gradient, and of its groups of rows.
+struct GradientExtents {
+  int rows = 0, columns = 0;  ///< N, D
+  int rows_per_group = 1;     ///< divides N; 1 for a row of its own
+};
 
 /// G (N, D). It is computed where it is read, and each element is rounded once.
 template <class Exec, class Real>
@@ -21,7 +27,7 @@ struct ScaledGradient {
   KOKKOS_FORCEINLINE_FUNCTION Real operator()(int i, int j) const { return d_output(i, j) * gamma[j]; }
 };
 
-/// Least and greatest element of each group; both NaN where an element is NaN or infinite.
+/// Least and greatest element of each row, column or group; both NaN where an element is NaN or infinite.
 template <class Real>
 struct GroupRanges {
   Real* low;
@@ -69,6 +75,21 @@ void find_row_ranges(const Exec& exec, const ScaledGradient<Exec, Real>& gradien
         const Real negated_least = team.max(columns, [&](int j) { return -gradient(r, j); });
         const Real not_finite = team.sum(columns, [&](int j) { return gradient(r, j) * Real(0); });
         team.once([&] { ranges.store(r, -negated_least, greatest, not_finite); });
+      });
+}
+
+/// The ranges of groups of some consecutive rows. \param groups how many
+template <class Exec, class Real>
+void join_row_ranges(const Exec& exec, const GroupRanges<const Real>& of_rows, int groups, int rows_per_group,
+                     const GroupRanges<Real>& ranges) {
+  for_each_wide_row(
+      exec, "OneBit::nn::join_row_ranges", groups, KOKKOS_LAMBDA(const WideRowTeam<Exec>& team, int group) {
+        const Real* const low = of_rows.low + static_cast<std::size_t>(group) * rows_per_group;
+        const Real* const high = of_rows.high + static_cast<std::size_t>(group) * rows_per_group;
+        const Real greatest = team.max(rows_per_group, [&](int r) { return high[r]; });
+        const Real negated_least = team.max(rows_per_group, [&](int r) { return -low[r]; });
+        const Real not_finite = team.sum(rows_per_group, [&](int r) { return low[r] * Real(0); });
+        team.once([&] { ranges.store(group, -negated_least, greatest, not_finite); });
       });
 }
 

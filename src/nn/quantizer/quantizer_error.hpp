@@ -16,7 +16,7 @@ struct QuantizerError {
   double norm_squared = 0;  ///< ‖G‖²
 };
 
-/// ‖g_i‖² and Σ_j f_ij (1 − f_ij) of each group i, in double.
+/// ‖g_i‖² and Σ_j f_ij (1 − f_ij) of each row or column i, in double.
 template <class Exec, class Real>
 struct ErrorTerms {
   using Value = double;
@@ -24,8 +24,8 @@ struct ErrorTerms {
   ScaledGradient<Exec, Real> gradient;
   GroupRanges<const Real> ranges;
   double levels;
-  double* sums;  ///< (2, groups)
-  int groups;
+  double* sums;  ///< (2, lines)
+  int lines;     ///< rows or columns
 
   KOKKOS_FORCEINLINE_FUNCTION double square(int i, int j) const {
     const double g = gradient(i, j);
@@ -46,19 +46,20 @@ struct ErrorTerms {
     v[0] += other[0];
     v[1] += other[1];
   }
-  KOKKOS_FORCEINLINE_FUNCTION void finish(const double (&v)[count], int group) const {
-    sums[group] = v[0];
-    sums[groups + group] = v[1];
+  KOKKOS_FORCEINLINE_FUNCTION void finish(const double (&v)[count], int line) const {
+    sums[line] = v[0];
+    sums[lines + line] = v[1];
   }
 };
 
 template <class Exec, class Real>
-void find_row_errors(const Exec& exec, const ErrorTerms<Exec, Real>& terms) {
+void find_row_errors(const Exec& exec, const ErrorTerms<Exec, Real>& terms, int rows_per_group) {
   const int columns = terms.gradient.columns();
   for_each_row(
       exec, "OneBit::nn::row_errors", terms.gradient.rows(), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
         const double squares = team.sum(columns, [&](int j) { return terms.square(r, j); });
-        const double rounding = team.sum(columns, [&](int j) { return terms.rounding(r, j, r); });
+        const int group = r / rows_per_group;
+        const double rounding = team.sum(columns, [&](int j) { return terms.rounding(r, j, group); });
         team.once([&] {
           const double sums[2] = {squares, rounding};
           terms.finish(sums, r);

@@ -1,8 +1,9 @@
 #pragma once
 /// \file stochastic_rounding.hpp
 /// The random numbers of quantised gradients, and stochastic rounding to b bits. A group is a row or a column of a
-/// gradient. A counter-based random number decides on each element of a group; the counter is made of step, first
-/// sample, layer, product, group and element. So a number does not depend on which groups are drawn, nor on threads.
+/// gradient, or some rows, which round by numbers of their own. A counter-based random number decides on each element
+/// of a row or column; the counter is made of step, first sample, layer, product, row or column, and element. So a
+/// number does not depend on which groups are drawn, nor on threads.
 
 #include <cstdint>
 
@@ -23,7 +24,7 @@ enum class GradientProduct : std::uint32_t { input = 0, weight = 1 };
 
 /// One call of Philox gives 128 bits, which round 8 elements by 16 bits each.
 inline constexpr int octet = 8;
-/// Most elements of a group: a call has 16 bits.
+/// Most elements of a row or column: a call has 16 bits.
 inline constexpr int largest_group = 65536 * octet;
 /// Most bits of a code.
 inline constexpr int most_code_bits = 8;
@@ -37,10 +38,10 @@ public:
         m_high(key.step << 32 | static_cast<std::uint32_t>(key.first_sample)),
         m_place((2 * static_cast<std::uint32_t>(key.layer) + static_cast<std::uint32_t>(product)) << 16) {}
 
-  /// Rounds elements [8 call, 8 call + 8) of a group: the first four by the low halves of the words, the others by the
-  /// high halves.
-  KOKKOS_FORCEINLINE_FUNCTION Philox4 operator()(std::uint32_t group, std::uint32_t call) const {
-    return philox(m_key, std::uint64_t{group} << 32 | (m_place | call), m_high);
+  /// Rounds elements [8 call, 8 call + 8) of a row or column: the first four by the low halves of the words, the others
+  /// by the high halves.
+  KOKKOS_FORCEINLINE_FUNCTION Philox4 operator()(std::uint32_t line, std::uint32_t call) const {
+    return philox(m_key, std::uint64_t{line} << 32 | (m_place | call), m_high);
   }
 
   /// Decides whether a group is kept: uniform in (0, 1).
