@@ -107,8 +107,12 @@ void check_averages(const Input& in) {
            "set run.backend to cuda or hip, or use transport auto, host or device");
 }
 
-void check_layer_bits(const Input& in) {
+void check_quantization(const Input& in) {
   const auto& quantization = in.model.quantization;
+  const int b = quantization.bits;
+  if (b != 1 && b != 2 && b != 4 && b != 8)
+    refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
+           "choose 1, 2, 4 or 8");
   if (quantization.layer_bits != 1 && quantization.layer_bits != 8)
     refuse(in, "model.quantization.layer_bits",
            "weights and activations of " + to_string(quantization.layer_bits) + " bits are not implemented",
@@ -118,6 +122,10 @@ void check_layer_bits(const Input& in) {
     refuse(in, "model.quantization.layer_bits",
            "kind " + onebit::to_string(quantization.kind) + " multiplies by signs, and layers of 8 bits have none",
            "choose kind qat or psq, or layer_bits 1");
+  const bool has_convolutions = in.workload.kind == WorkloadKind::images && quantization.kind != QuantizationKind::none;
+  if (quantization.layer_bits == 8 && has_convolutions)
+    refuse(in, "model.quantization.layer_bits", "convolutions of 8 bits are not implemented",
+           "choose layer_bits 1, or kind none");
 }
 
 void check_images(const Input& in, int ranks) {
@@ -136,11 +144,11 @@ void check_images(const Input& in, int ranks) {
 
 void check_workload(const Input& in, int ranks) {
   const WorkloadKind kind = in.workload.kind;
-  const QuantizationKind quantization = has_model(in) ? in.model.quantization.kind : QuantizationKind::none;
+  const QuantizationKind quantization = has_batches(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&
       (quantization == QuantizationKind::none || quantization == QuantizationKind::qat))
     refuse(in, "model.quantization.record_every", "this run quantises no gradient that could be recorded",
-           "train a transformer with model.quantization.kind psq, scq or fqt, or set "
+           "train a transformer or a network of images with model.quantization.kind psq, scq or fqt, or set "
            "model.quantization.record_every to 0");
   if (in.train.loss_at_most > 0 && (kind == WorkloadKind::replay || kind == WorkloadKind::synthetic))
     refuse(in, "train.loss_at_most", "workload " + onebit::to_string(kind) + " has no validation loss",
@@ -154,16 +162,12 @@ void check_workload(const Input& in, int ranks) {
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
   if (kind == WorkloadKind::images) check_images(in, ranks);
+  if (has_batches(in)) check_quantization(in);
   if (!has_model(in)) return;
   if (in.model.hidden % in.model.heads != 0)
     refuse(in, "model.heads",
            to_string(in.model.heads) + " heads do not divide hidden width " + to_string(in.model.hidden),
            "choose model.heads so that it divides model.hidden");
-  const int b = in.model.quantization.bits;
-  if (b != 1 && b != 2 && b != 4 && b != 8)
-    refuse(in, "model.quantization.bits", "gradients of " + to_string(b) + " bits are not implemented",
-           "choose 1, 2, 4 or 8");
-  check_layer_bits(in);
   if (in.model.sequence > in.model.positions)
     refuse(in, "model.sequence",
            "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +

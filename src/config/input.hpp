@@ -156,6 +156,7 @@ struct Input {
       Pruning pruning = Pruning::systematic;
       int gradients_after = 0;
       std::vector<std::string> exclude;
+      RowGroup group = RowGroup::image;
       int record_every = 0;
     } quantization;
   } model;

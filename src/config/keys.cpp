@@ -432,15 +432,18 @@ std::vector<Section> keys(Input& in) {
       "oneDNN and AVX512_BF16. `auto` times a gradient of two layers in each that the machine has, and takes the "
       "fastest; a restarted run keeps it.");
 
-  key.section("model.quantization", "Dense layers of one bit, or of 8 (docs/reference/algorithms/onebit_layers.md).");
+  key.section("model.quantization",
+              "Dense layers of one bit, or of 8, and convolutions of one bit "
+              "(docs/reference/algorithms/onebit_layers.md).");
   key("kind", in.model.quantization.kind,
-      "Weights and activations of the layers' dense layers are quantised, except with `none`. The kinds differ in the "
+      "Weights and activations of the layers' dense layers, or of convolutions of workload `images`, are quantised, "
+      "except with `none`. The kinds differ in the "
       "gradient at their outputs: `qat` leaves it in full precision; `psq` quantises its rows, and `scq` its rows for "
       "one product and its columns for the other; `fqt` does as `scq` and keeps 1/`bits` of the rows and columns, so "
       "that an element has one bit on average.");
   key("layer_bits", in.model.quantization.layer_bits, integer(1, 8),
       "Bits of these weights and activations: 1, or 8 with `qat` and `psq`. Layers of 8 bits have the parameters of "
-      "layers in full precision; those of one bit have scales Γ, too.");
+      "layers in full precision; those of one bit have scales Γ, too. Convolutions have 1.");
   key("bits", in.model.quantization.bits, integer(1, 8),
       "b: bits of an element of the quantised gradient, 1, 2, 4 or 8; `qat` has none. With 1, `fqt` prunes nothing.");
   key("pruning", in.model.quantization.pruning,
@@ -452,8 +455,13 @@ std::vector<Section> keys(Input& in) {
   key("exclude", in.model.quantization.exclude,
       "Dense layers in full precision: `first` and `last` name those of the first and of the last layer; others by a "
       "pattern of their name, in which `*` stands for any characters and `?` for one, e.g. `encoder.0.attention.*`. "
-      "Embeddings, the head and attention's own products always have full precision.",
+      "Embeddings, the head and attention's own products always have full precision. Of workload `images`: patterns of "
+      "the names of convolutions, e.g. `layer4.*`; the first one, those of one pixel and the head always have full "
+      "precision.",
       true);
+  key("group", in.model.quantization.group,
+      "Workload `images`: rows of a convolution's gradient that are quantised, and kept, together: those of all "
+      "positions of an `image`, as in the paper, or of a `position` alone.");
   key("record_every", in.model.quantization.record_every, integer(0),
       "Steps between rows of `gradient_groups.csv` (docs/reference/output/gradient_groups.md): the ranges of the rows "
       "and columns of each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no "

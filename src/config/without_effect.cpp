@@ -37,7 +37,7 @@ bool compresses_with(const Input& in, std::initializer_list<CompressorKind> kind
   return compresses(in) && std::find(kinds.begin(), kinds.end(), in.compression.compressor) != kinds.end();
 }
 
-bool quantizes(const Input& in) { return has_model(in) && in.model.quantization.kind != QuantizationKind::none; }
+bool quantizes(const Input& in) { return has_batches(in) && in.model.quantization.kind != QuantizationKind::none; }
 bool quantizes_gradients(const Input& in) {
   return quantizes(in) && in.model.quantization.kind != QuantizationKind::qat;
 }
@@ -106,13 +106,15 @@ const Rule rules[] = {
      [](const Input& in) { return in.workload.kind == WorkloadKind::synthetic; }},
     {"model.precision", "workloads transformer, classification and images", has_batches},
     {"model.pooling", "workload classification", classifies},
-    {"model.quantization.kind", "workloads transformer and classification", has_model},
+    {"model.quantization.kind", "workloads transformer, classification and images", has_batches},
     {"model.quantization.bits", "quantised gradients (model.quantization.kind psq, scq or fqt)", quantizes_gradients},
     {"model.quantization.gradients_after", "quantised gradients (model.quantization.kind psq, scq or fqt)",
      quantizes_gradients},
     {"model.quantization.pruning", "model.quantization.kind fqt with more than one bit",
-     [](const Input& in) { return has_model(in) && in.model.quantization.kind == QuantizationKind::fqt &&
+     [](const Input& in) { return has_batches(in) && in.model.quantization.kind == QuantizationKind::fqt &&
                                   in.model.quantization.bits > 1; }},
+    {"model.quantization.group", "workload images with quantised gradients (model.quantization.kind psq, scq or fqt)",
+     [](const Input& in) { return in.workload.kind == WorkloadKind::images && quantizes_gradients(in); }},
     {"model.quantization.", "quantised layers (model.quantization.kind)", quantizes},
     {"model.", "workloads transformer and classification", has_model},
     {"data.labelled", "workload classification", classifies},

@@ -27,12 +27,19 @@ data::ImageSamples make_samples(const config::Input& input, const Rounds& rounds
 
 nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& samples) {
   const data::ImageExtents& extents = samples.extents();
-  return nn::ImageNodes({input.images.network, static_cast<int>(extents.height), static_cast<int>(extents.width),
-                         static_cast<int>(extents.channels), input.images.width,
-                         static_cast<int>(samples.classes().size())});
+  const nn::ImageShape shape{input.images.network,
+                             static_cast<int>(extents.height),
+                             static_cast<int>(extents.width),
+                             static_cast<int>(extents.channels),
+                             input.images.width,
+                             static_cast<int>(samples.classes().size()),
+                             quantization(input)};
+  return located(input.where("model.quantization.exclude"), [&] { return nn::ImageNodes(shape); });
 }
 
-Footprint footprint_of(const data::ImageSamples& samples, const nn::ImageNodes& nodes, int batch) {
+Footprint footprint_of(const config::Input& input, const data::ImageSamples& samples, const nn::ImageNodes& nodes,
+                       int batch) {
+  located(input.where("train.batch"), [&] { nn::check_binary_convolutions(nodes, batch); });
   Footprint footprint;
   footprint.tensors = nodes.table();
   footprint.bytes =
@@ -45,7 +52,7 @@ Footprint footprint_of(const data::ImageSamples& samples, const nn::ImageNodes& 
 /// Refuses a network that does not fit into memory.
 Footprint footprint_that_fits(const config::Input& input, const data::ImageSamples& samples,
                               const nn::ImageNodes& nodes, int batch, const Share& share) {
-  Footprint footprint = footprint_of(samples, nodes, batch);
+  Footprint footprint = footprint_of(input, samples, nodes, batch);
   check_memory(input, footprint, share);
   return footprint;
 }
@@ -55,7 +62,7 @@ Footprint footprint_that_fits(const config::Input& input, const data::ImageSampl
 Footprint images_footprint(const config::Input& input, int ranks) {
   const Rounds rounds(input, ranks);
   const data::ImageSamples samples = make_samples(input, rounds);
-  return footprint_of(samples, make_nodes(input, samples), rounds.batch);
+  return footprint_of(input, samples, make_nodes(input, samples), rounds.batch);
 }
 
 template <class Exec>
@@ -63,6 +70,7 @@ Images<Exec>::Images(const Exec& exec, const config::Input& input, const Share& 
     : m_rank(share.rank),
       m_seed(input.run.seed),
       m_rounds(input, share.ranks),
+      m_measures(input, share.rank),
       m_samples(make_samples(input, m_rounds)),
       m_nodes(make_nodes(input, m_samples)),
       m_footprint(footprint_that_fits(input, m_samples, m_nodes, m_rounds.batch, share)),
@@ -84,12 +92,14 @@ double Images<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, lo
   Stopwatch watch;
   double loss = 0;
   for (int round = 0; round < m_rounds.of_step; ++round) {
-    m_samples.draw(step, m_rounds.first_sample(m_rank, round), m_rounds.batch, m_batch_on_host);
+    const std::uint64_t first = m_rounds.first_sample(m_rank, round);
+    m_samples.draw(step, first, m_rounds.batch, m_batch_on_host);
     loss += m_model.forward(exec, x, to_device(exec));
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds.of_step;
-    m_model.backward(exec, x, 1.0f / static_cast<float>(m_rounds.of_step), round > 0, g,
-                     last ? ready_from : GradientReady());
+    m_model.measure_quantizers(last ? m_measures(step) : nn::QuantizerMeasures::none);
+    m_model.backward(exec, x, {m_seed, static_cast<std::uint64_t>(step), first},
+                     1.0f / static_cast<float>(m_rounds.of_step), round > 0, g, last ? ready_from : GradientReady());
     fence(exec, "OneBit::workload::images");
     times.add(Phase::backward, watch.restart());
   }

@@ -4,6 +4,7 @@
 
 #include "data/images/image_samples.hpp"
 #include "nn/images/image_classifier.hpp"
+#include "workload/quantization.hpp"
 #include "workload/rounds.hpp"
 #include "workload/workload.hpp"
 
@@ -27,6 +28,7 @@ public:
   LossSum validation_loss(const Exec& exec, const Vector<Exec, float>& x,
                           const std::function<bool()>& goes_on) override;
   std::string samples() const override { return m_samples.summary(); }
+  nn::QuantizationState quantization() const override { return m_model.quantization(); }
   double tokens_per_step() const override { return m_rounds.samples_of_step(); }
 
 private:
@@ -36,6 +38,7 @@ private:
   int m_rank;
   std::uint64_t m_seed;
   Rounds m_rounds;
+  MeasuredSteps m_measures;
   data::ImageSamples m_samples;
   nn::ImageNodes m_nodes;
   Footprint m_footprint;

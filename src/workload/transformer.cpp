@@ -36,8 +36,7 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
   shape.next_sentence_head = m.architecture == Architecture::bert;
   shape.mean_pooling = m.pooling == Pooling::mean;
   shape.initializer_range = m.initializer_range;
-  const auto& q = m.quantization;
-  shape.quantization = {q.kind, q.bits, q.pruning, q.exclude, q.layer_bits, q.gradients_after};
+  shape.quantization = quantization(input);
   return shape;
 }
 
@@ -155,8 +154,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, con
       m_seed(input.run.seed),
       m_sequence(input.model.sequence),
       m_rounds(input, share.ranks),
-      m_train(input.train),
-      m_record_every(input.model.quantization.record_every),
+      m_measures(input, share.rank),
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_samples(make_samples(input, m_corpus, m_rounds, m_shape)),
@@ -188,20 +186,13 @@ double Transformer<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& 
     loss += m_model.forward(exec, x, m_tokens, {m_seed, static_cast<std::uint64_t>(step), first});
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds.of_step;
-    m_model.measure_quantizers(last ? measures(step) : nn::QuantizerMeasures::none);
+    m_model.measure_quantizers(last ? m_measures(step) : nn::QuantizerMeasures::none);
     m_model.backward(exec, x, m_tokens, 1.0f / static_cast<float>(m_rounds.of_step), round > 0, g,
                      last ? ready_from : GradientReady());
     fence(exec, "OneBit::workload::transformer");
     times.add(Phase::backward, watch.restart());
   }
   return loss / m_rounds.of_step;
-}
-
-/// Rank 0 alone records.
-template <class Exec>
-nn::QuantizerMeasures Transformer<Exec>::measures(long step) const {
-  if (m_rank == 0 && m_record_every > 0 && step % m_record_every == 0) return nn::QuantizerMeasures::groups;
-  return config::validates(m_train, step) ? nn::QuantizerMeasures::errors : nn::QuantizerMeasures::none;
 }
 
 template <class Exec>

@@ -6,6 +6,7 @@
 #include "data/corpus.hpp"
 #include "data/samples.hpp"
 #include "nn/transformer.hpp"
+#include "workload/quantization.hpp"
 #include "workload/rounds.hpp"
 #include "workload/workload.hpp"
 
@@ -45,14 +46,12 @@ public:
 
 private:
   void to_device(const Exec& exec);
-  nn::QuantizerMeasures measures(long step) const;
 
   int m_rank;
   std::uint64_t m_seed;
   int m_sequence;
   Rounds m_rounds;
-  decltype(config::Input::train) m_train;
-  int m_record_every;  ///< model.quantization.record_every
+  MeasuredSteps m_measures;
   data::Corpus m_corpus;
   nn::Shape m_shape;  ///< its `classes` come from `m_samples`
   std::unique_ptr<data::Samples> m_samples;

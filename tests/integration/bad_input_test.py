@@ -361,6 +361,15 @@ case("images_too_few_to_validate", IMAGES.replace("validation_batch: 4", "valida
      "images.validation has 4", prepare=images(4))
 case("images_norm_samples", IMAGES, "input.yaml:2:67", "2 samples together, and a round of a rank has 1",
      "a divisor of 1", ranks=4, prepare=images(4))
+case("images_layer_bits", IMAGES + "model:\n  quantization: {kind: psq, layer_bits: 8}\n", "input.yaml:5:29",
+     "convolutions of 8 bits", "choose layer_bits 1, or kind none", prepare=images(4))
+case("images_group", IMAGES + "model:\n  quantization: {kind: psq, group: row}\n", "input.yaml:5:29",
+     "'row', which is not one of its values", "image, position", prepare=images(4))
+case("images_gradient_bits", IMAGES + "model:\n  quantization: {kind: psq, bits: 3}\n", "input.yaml:5:29",
+     "gradients of 3 bits", prepare=images(4), ranks=2)
+case("images_exclusion_of_nothing", IMAGES + "model:\n  quantization: {kind: fqt, exclude: [layer1.0.conv3]}\n",
+     "input.yaml:5:29", "pattern 'layer1.0.conv3' matches the name of no convolution",
+     "did you mean 'layer1.0.conv1'?", prepare=images(4), ranks=2)
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
 case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training on images: the same run on any number of ranks and threads, from a checkpoint, with every network, and with
-algorithms that send rows of matrices.
+"""Training on images: the same run on any number of ranks and threads, from a checkpoint, with every network, with
+algorithms that send rows of matrices, and with convolutions of one bit.
 
 Usage: images_test.py PROGRAM MPIEXEC [unittest arguments]
 """
@@ -23,6 +23,9 @@ KEYS = {
     "optimizer.algorithm": "adam", "optimizer.lr": 3e-3, "optimizer.beta2": 0.99, "freeze.step": 10,
     "run.check_replicas_every": 1,
 }
+# Four convolutions of one bit; the others of a network so narrow learn little with it.
+ONE_BIT = {"model.quantization.kind": "fqt", "images.width": 8, "optimizer.lr": 1e-2,
+           "model.quantization.exclude": "[layer2.*, layer3.*, layer4.*]"}
 
 
 def image(draw, kind):
@@ -74,19 +77,50 @@ class Images(unittest.TestCase):
 
     def test_threads_and_backends_give_the_same_bits(self):
         keys = {"train.steps": 6, "train.validate_every": 3, "images.augment": "crop_flip"}
-        _, expected = self.train("serial", {**keys, "run.backend": "serial"})
-        for threads in (1, 2):
-            _, steps = self.train(f"threads_{threads}", {**keys, "run.backend": "openmp", "run.threads": threads})
-            self.assertEqual(self.losses(steps), self.losses(expected), f"{threads} threads")
+        for name, changes in (("float", {}), ("one_bit", ONE_BIT)):
+            _, expected = self.train(f"{name}_serial", {**keys, **changes, "run.backend": "serial"})
+            for threads in (1, 2):
+                _, steps = self.train(f"{name}_threads_{threads}", {**keys, **changes, "run.backend": "openmp",
+                                                                    "run.threads": threads})
+                self.assertEqual(self.losses(steps), self.losses(expected), f"{name}, {threads} threads")
 
     def test_restart(self):
-        """No statistics of batch normalisations are a state of the run."""
+        """No statistics of batch normalisations are a state of the run, and no random numbers of quantisers."""
         keys = {"optimizer.algorithm": "onebit_adam", "checkpoint.every": 15, "checkpoint.restart": "auto",
                 "train.validate_every": 15}
-        _, undisturbed = self.train("undisturbed", keys)
-        self.train("restarted", {**keys, "train.steps": 15})
-        _, steps = self.train("restarted", keys)
-        self.assertEqual(self.losses(steps), self.losses(undisturbed))
+        for name, changes in (("float", {}), ("one_bit", ONE_BIT)):
+            _, undisturbed = self.train(f"{name}_undisturbed", {**keys, **changes})
+            self.train(f"{name}_restarted", {**keys, **changes, "train.steps": 15})
+            _, steps = self.train(f"{name}_restarted", {**keys, **changes})
+            self.assertEqual(self.losses(steps), self.losses(undisturbed), name)
+
+    def test_convolutions_of_one_bit(self):
+        """They learn, and n ranks quantise as one rank does in n rounds."""
+        for group in ("image", "position"):
+            keys = {**ONE_BIT, "model.quantization.group": group}
+            run, steps = self.train(f"{group}_ranks", keys)
+            self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]))
+            for row in steps:
+                self.assertAlmostEqual(float(row["gradient_bits"]), 1, delta=0.15)
+                self.assertAlmostEqual(float(row["pruned_share"]), 0.75, delta=0.05)
+                self.assertEqual(row["quantizer_variance"] != "", row["step"] in ("10", "20", "30"))
+            # A small ε and more steps let rounding grow until a sign changes.
+            short = {**keys, "optimizer.epsilon": 1e-3, "optimizer.lr": 1e-3, "train.steps": 2}
+            _, ranks = self.train(f"{group}_ranks_short", short)
+            _, rounds = self.train(f"{group}_rounds", {**short, "train.accumulation": 2}, ranks=1)
+            for row, row_of_rounds in zip(ranks, rounds):
+                self.assertAlmostEqual(float(row["loss"]) / float(row_of_rounds["loss"]), 1, delta=1e-4)
+
+    def test_groups_of_convolutions_are_recorded(self):
+        keys = {**ONE_BIT, "train.steps": 2, "train.validate_every": 2, "model.quantization.record_every": 2}
+        for group, rows in (("image", 8), ("position", 8 * SIDE * SIDE)):
+            self.train(f"recorded_{group}", {**keys, "model.quantization.group": group})
+            found = support.read_csv(self.directory / f"recorded_{group}/gradient_groups.csv")
+            self.assertEqual({row["layer"] for row in found},
+                             {f"layer1.{block}.conv{number}" for block in (0, 1) for number in (1, 2)})
+            self.assertEqual({(row["axis"], row["groups"], row["elements"]) for row in found},
+                             {("rows", str(rows), str(8 * 8 * SIDE * SIDE // rows)),
+                              ("columns", "8", str(8 * SIDE * SIDE))})
 
     def test_networks_and_algorithms_learn(self):
         for network, algorithm, rate in (("vgg16", "adam", 3e-3), ("resnet18", "onebit_adam", 3e-3),

@@ -30,7 +30,7 @@ protected:
     const double loss = fixture.reals("loss")[0], population_loss = fixture.reals("population_loss")[0];
     EXPECT_NEAR(model.forward(exec, x, images), loss, tolerance * loss);
     const Vector<Exec, float> g("OneBit::test::gradient", nodes.table().size());
-    model.backward(exec, x, 1.0f, false, g);
+    model.backward(exec, x, {}, 1.0f, false, g);
     fixture.expect_gradients(nodes.table(), test::to_host(g), tolerance);
 
     model.calibrate(exec, x, 1, [&](int) { return images; });

@@ -244,7 +244,7 @@ TYPED_TEST(Image, gradients_of_networks_equal_differences) {
     TestNetwork<Exec> of(this->exec, network, 9, 2);
     ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 2);
     model.forward(this->exec, of.x, of.images);
-    model.backward(this->exec, of.x, 2.0, false, of.g);
+    model.backward(this->exec, of.x, {}, 2.0, false, of.g);
     std::vector<double> x = test::to_host(of.x);
     const auto value = [&] {
       Kokkos::deep_copy(of.x, test::to_device<Exec>(x));
@@ -262,7 +262,7 @@ TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
   std::vector<std::size_t> ready;
   std::vector<std::vector<double>> seen;
   model.forward(this->exec, of.x, of.images);
-  model.backward(this->exec, of.x, 1.0, false, of.g, [&](std::size_t b) {
+  model.backward(this->exec, of.x, {}, 1.0, false, of.g, [&](std::size_t b) {
     this->exec.fence();
     ready.push_back(b);
     seen.push_back(test::to_host(of.g));
@@ -274,7 +274,7 @@ TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
   for (std::size_t k = 0; k < ready.size(); ++k)
     EXPECT_TRUE(std::equal(once.begin() + ready[k], once.end(), seen[k].begin() + ready[k])) << k;
   model.forward(this->exec, of.x, of.images);
-  model.backward(this->exec, of.x, 1.0, true, of.g);
+  model.backward(this->exec, of.x, {}, 1.0, true, of.g);
   const std::vector<double> twice = test::to_host(of.g);
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 1e-12 * (1 + std::abs(once[i])));
 }
@@ -285,7 +285,7 @@ TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
   TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
   ImageClassifier<Exec, double> whole(this->exec, of.nodes, 4, 2), half(this->exec, of.nodes, 2, 2);
   const double loss = whole.forward(this->exec, of.x, of.images);
-  whole.backward(this->exec, of.x, 1.0, false, of.g);
+  whole.backward(this->exec, of.x, {}, 1.0, false, of.g);
   const std::vector<double> expected = test::to_host(of.g);
   double sum = 0;
   for (const int part : {0, 1}) {
@@ -294,7 +294,7 @@ TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
         Kokkos::subview(of.images.pixels, std::make_pair(part * pixels, (part + 1) * pixels)),
         Kokkos::subview(of.images.classes, std::make_pair(2 * part, 2 * part + 2))};
     sum += half.forward(this->exec, of.x, images) / 2;
-    half.backward(this->exec, of.x, 0.5, part > 0, of.g);
+    half.backward(this->exec, of.x, {}, 0.5, part > 0, of.g);
   }
   EXPECT_NEAR(sum, loss, 1e-14);
   EXPECT_LE(relative_error(test::to_host(of.g), expected), 1e-12);

@@ -1,5 +1,6 @@
 #include "nn/images/convolution.hpp"
 
+#include "nn/images/fold.hpp"
 #include "nn/images/onednn_convolution.hpp"
 
 namespace onebit::nn {
@@ -16,6 +17,11 @@ MatrixType rows_of_images(const MatrixType& matrix, int first, int count, int ro
   const std::size_t columns = matrix.extent(1), begin = static_cast<std::size_t>(first) * rows * columns;
   return MatrixType(matrix.data() + begin, static_cast<std::size_t>(count) * rows, columns);
 }
+
+/// In full precision every gradient passes.
+struct AllPass {
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(int, int) const { return true; }
+};
 
 }  // namespace
 
@@ -91,7 +97,8 @@ void Convolution<Exec, Real>::backward_input(const Exec& exec, Product& product,
     const Matrix d_copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());
     Kernels::dense_backward_input(exec, product, rows_of_images(d_output, first, count, m_extents.output_pixels()),
                                   weight, false, d_copies);
-    fold(exec, d_copies, add, rows_of_images(d_input, first, count, m_extents.pixels()));
+    fold<Exec, Real>(exec, m_extents, d_copies, AllPass(), add,
+                     rows_of_images(d_input, first, count, m_extents.pixels()));
   });
 }
 
@@ -115,29 +122,6 @@ void Convolution<Exec, Real>::unfold(const Exec& exec, ConstMatrix input, Matrix
         team.for_each(left, [&](int j) { to[j] = 0; });
         team.for_each(right - left, [&](int j) { to[left + j] = from[first + left + j]; });
         team.for_each(of_row - right, [&](int j) { to[right + j] = 0; });
-      });
-}
-
-template <class Exec, class Real>
-void Convolution<Exec, Real>::fold(const Exec& exec, ConstMatrix d_unfolded, bool add, Matrix d_input) const {
-  const ConvolutionExtents e = m_extents;
-  const int height = e.output_height(), width = e.output_width(), columns = e.columns();
-  for_each_row(
-      exec, "OneBit::nn::fold", d_input.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int pixel) {
-        const int image = pixel / (e.height * e.width), y = pixel / e.width % e.height, x = pixel % e.width;
-        Real* const to = d_input.data() + static_cast<std::size_t>(pixel) * e.channels;
-        if (!add) team.for_each(e.channels, [&](int c) { to[c] = 0; });
-        for (int ky = 0; ky < e.kernel; ++ky) {
-          const int from_y = y + e.padding - ky, oy = from_y / e.stride;
-          if (from_y < 0 || from_y % e.stride != 0 || oy >= height) continue;
-          for (int kx = 0; kx < e.kernel; ++kx) {
-            const int from_x = x + e.padding - kx, ox = from_x / e.stride;
-            if (from_x < 0 || from_x % e.stride != 0 || ox >= width) continue;
-            const std::size_t row = static_cast<std::size_t>(image * height + oy) * width + ox;
-            const Real* const from = d_unfolded.data() + row * columns + (ky * e.kernel + kx) * e.channels;
-            team.for_each(e.channels, [&](int c) { to[c] += from[c]; });
-          }
-        }
       });
 }
 

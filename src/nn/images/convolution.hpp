@@ -29,6 +29,8 @@ public:
   Convolution(const ConvolutionExtents& extents, int images) : m_extents(extents), m_images(images) {}
 
   const ConvolutionExtents& extents() const { return m_extents; }
+  /// Images of a block.
+  int block() const;
   /// Elements of the scratch memory that each of the following takes.
   std::size_t scratch() const;
 
@@ -42,19 +44,14 @@ public:
   void backward_input(const Exec& exec, Product& product, ConstMatrix d_output, const Factor& weight,
                       const Buffer& scratch, bool add, Matrix d_input) const;
 
-  // The parts of these. They are public because they hold lambdas for the device.
+  // A part of these. It is public because it holds a lambda for the device.
 
   /// unfolded (images·H'·W', k·k·C) ← what each output position reads of input (images·H·W, C).
   void unfold(const Exec& exec, ConstMatrix input, Matrix unfolded) const;
-  /// d_input (images·H·W, C) ← the sum of the gradients of the copies of each pixel, in the order of (ky, kx); += if
-  /// `add`. \param d_unfolded (images·H'·W', k·k·C)
-  void fold(const Exec& exec, ConstMatrix d_unfolded, bool add, Matrix d_input) const;
 
 private:
   /// Whether oneDNN computes them.
   bool is_onednns(const Product& product) const;
-  /// Images of a block.
-  int block() const;
   /// Calls work(the block's first image, its images) for all blocks.
   template <class Work>
   void for_each_block(const Work& work) const;

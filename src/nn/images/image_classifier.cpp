@@ -53,15 +53,15 @@ double ImageClassifier<Exec, Real>::forward(const Exec& exec, const Vector<Exec,
 }
 
 template <class Exec, class Real>
-void ImageClassifier<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, Real scale, bool add,
-                                           const Buffer& g, const GradientReady& ready_from) {
+void ImageClassifier<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, const QuantizerKey& key,
+                                           Real scale, bool add, const Buffer& g, const GradientReady& ready_from) {
   const Real of_mean = scale / Real(m_batch);
   const auto d_bias = vector_at<Exec>(g, m_bias, m_classes);
   if (!add) Kokkos::deep_copy(exec, d_bias, Real(0));
   Kernels::add_bias_backward(exec, logits(), m_scratch, d_bias, of_mean);
   for_each(exec, "OneBit::nn::gradient_of_mean", m_logits.extent(0),
            Scale<Exec, Real>{m_logits, m_network.d_output(), of_mean});
-  m_network.backward(exec, x, add, g, ready_from);
+  m_network.backward(exec, x, add, g, ready_from, key);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)               \

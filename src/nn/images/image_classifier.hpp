@@ -35,9 +35,14 @@ public:
   /// The loss with the statistics of the batch; keeps what `backward` needs.
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Images<Exec, Real>& images);
   /// g ← scale · gradient of the last `forward`, which had the same x; g += it if `add`.
+  /// \param key        of the batch, for the rounding of quantised gradients
   /// \param ready_from is called with b when elements [b, d) are complete: for each weight, the last one first
-  void backward(const Exec& exec, const Vector<Exec, const Real>& x, Real scale, bool add, const Vector<Exec, Real>& g,
-                const GradientReady& ready_from = {});
+  void backward(const Exec& exec, const Vector<Exec, const Real>& x, const QuantizerKey& key, Real scale, bool add,
+                const Vector<Exec, Real>& g, const GradientReady& ready_from = {});
+
+  /// As those of ImageNetwork.
+  QuantizationState quantization() const { return m_network.quantization(); }
+  void measure_quantizers(QuantizerMeasures measures) { m_network.measure_quantizers(measures); }
 
   /// The statistics of `loss` ← those of some batches, of which `draw(k)` gives the k-th: see ImageNetwork.
   template <class Draw>

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/error.hpp"
 #include "nn/flat_vectors.hpp"
 #include "nn/images/activations.hpp"
 #include "nn/images/pooling.hpp"
@@ -33,13 +34,23 @@ std::vector<Convolution<Exec, Real>> convolutions(const ImageNodes& nodes, int b
   return all;
 }
 
-/// Elements of the norms' scratch memory.
+/// By the number of the convolution; without outputs for those in full precision.
+std::vector<ConvolutionExtents> binary_convolutions(const ImageNodes& nodes) {
+  std::vector<ConvolutionExtents> all;
+  for (const Node& node : nodes.nodes())
+    if (node.kind == NodeKind::convolution) all.push_back(node.quantized ? node.convolution : ConvolutionExtents());
+  return all;
+}
+
+/// Elements of the scratch memory of norms and of Γ.
 template <class Exec, class Real>
 std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
   std::size_t most = 0;
   for (const Node& node : nodes.nodes()) {
+    const int all_rows = static_cast<int>(rows(node, batch)), rows_of_group = all_rows / groups;
+    if (node.quantized)
+      most = std::max(most, static_cast<std::size_t>(row_block_count<Exec, false>(all_rows)) * node.channels);
     if (node.kind != NodeKind::norm) continue;
-    const int rows_of_group = static_cast<int>(rows(node, batch)) / groups;
     most = std::max(most, BatchNorms<Exec, Real>::scratch(groups, rows_of_group, node.channels));
   }
   return most;
@@ -47,10 +58,25 @@ std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
 
 }  // namespace
 
+void check_binary_convolutions(const ImageNodes& nodes, int batch) {
+  for (const Node& node : nodes.nodes()) {
+    const std::size_t positions = rows(node, batch);
+    if (node.quantized && positions > largest_group)
+      throw InputError("train.batch",
+                       "a 1-bit convolution has " + std::to_string(positions) +
+                           " positions in a round of a rank, and columns of quantised gradients have at most " +
+                           std::to_string(largest_group),
+                       "lower train.batch, raise train.accumulation, or run more ranks");
+  }
+}
+
 double numbers_kept(const ImageNodes& nodes, int batch) {
   double outputs = 0, largest = 0;
   for (const Node& node : nodes.nodes()) {
     outputs += static_cast<double>(elements(node, batch));
+    // The signs of the unfolded input along rows and columns, and sums of 16 bits.
+    if (node.quantized)
+      outputs += static_cast<double>(rows(node, batch)) * (2 * node.convolution.columns() + 16 * node.channels) / 32;
     largest = std::max(largest, static_cast<double>(elements(node, batch)));
   }
   // Up to three gradients of the largest images live at a time, and those of smaller ones add up to as much.
@@ -65,6 +91,7 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
       m_batch(batch),
       m_groups(batch / norm_samples),
       m_convolutions(convolutions<Exec, Real>(nodes, batch)),
+      m_binary(nodes.quantization(), batch, binary_convolutions(nodes)),
       m_first_channel(first_channels(nodes)) {
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::ImageNetwork::") + name, length);
@@ -72,7 +99,7 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   std::size_t unfolded = 0;
   for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
     const Node& node = nodes.nodes()[k];
-    if (is_convolution(node)) unfolded = std::max(unfolded, m_convolutions[k].scratch());
+    if (is_convolution(node) && !node.quantized) unfolded = std::max(unfolded, m_convolutions[k].scratch());
     // The images are the caller's.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
   }
@@ -113,9 +140,7 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
     const Node& node = m_nodes.nodes()[k];
     switch (node.kind) {
       case NodeKind::convolution:
-        m_convolutions[k].forward(exec, m_product, output(node.from),
-                                  m_weights.part(node.weight, node.channels, node.convolution.columns()), m_unfolded,
-                                  output(k));
+        convolve(exec, x, k);
         break;
       case NodeKind::norm:
         if (trains) Norms::take_statistics(exec, norm(x, k, true), m_scratch);
@@ -153,6 +178,24 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
 }
 
 template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::convolve(const Exec& exec, const Vector<Exec, const Real>& x, int k) {
+  const Node& node = m_nodes.nodes()[k];
+  if (node.quantized)
+    m_binary.forward(exec, node.number, output(node.from), binary_parameters(x, node), output(k));
+  else
+    m_convolutions[k].forward(exec, m_product, output(node.from),
+                              m_weights.part(node.weight, node.channels, node.convolution.columns()), m_unfolded,
+                              output(k));
+}
+
+template <class Exec, class Real>
+QuantizedParameters<Exec, Real> ImageNetwork<Exec, Real>::binary_parameters(const Vector<Exec, const Real>& x,
+                                                                            const Node& node) const {
+  return {matrix_at<Exec>(x, node.weight, node.channels, node.convolution.columns()),
+          vector_at<Exec>(x, node.gamma, node.channels)};
+}
+
+template <class Exec, class Real>
 auto ImageNetwork<Exec, Real>::infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels)
     -> const Buffer& {
   run(exec, x, pixels, false);
@@ -168,8 +211,10 @@ auto ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, cons
 
 template <class Exec, class Real>
 void ImageNetwork<Exec, Real>::backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
-                                        const GradientReady& ready_from) {
+                                        const GradientReady& ready_from, const QuantizerKey& key) {
   m_d_images = Buffer();
+  m_key = key;
+  m_binary.start_state(m_quantizer_measures);
   backward_through(exec, x, add, g, ready_from);
 }
 
@@ -203,7 +248,7 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
   const Node& from = m_nodes.nodes()[node.from];
   switch (node.kind) {
     case NodeKind::convolution:
-      convolution_backward(exec, k, add, g);
+      node.quantized ? binary_backward(exec, x, k, add, g) : convolution_backward(exec, k, add, g);
       break;
     case NodeKind::norm:
       norm_backward(exec, x, k, add, g);
@@ -252,6 +297,27 @@ void ImageNetwork<Exec, Real>::convolution_backward(const Exec& exec, int k, boo
   const bool adds = adds_to(node.from);
   convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
                              m_unfolded, adds, gradient(node.from));
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::binary_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
+                                               const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const QuantizerKey key{m_key.seed, m_key.step, m_key.first_sample, node.number};
+  const QuantizedParameters<Exec, Real> parameters = binary_parameters(x, node);
+  const auto d_gamma = vector_at<Exec>(g, node.gamma, node.channels);
+  if (!add) Kokkos::deep_copy(exec, d_gamma, Real(0));
+  m_binary.backward_parameters(exec, key, m_product, gradient(k), parameters, add, m_scratch,
+                               matrix_at<Exec>(g, node.weight, node.channels, node.convolution.columns()), d_gamma);
+  const bool adds = adds_to(node.from);
+  m_binary.backward_input(exec, key, m_product, gradient(k), output(node.from), parameters, adds, gradient(node.from));
+}
+
+template <class Exec, class Real>
+QuantizationState ImageNetwork<Exec, Real>::quantization() const {
+  QuantizationState state = m_binary.state();
+  for (GradientGroups& gradient : state.gradients) gradient.layer = m_nodes.convolution_names()[gradient.number];
+  return state;
 }
 
 template <class Exec, class Real>

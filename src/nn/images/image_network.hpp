@@ -12,14 +12,19 @@
 
 #include "base/range.hpp"
 #include "nn/images/batch_norm.hpp"
+#include "nn/images/binary_convolution.hpp"
 #include "nn/images/buffer_pool.hpp"
 #include "nn/images/nodes.hpp"
 
 namespace onebit::nn {
 
-/// Numbers that a network keeps of a batch, for an estimate of memory: the outputs of all nodes, and some gradients.
-/// Scratch memory, of some MiB, is not counted.
+/// Numbers that a network keeps of a batch, for an estimate of memory: the outputs of all nodes, some gradients, and
+/// the bits of 1-bit convolutions, 32 of which count as a number. Scratch memory, of some MiB, is not counted.
 double numbers_kept(const ImageNodes& nodes, int batch);
+
+/// Refuses a batch of a network whose 1-bit convolutions it would give gradients with too long columns.
+/// \throws InputError
+void check_binary_convolutions(const ImageNodes& nodes, int batch);
 
 /// For batches of one size. It allocates all memory of a step, once. Instantiated for float and double on every
 /// backend.
@@ -44,8 +49,14 @@ public:
   /// g ← the gradient at d_output() of the last `forward`, which had the same x; g += it if `add`. It may overwrite
   /// d_output().
   /// \param ready_from is called with b when elements [b, d) are complete: for each weight, the last one first
+  /// \param key        of the batch, for the rounding of quantised gradients
   void backward(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Vector<Exec, Real>& g,
-                const GradientReady& ready_from = {});
+                const GradientReady& ready_from = {}, const QuantizerKey& key = {});
+
+  /// Of the 1-bit convolutions in the last `backward`.
+  QuantizationState quantization() const;
+  /// What `backward` measures of their quantisers.
+  void measure_quantizers(QuantizerMeasures measures) { m_quantizer_measures = measures; }
 
   /// d_images (B·H·W·C) ← the gradient at the images alone, with no gradient of parameters.
   void backward_to_images(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& d_images);
@@ -87,6 +98,7 @@ private:
   }
   /// Of norm node k. \param trains with the statistics of the batch, not of the population
   BatchNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k, bool trains) const;
+  void convolve(const Exec& exec, const Vector<Exec, const Real>& x, int k);
   /// Node by node up to the last; a norm's statistics are the batch's or the population's.
   void run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels, bool trains);
   void backward_through(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
@@ -96,9 +108,11 @@ private:
   bool wants_gradient(int k) const { return k > 0 || m_d_images.extent(0) > 0; }
   void node_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
   void convolution_backward(const Exec& exec, int k, bool add, const Buffer& g);
+  void binary_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
   void dense_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void transposed_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
+  QuantizedParameters<Exec, Real> binary_parameters(const Vector<Exec, const Real>& x, const Node& node) const;
   /// Whether a gradient at node k is added to what another node wrote there; if not, there is memory for it now.
   bool adds_to(int k) {
     if (m_gradients[k].extent(0) > 0) return true;
@@ -111,6 +125,9 @@ private:
   int m_batch, m_groups;
   Real m_epsilon = Real(1e-5);                          ///< of the norms, torchvision's
   std::vector<Convolution<Exec, Real>> m_convolutions;  ///< by node; unused for others
+  BinaryConvolutions<Exec, Real> m_binary;
+  QuantizerMeasures m_quantizer_measures = QuantizerMeasures::none;
+  QuantizerKey m_key;  ///< of the batch of a backward pass
 
   std::vector<Buffer> m_outputs;             ///< of each node
   std::vector<Buffer> m_gradients;           ///< at the outputs in a backward pass, from the first to the last use

@@ -55,7 +55,9 @@ void add_vgg16(ImageNodes& nodes, int first_outputs) {
 }  // namespace
 
 ImageNodes::ImageNodes(const ImageShape& shape) : ImageNodes(shape.height, shape.width, shape.channels) {
+  m_quantization = shape.quantization;
   shape.network == Network::vgg16 ? add_vgg16(*this, shape.first_outputs) : add_resnet18(*this, shape.first_outputs);
+  check_patterns(m_quantization.excluded, m_convolution_names, "convolution");
   dense("fc", static_cast<int>(m_nodes.size()) - 1, shape.classes);
   m_head_bias = m_table.add("fc.bias", {static_cast<std::size_t>(shape.classes)}, false);
 }

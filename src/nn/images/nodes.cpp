@@ -33,6 +33,7 @@ int ImageNodes::add_matrix(const std::string& name, int rows, int columns, Node 
   node.weight =
       m_table.add(name + ".weight", {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)}, true);
   node.weights = m_table.size() - node.weight;
+  if (node.quantized) node.gamma = m_table.add(name + ".gamma", {static_cast<std::size_t>(rows)}, false);
   return add(node);
 }
 
@@ -44,6 +45,10 @@ int ImageNodes::convolution(const std::string& name, int from, int outputs, int 
   node.width = node.convolution.output_width();
   node.channels = outputs;
   node.deviation = std::sqrt(2.0 / (kernel * kernel * outputs));
+  node.number = static_cast<int>(m_convolution_names.size());
+  m_convolution_names.push_back(name);
+  node.quantized = m_quantization.kind != QuantizationKind::none && input.kind != NodeKind::images && kernel > 1 &&
+                   !matches_any(m_quantization.excluded, name);
   return add_matrix(name, outputs, node.convolution.columns(), node);
 }
 
@@ -104,8 +109,11 @@ void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, c
   Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(nodes.begin(), nodes.table().size())), Real(0));
   for (const Node& node : nodes.nodes()) {
     if (node.has_matrix()) fill_normal(exec, key, node.weight, node.weights, static_cast<Real>(node.deviation), x);
-    if (node.kind == NodeKind::norm)
-      Kokkos::deep_copy(exec, Kokkos::subview(x, std::make_pair(node.weight, node.weight + node.channels)), Real(1));
+    const auto set = [&](std::size_t begin, Real value) {
+      Kokkos::deep_copy(exec, vector_at<Exec>(x, begin, node.channels), value);
+    };
+    if (node.quantized) set(node.gamma, 1 / std::sqrt(static_cast<Real>(node.convolution.columns())));
+    if (node.kind == NodeKind::norm) set(node.weight, Real(1));
   }
 }
 

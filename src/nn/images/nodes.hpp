@@ -10,6 +10,7 @@
 #include "base/kokkos.hpp"
 #include "base/tensor_table.hpp"
 #include "nn/images/convolution.hpp"
+#include "nn/quantized/quantization.hpp"
 
 namespace onebit::nn {
 
@@ -19,6 +20,8 @@ struct ImageShape {
   int height, width, channels;  ///< of an image
   int first_outputs;            ///< channels of the first convolution; the paper's networks have 64
   int classes;
+  /// Of the convolutions, but not of the first one and of those of one pixel (Gao et al. 2024, Appendix D.2).
+  Quantization quantization{};
 };
 
 enum class NodeKind {
@@ -42,7 +45,9 @@ struct Node {
   ConvolutionExtents convolution{};         ///< of a convolution, or of that whose backward pass a transposed one is
   std::size_t weight = 0;                   ///< first element of a convolution's, a norm's or a dense layer's weight
   std::size_t bias = 0;                     ///< of a norm's bias
-  int number = 0;                           ///< of a norm among all norms
+  std::size_t gamma = 0;                    ///< of a 1-bit convolution's Γ
+  int number = 0;                           ///< of a norm among all norms, of a convolution among all convolutions
+  bool quantized = false;                   ///< whether a convolution has one bit
   std::size_t weights = 0;                  ///< elements of the matrix of a convolution or a dense layer
   double deviation = 0;                     ///< standard deviation of their initial values
 
@@ -56,7 +61,7 @@ struct Node {
 /// classifies gives the logits without their bias (classes), which is the last tensor.
 class ImageNodes {
 public:
-  /// A network that classifies.
+  /// A network that classifies. \throws InputError if an excluded pattern matches no convolution
   explicit ImageNodes(const ImageShape& shape);
   /// The images alone, to which nodes are added.
   /// \param before tensors of the flat buffer that stand before this network's, if it is not the first
@@ -69,6 +74,9 @@ public:
   /// First element of the parameters.
   std::size_t begin() const { return m_begin; }
   int norms() const { return m_norms; }
+  const Quantization& quantization() const { return m_quantization; }
+  /// Of all convolutions, by their number.
+  const std::vector<std::string>& convolution_names() const { return m_convolution_names; }
   std::size_t head_bias() const { return m_head_bias; }
 
   // What networks are made of. Each adds a node and returns its number; `name` is that of its parameters.
@@ -98,14 +106,17 @@ private:
   int add_matrix(const std::string& name, int rows, int columns, Node node);
 
   TensorTable m_table;
+  Quantization m_quantization;
   std::vector<Node> m_nodes;
+  std::vector<std::string> m_convolution_names;
   int m_norms = 0;
   std::size_t m_begin = 0, m_head_bias = 0;
 };
 
 /// The weights of convolutions from N(0, 2 / (k² D)), which keeps the size of gradients through ReLUs (He et al., ICCV
 /// 2015, Section 2.2), and those of transposed ones from N(0, 2 s² / (k² inputs)) for the same reason; those of dense
-/// layers from N(0, 1/inputs); norms 1 and 0; the bias of the logits 0. Element i depends on the seed and on i alone.
+/// layers from N(0, 1/inputs); norms 1 and 0; Γ of 1-bit convolutions of K inputs K^−½, so that outputs of random signs
+/// have variance 1; the bias of the logits 0. Element i depends on the seed and on i alone.
 /// \param x elements [begin, end of the table) are written
 template <class Exec, class Real>
 void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, const Vector<Exec, Real>& x);

@@ -63,6 +63,18 @@ Array<Real> transposed_ref(const ConvolutionExtents& e, int images, const Array<
   return output;
 }
 
+/// What each output position of a 1-bit convolution reads: the signs of pixels, −1 for 0 and outside of the image.
+/// \returns (B·H'·W', k·k·C)
+template <class Real>
+Array<Real> unfolded_signs_ref(const ConvolutionExtents& e, int images, const Array<Real>& input) {
+  Array<Real> signs(images * e.output_pixels(), e.columns());
+  for (Real& sign : signs.values) sign = -1;
+  for_each_product_ref(e, images, [&](int to, int column, int from, int c) {
+    if (input(from, c) > 0) signs(to, column) = 1;
+  });
+  return signs;
+}
+
 /// Batch normalisation of groups of `rows` rows plus `addend`, and a ReLU if `relu`. \param weight, bias (1, C)
 template <class Real>
 Array<Real> batch_norm_ref(const Array<Real>& input, int rows, const Array<Real>& weight, const Array<Real>& bias,

@@ -42,7 +42,7 @@ const CsvTable steps_table = {
          "bit",
          "with `model.quantization`: average bits of an element of the quantised gradients, 0 for pruned ones. Empty "
          "without quantised gradients. This column and the next two are rank 0's"},
-        {{"pruned_share"}, "", "share of the rows and columns of these gradients that were pruned"},
+        {{"pruned_share"}, "", "share of the groups of these gradients, rows and columns, that were pruned"},
         {{"quantizer_variance"},
          "",
          "E‖Q(G) − G‖² / ‖G‖², both summed over these gradients, by the [exact "
@@ -84,10 +84,11 @@ const CsvTable steps_table = {
 const CsvTable groups_table = {
     groups_file,
     "With `model.quantization.record_every: N`: one row for each gradient G that was quantised in the steps N, 2 N, … "
-    "of rank 0, in the last round of `train.accumulation`. G has a row for each token, or sample, of that rank and a "
-    "column for each output of the layer. Its groups are its rows or its columns; `psq` quantises only rows.",
+    "of rank 0, in the last round of `train.accumulation`. G has a row for each token, sample, or position of "
+    "a convolution of that rank, and a column for each output of the layer. Its groups are its rows, those of an image "
+    "together unless `model.quantization.group` is `position`, or its columns; `psq` quantises only rows.",
     {
-        {{"step", "layer"}, "", "t; name of the dense layer"},
+        {{"step", "layer"}, "", "t; name of the dense layer or convolution"},
         {{"axis"},
          "",
          "what the groups are: `rows` for the gradient of the layer's input, `columns` for the gradient of its "
