@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "nn/column_sums.hpp"
-#include "nn/images/binary_convolution.hpp"
 #include "nn/images/image_classifier.hpp"
-#include "nn/images/reference.hpp"
+#include "nn/images/layers/binary_convolution.hpp"
+#include "nn/images/layers/reference.hpp"
 #include "nn/quantizer/dequantize.hpp"
 #include "nn_support.hpp"
 

@@ -1,12 +1,12 @@
 /// \file nn_images_test.cpp
-/// The kernels of images against the plain loops of nn/images/reference.hpp, in float and double; their gradients, and
-/// those of whole networks, in double against central differences.
+/// The kernels of images against the plain loops of nn/images/layers/reference.hpp, in float and double; their
+/// gradients, and those of whole networks, in double against central differences.
 
-#include "nn/images/batch_norm.hpp"
-#include "nn/images/convolution.hpp"
 #include "nn/images/image_classifier.hpp"
-#include "nn/images/pooling.hpp"
-#include "nn/images/reference.hpp"
+#include "nn/images/layers/batch_norm.hpp"
+#include "nn/images/layers/convolution.hpp"
+#include "nn/images/layers/pooling.hpp"
+#include "nn/images/layers/reference.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

@@ -6,8 +6,8 @@
 
 #include "base/error.hpp"
 #include "nn/flat_vectors.hpp"
-#include "nn/images/activations.hpp"
-#include "nn/images/pooling.hpp"
+#include "nn/images/layers/activations.hpp"
+#include "nn/images/layers/pooling.hpp"
 
 namespace onebit::nn {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/range.hpp"
-#include "nn/images/batch_norm.hpp"
-#include "nn/images/binary_convolution.hpp"
 #include "nn/images/buffer_pool.hpp"
+#include "nn/images/layers/batch_norm.hpp"
+#include "nn/images/layers/binary_convolution.hpp"
 #include "nn/images/nodes.hpp"
 
 namespace onebit::nn {

@@ -9,7 +9,7 @@
 #include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "base/tensor_table.hpp"
-#include "nn/images/convolution.hpp"
+#include "nn/images/layers/convolution.hpp"
 #include "nn/quantized/quantization.hpp"
 
 namespace onebit::nn {

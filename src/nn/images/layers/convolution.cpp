@@ -1,7 +1,7 @@
-#include "nn/images/convolution.hpp"
+#include "nn/images/layers/convolution.hpp"
 
-#include "nn/images/fold.hpp"
-#include "nn/images/onednn_convolution.hpp"
+#include "nn/images/layers/fold.hpp"
+#include "nn/images/layers/onednn_convolution.hpp"
 
 namespace onebit::nn {
 namespace {

@@ -18,7 +18,7 @@ namespace onebit::nn {
 template <class Exec, class Real>
 inline constexpr bool onednn_convolves = is_host<Exec>&& std::is_same_v<Real, float>;
 
-/// Of B images; nn/images/convolution.hpp has the extents of all arguments.
+/// Of B images; nn/images/layers/convolution.hpp has the extents of all arguments.
 template <class Exec>
 class OneDnnConvolution {
 public:

@@ -1,4 +1,4 @@
-#include "nn/images/pooling.hpp"
+#include "nn/images/layers/pooling.hpp"
 
 namespace onebit::nn {
 

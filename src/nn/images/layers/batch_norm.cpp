@@ -1,4 +1,4 @@
-#include "nn/images/batch_norm.hpp"
+#include "nn/images/layers/batch_norm.hpp"
 
 #include "nn/activation.hpp"
 #include "nn/column_sums.hpp"

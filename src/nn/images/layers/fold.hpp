@@ -2,7 +2,7 @@
 /// \file fold.hpp
 /// The sum of the gradients of the copies that a convolution unfolds.
 
-#include "nn/images/convolution.hpp"
+#include "nn/images/layers/convolution.hpp"
 
 namespace onebit::nn {
 

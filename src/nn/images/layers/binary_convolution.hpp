@@ -12,7 +12,7 @@
 
 #include <vector>
 
-#include "nn/images/convolution.hpp"
+#include "nn/images/layers/convolution.hpp"
 #include "nn/quantized/binary_layers.hpp"
 
 namespace onebit::nn {

@@ -1,4 +1,4 @@
-#include "nn/images/activations.hpp"
+#include "nn/images/layers/activations.hpp"
 
 #include "base/device/parallel.hpp"
 

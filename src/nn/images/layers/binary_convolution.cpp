@@ -1,10 +1,10 @@
-#include "nn/images/binary_convolution.hpp"
+#include "nn/images/layers/binary_convolution.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "linalg/packing.hpp"
-#include "nn/images/fold.hpp"
+#include "nn/images/layers/fold.hpp"
 #include "nn/quantized/straight_through.hpp"
 
 namespace onebit::nn {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/images/convolution.hpp"
+#include "nn/images/layers/convolution.hpp"
 #include "nn/reference.hpp"
 
 namespace onebit::nn {
