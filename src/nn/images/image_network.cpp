@@ -59,6 +59,8 @@ std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
 }  // namespace
 
 void check_binary_convolutions(const ImageNodes& nodes, int batch) {
+  const QuantizationKind kind = nodes.quantization().kind;
+  if (kind != QuantizationKind::scq && kind != QuantizationKind::fqt) return;  // which quantise columns
   for (const Node& node : nodes.nodes()) {
     const std::size_t positions = rows(node, batch);
     if (node.quantized && positions > largest_group)
