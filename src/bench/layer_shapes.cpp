@@ -33,12 +33,13 @@ std::vector<LayerShape> vgg16(int pixels) {
   return shapes;
 }
 
-/// A convolution and a pooling, then stages of two blocks. But for the first stage, the first convolution of a stage
-/// halves the image, and so does a convolution of one pixel beside it.
-std::vector<LayerShape> resnet18(int pixels) {
-  int width = halved(pixels);
-  std::vector<LayerShape> shapes = {convolution("conv1", 1, width, 7, 3, 64)};
-  width = halved(width);
+/// A convolution and a pooling, which quarter the image, or a convolution of 3 × 3 pixels, which does not; then stages
+/// of two blocks. But for the first stage, the first convolution of a stage halves the image, and so does a convolution
+/// of one pixel beside it.
+std::vector<LayerShape> resnet18(int pixels, bool small) {
+  int width = small ? pixels : halved(pixels);
+  std::vector<LayerShape> shapes = {convolution("conv1", 1, width, small ? 3 : 7, 3, 64)};
+  if (!small) width = halved(width);
   shapes.push_back(convolution("stage1", 4, width, 3, 64, 64));
   for (int number = 2, from = 64; number <= 4; ++number, from *= 2) {
     const std::string name = "stage" + std::to_string(number);
@@ -63,7 +64,7 @@ std::vector<LayerShape> bert_base() {
 
 std::vector<LayerShape> layer_shapes(const std::string& network, int pixels) {
   if (network == "bert_base") return bert_base();
-  return network == "vgg16" ? vgg16(pixels) : resnet18(pixels);
+  return network == "vgg16" ? vgg16(pixels) : resnet18(pixels, network == "resnet18_small");
 }
 
 bool has_images(const std::string& network) { return network != "bert_base"; }

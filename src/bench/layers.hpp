@@ -21,7 +21,8 @@ struct LayerShape {
 
 /// Whether its samples are images. Those of `bert_base` are texts of 128 tokens.
 bool has_images(const std::string& network);
-/// The convolutions of `vgg16` or `resnet18`, or the dense layers of `bert_base`, without the classifier.
+/// The convolutions of `vgg16`, `resnet18` or `resnet18_small`, or the dense layers of `bert_base`, without the
+/// classifier.
 /// \param pixels width and height of the image
 std::vector<LayerShape> layer_shapes(const std::string& network, int pixels);
 

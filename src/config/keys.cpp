@@ -537,9 +537,11 @@ std::vector<Section> keys(Input& in) {
   key("factor", in.bench.factor, integer(2), "From one length to the next.");
   key("warmup", in.bench.warmup, integer(0), "Repetitions that are not timed, after the checked one.");
   key("repetitions", in.bench.repetitions, integer(1), "Repetitions that are timed.");
-  key("layers", in.bench.layers, word({"vgg16", "resnet18", "bert_base"}),
-      "Networks whose layers `layers` times: every convolution as a matrix product, or the dense layers of BERT-Base.");
-  key("pixels", in.bench.pixels, integer(1, 1024), "Widths of the square images of `vgg16` and `resnet18`.");
+  key("layers", in.bench.layers, word({"vgg16", "resnet18", "resnet18_small", "bert_base"}),
+      "Networks whose layers `layers` times: every convolution as a matrix product, or the dense layers of BERT-Base. "
+      "`resnet18_small` begins with a convolution of 3 × 3 pixels and pools nothing after it, as workload `images` and "
+      "the code of the 1-bit FQT paper do.");
+  key("pixels", in.bench.pixels, integer(1, 1024), "Widths of the square images of all networks but `bert_base`.");
   key("batch", in.bench.batch, integer(1, 65536), "Images of `layers`; `bert_base` has 8 texts of 128 tokens.");
 
   key.section("faults", "A fault on purpose, to test how a run reports it (docs/guide/faults.md).");

@@ -147,8 +147,8 @@ class Kernels(unittest.TestCase):
             self.skipTest("bf16: " + re.search("bf16 cannot be used: (.*)", said)[1])
 
     def test_layers(self):
-        (self.directory / "layers.yaml").write_text("bench: {layers: [vgg16, resnet18], pixels: [4], batch: 2, "
-                                                    "warmup: 0, repetitions: 1}\n")
+        (self.directory / "layers.yaml").write_text("bench: {layers: [vgg16, resnet18, resnet18_small], pixels: [4], "
+                                                    "batch: 2, warmup: 0, repetitions: 1}\n")
         done = support.run(self, [PROGRAM, "bench", "layers", "layers.yaml", "--set", "run.output=layers"],
                            cwd=self.directory, env=ENVIRONMENT)
         rows = support.read_csv(self.directory / "layers/layers.csv")
@@ -157,7 +157,7 @@ class Kernels(unittest.TestCase):
         self.assertTrue(in_bytes or not rows[0]["blas"].startswith("oneDNN"))
         kernels = ["fqt_layer", "scq_layer", "fp32_layer"]
         kernels += ["bf16_layer"] * self.has_bf16() + ["int8_layer"] * in_bytes
-        counts = {"vgg16": 13, "resnet18": 20}  # convolutions of the networks
+        counts = {"vgg16": 13, "resnet18": 20, "resnet18_small": 20}  # convolutions of the networks
         for network, count in counts.items():
             of_network = [row for row in rows if row["network"] == network]
             self.assertEqual([row["kernel"] for row in of_network], kernels * (len(of_network) // len(kernels)))
@@ -171,7 +171,8 @@ class Kernels(unittest.TestCase):
             layers = int(row["count"]) * float(row["rows"]) / float(row["measured_rows"])
             seconds[name] += layers * float(row["median_s"])
             flop[name] += layers * float(row["flop"])
-        self.assertEqual(figures.keys() - flop.keys(), {"checked", "wrong", "vgg16_4_speedup", "resnet18_4_speedup"})
+        self.assertEqual(figures.keys() - flop.keys(),
+                         {"checked", "wrong", *(f"{network}_4_speedup" for network in counts)})
         for name, work in flop.items():
             self.assertAlmostEqual(float(figures[name][0]) * seconds[name] / work, 1, delta=1e-5)
         self.assertAlmostEqual(float(figures["vgg16_4_speedup"][0]) * seconds["vgg16_4_fqt_layer_FLOP_per_s"]
@@ -182,9 +183,13 @@ class Kernels(unittest.TestCase):
             self.assertEqual((row["wrong"], row["repetitions"], N), ("0", "1", min(16384, int(row["rows"]))))
             self.assertGreater(int(row["checked"]), 100)
             self.assertGreater(float(row["median_s"]), 0)
-        shapes = {row["layer"]: (row["rows"], row["inputs"], row["outputs"]) for row in rows if row["count"] != "1"}
-        self.assertEqual(shapes["conv3_2"], ("2", "2304", "256"))
-        self.assertEqual(shapes["stage1"], ("2", "576", "64"))
+        shapes = {(row["network"], row["layer"]): (row["rows"], row["inputs"], row["outputs"]) for row in rows}
+        self.assertEqual(shapes["vgg16", "conv3_2"], ("2", "2304", "256"))
+        self.assertEqual(shapes["resnet18", "conv1"], ("8", "147", "64"))
+        self.assertEqual(shapes["resnet18", "stage1"], ("2", "576", "64"))
+        self.assertEqual(shapes["resnet18_small", "conv1"], ("32", "27", "64"))
+        self.assertEqual(shapes["resnet18_small", "stage1"], ("32", "576", "64"))
+        self.assertEqual(shapes["resnet18_small", "stage4"], ("2", "4608", "512"))
         passes = support.read_csv(self.directory / "layers/passes.csv")
         self.assertEqual({row["kernel"] for row in passes}, set(kernels))
         for kernel, layer in {(row["kernel"], row["layer"]) for row in passes}:
