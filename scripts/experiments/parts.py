@@ -12,6 +12,7 @@ from lib.tables import number, read_csv
 
 CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
+ICONS = "corpus/icons_train_images.idx"
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits"}  # of files that a part reads
 
@@ -78,7 +79,7 @@ PARTS = [
     layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers"),
     performance("threads", 2, ["threads.csv"]),
     performance("checkpoints", 3, ["checkpoints.csv"]),
-    performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python"]),
+    performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python", ICONS]),
     Part("memory", "speed", 1, (), ["memory.csv"],
          ["scripts/experiments/memory.py --onebit {onebit} --output {results}/memory.csv"]),
     Part("quickstart", "speed", 0.7, ("idle", KJV), ["quickstart.csv"], [

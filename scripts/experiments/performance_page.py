@@ -13,6 +13,7 @@ MODELS = {
     "bert_base": ("BERT-Base, T 128, vocabulary 30522, batch 8", 7, ("fp32", "bf16")),
     "gpt_char": ("character GPT, 4 layers, hidden 128, T 64, batch 12", 40, ("fp32", "bf16")),
     "gpt2": ("GPT-2 124M, T 64, vocabulary 50257, batch 4", 7, ("fp32", "bf16")),
+    "resnet18": ("ResNet-18 of 64 channels, images of 32 × 32 pixels in colour, batch 32", 10, ("fp32",)),
     "optimizer": ("1-bit Adam's compressed phase, 25 million parameters, nothing travels", 15, ("fp32",)),
 }
 COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run", "runs", "steps", "median_ms",
@@ -26,6 +27,8 @@ def threads():
 
 def gflop(model):
     """10⁹ operations of a step's matrix products, the same for all programs; None for the optimiser, which has none."""
+    if model == "resnet18":
+        return models.resnet18_step_flop(models.RESNET18) / 1e9
     return models.step_flop(models.MODELS[model]) / 1e9 if model in models.MODELS else None
 
 
@@ -167,8 +170,8 @@ turns, with two threads each. The last column is the time of the fastest peer ov
 faster. steps.csv has the rows of all peers. Every PyTorch runs eagerly and, from version 2 on, with `torch.compile`,
 with `scaled_dot_product_attention` and fused Adam where it has them. MKL, which PyTorch's wheels multiply with, uses
 AVX-512 on Intel's processors alone. On others the script preloads `mkl_serv_intel_cpu_true`, which tells MKL to use
-AVX-512 here too: "with AVX-512 in MKL". The peer of the optimiser checks its results against a plain formulation before
-it is timed.
+AVX-512 here too: "with AVX-512 in MKL". Of PyTorch's two memory formats for images the faster one counts. The peer
+of the optimiser checks its results against a plain formulation before it is timed.
 
 GFLOP/s count the products of matrices, by one formula for all programs (`step_flop` in scripts/lib/models.py). The peak
 is the highest rate of multiply-adds in fp32 that was measured with any kernel, also for bf16, which may exceed it.

@@ -64,6 +64,8 @@ class Peer:
         steps = MODELS[model][1]
         if model == "optimizer":
             command = [self.python, str(HERE / "optimizer_time.py")]
+        elif model == "resnet18":
+            command = [self.python, str(HERE / "image_step_time.py"), "--warm-up", str(STEPS_OF_WARM_UP)]
         else:
             command = [self.python, str(HERE / "step_time.py"), model, "--precision", precision]
             command += ["--dropout", "0.1" if model.startswith("bert") else "0", "--warm-up", str(STEPS_OF_WARM_UP)]

@@ -1,4 +1,4 @@
-"""Shapes and operation counts of the transformers of inputs/performance and inputs/bert_*.yaml."""
+"""Shapes and operation counts of the networks of inputs/performance and inputs/bert_*.yaml."""
 
 import collections
 
@@ -33,3 +33,28 @@ def step_flop(model):
     attention = model.layers * 2 * rows * model.tokens * hidden // (1 if bert else 2)
     head = predicted_tokens(model) * (model.vocabulary * hidden + (hidden**2 if bert else 0))
     return 3 * 2 * (weights + attention + head)
+
+
+ResNet18 = collections.namedtuple("ResNet18", "width batch channels size classes")
+RESNET18 = ResNet18(64, 32, 3, 32, 9)
+
+
+def resnet18_blocks(width):
+    """Inputs, outputs and stride of the blocks of a ResNet-18."""
+    inputs = width
+    for stage in range(4):
+        for block in range(2):
+            yield inputs, width << stage, 2 if stage > 0 and block == 0 else 1
+            inputs = width << stage
+
+
+def resnet18_step_flop(network):
+    """As step_flop, of a ResNet-18 with a first convolution of 3 x 3 pixels and no pooling after it. There is no
+    gradient at the images, so the first convolution has two products in place of three."""
+    size, multiply_adds = network.size, 0
+    for inputs, outputs, stride in resnet18_blocks(network.width):
+        size //= stride
+        columns = 9 * inputs + 9 * outputs + (inputs if stride > 1 else 0)
+        multiply_adds += size**2 * outputs * columns
+    first = network.size**2 * network.width * 9 * network.channels
+    return 2 * network.batch * (3 * multiply_adds + 2 * first)

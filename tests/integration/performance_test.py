@@ -158,6 +158,12 @@ class Operations(unittest.TestCase):
         expected = 3 * 2 * (12 * (layer + attention) + head)
         self.assertEqual(models.step_flop(models.MODELS["bert_base"]), expected)
 
+    def test_a_step_of_resnet18_has_the_operations_of_its_convolutions(self):
+        # The 0.556 billion multiply-adds of a forward pass that others count for images of 32 x 32 pixels.
+        flop = models.resnet18_step_flop(models.RESNET18._replace(batch=1))
+        first = 32 * 32 * 64 * 27
+        self.assertAlmostEqual((flop / 2 + first) / 3 / 1e9, 0.556, delta=1e-3)
+
     def test_a_rate_is_operations_over_time(self):
         found = row("onebit", 1000)
         self.assertEqual((found["gflop_per_s"], found["peak_share"]), ("558.3", "1.214"))

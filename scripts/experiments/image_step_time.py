@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Times training steps of ResNet-18 in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
+
+The network is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels, a first convolution of 3 x 3 pixels
+and no pooling after it. It takes OMP_NUM_THREADS threads. Adam is fused where this PyTorch has it. `compile` compiles
+the whole network. Both memory formats of PyTorch are timed, NCHW and NHWC (`channels_last`), and the faster one counts.
+Prints each step's milliseconds and the median of the faster format, the first steps (--warm-up) left out.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from step_time import adam
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lib.models import RESNET18, resnet18_blocks
+
+
+def norm_of(inputs, outputs, kernel, stride):
+    return torch.nn.Sequential(torch.nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
+                               torch.nn.BatchNorm2d(outputs))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.first, self.second = norm_of(inputs, outputs, 3, stride), norm_of(outputs, outputs, 3, 1)
+        self.shortcut = norm_of(inputs, outputs, 1, stride) if stride > 1 else torch.nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.second(F.relu(self.first(x), inplace=True)) + self.shortcut(x), inplace=True)
+
+
+class ResNet18(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        shape = RESNET18
+        self.first = norm_of(shape.channels, shape.width, 3, 1)
+        self.blocks = torch.nn.Sequential(*(Block(*of) for of in resnet18_blocks(shape.width)))
+        self.head = torch.nn.Linear(8 * shape.width, shape.classes)
+
+    def forward(self, x, classes):
+        x = self.blocks(F.relu(self.first(x), inplace=True))
+        return F.cross_entropy(self.head(x.mean((2, 3))), classes)
+
+
+def times_of(mode, memory_format, warm_up, steps):
+    """Milliseconds of each step."""
+    torch.manual_seed(1)
+    model = ResNet18().to(memory_format=memory_format)
+    optimizer = adam(model.parameters())
+    shape = RESNET18
+    pixels = torch.randn(shape.batch, shape.channels, shape.size, shape.size).to(memory_format=memory_format)
+    classes = torch.randint(shape.classes, (shape.batch,))
+    if mode == "compile":
+        model.compile()
+    times = []
+    for _ in range(warm_up + steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        model(pixels, classes).backward()
+        optimizer.step()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return times[warm_up:]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--warm-up", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    torch.set_flush_denormal(True)
+    medians = {}
+    for name, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
+        times = times_of(arguments.mode, memory_format, arguments.warm_up, arguments.steps)
+        medians[name] = statistics.median(times)
+        print(name, " ".join(f"{t:.1f}" for t in times))
+    fastest = min(medians, key=medians.get)
+    print(f"torch {torch.__version__}, resnet18, {arguments.mode}, {fastest}, "
+          f"{torch.get_num_threads()} threads, median {medians[fastest]:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
