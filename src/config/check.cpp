@@ -132,8 +132,10 @@ void check_images(const Input& in, int ranks) {
   for (const auto& [path, files] : {std::make_pair("images.training", &in.images.training),
                                     std::make_pair("images.validation", &in.images.validation)})
     if (files->empty())
-      refuse(in, path, "workload images needs images to train on and others to validate with",
-             std::string("set ") + path + " to files of IDX or CIFAR-10's binary format");
+      refuse(
+          in, path,
+          "workload " + onebit::to_string(in.workload.kind) + " needs images to train on and others to validate with",
+          std::string("set ") + path + " to files of IDX or CIFAR-10's binary format");
   const int samples = in.train.batch / (ranks * in.train.accumulation);
   if (samples % in.images.norm_samples != 0)
     refuse(in, "images.norm_samples",
@@ -161,7 +163,7 @@ void check_workload(const Input& in, int ranks) {
       if (file->empty())
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
-  if (kind == WorkloadKind::images) check_images(in, ranks);
+  if (has_images(in)) check_images(in, ranks);
   if (has_batches(in)) check_quantization(in);
   if (!has_model(in)) return;
   if (in.model.hidden % in.model.heads != 0)

@@ -14,8 +14,13 @@ inline bool has_model(const Input& input) {
   return input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
 }
 
+/// Whether it has images of section `images`.
+inline bool has_images(const Input& input) {
+  return input.workload.kind == WorkloadKind::images || input.workload.kind == WorkloadKind::dcgan;
+}
+
 /// Whether it draws samples and computes their gradient in rounds, and validates with others.
-inline bool has_batches(const Input& input) { return has_model(input) || input.workload.kind == WorkloadKind::images; }
+inline bool has_batches(const Input& input) { return has_model(input) || has_images(input); }
 
 /// Refuses an empty `run.output`.
 /// \throws InputError

@@ -397,8 +397,9 @@ std::vector<Section> keys(Input& in) {
   key("kind", in.workload.kind,
       "`transformer` trains a language model on text; `classification` trains the same model with a head that "
       "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `images` trains a convolutional network that "
-      "classifies images (docs/guide/images.md); `quadratic` is a noisy convex quadratic with "
-      "known optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed gradient that costs nothing.");
+      "classifies images, and `dcgan` a generator of images and its discriminator (docs/guide/images.md); `quadratic` "
+      "is a noisy convex quadratic with known optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed "
+      "gradient that costs nothing.");
   key("compute_time_ms", in.workload.compute_time_ms, real(0),
       "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
       "share cores (docs/guide/network.md). 0 does not sleep.");
@@ -467,13 +468,14 @@ std::vector<Section> keys(Input& in) {
       "and columns of each quantised gradient, and its quantiser's error. Such a step takes longer. With 0 there is no "
       "such file.");
 
-  key.section("images", "Workload `images` (docs/guide/images.md). `model.precision` is its precision, too.");
+  key.section("images",
+              "Workloads `images` and `dcgan` (docs/guide/images.md). `model.precision` is their precision, too.");
   key("network", in.images.network,
-      "`resnet18`: ResNet-18 for small images, with a first convolution of 3 × 3 pixels; `vgg16`: VGG-16 with batch "
-      "normalisation and one dense layer.");
+      "Workload `images`: `resnet18`: ResNet-18 for small images, with a first convolution of 3 × 3 pixels; `vgg16`: "
+      "VGG-16 with batch normalisation and one dense layer.");
   key("width", in.images.width, integer(1, 4096),
-      "Channels of the first convolution; those after it have up to eight times as many. The papers' networks have "
-      "64.");
+      "Channels of the first convolution; those after it have up to eight times as many. A generator has those of its "
+      "discriminator in reverse. The papers' networks have 64.");
   key("norm_samples", in.images.norm_samples, integer(1),
       "Consecutive samples whose statistics a batch normalisation takes together, on any number of ranks; divides the "
       "samples of a rank's round, `train.batch` / (ranks · `train.accumulation`).");

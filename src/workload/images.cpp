@@ -6,24 +6,7 @@
 namespace onebit::workload {
 namespace {
 
-/// Samples that the statistics of batch normalisations are taken from before a validation.
-constexpr int calibration_samples = 512;
-/// The step whose samples these are; training begins at step 1.
-constexpr std::uint64_t calibration_step = 0;
-
-data::ImageSamples make_samples(const config::Input& input, const Rounds& rounds) {
-  const auto& in = input.images;
-  data::ImageOptions options;
-  options.training = data::with_labels(in.training);
-  options.validation = data::with_labels(in.validation);
-  options.crop = in.augment != Augment::none;
-  options.flip = in.augment == Augment::crop_flip;
-  data::ImageSamples samples = located(input.where("images.training"), [&] {
-    return data::ImageSamples(options, static_cast<std::uint64_t>(input.run.seed));
-  });
-  rounds.check_validation(input, samples.validation_size(), "images.validation");
-  return samples;
-}
+constexpr data::PixelScaling scaling = data::PixelScaling::standardize;
 
 nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& samples) {
   const data::ImageExtents& extents = samples.extents();
@@ -40,13 +23,8 @@ nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& 
 Footprint footprint_of(const config::Input& input, const data::ImageSamples& samples, const nn::ImageNodes& nodes,
                        int batch) {
   located(input.where("train.batch"), [&] { nn::check_binary_convolutions(nodes, batch); });
-  Footprint footprint;
-  footprint.tensors = nodes.table();
-  footprint.bytes =
-      sizeof(float) * nn::numbers_kept(nodes, batch) +
-      static_cast<double>((samples.training_size() + samples.validation_size()) * samples.extents().size());
-  footprint.keys = {"images.width", "train.batch", "images.network"};
-  return footprint;
+  return images_footprint(samples, nodes.table(), nn::numbers_kept(nodes, batch),
+                          {"images.width", "train.batch", "images.network"});
 }
 
 /// Refuses a network that does not fit into memory.
@@ -61,7 +39,7 @@ Footprint footprint_that_fits(const config::Input& input, const data::ImageSampl
 
 Footprint images_footprint(const config::Input& input, int ranks) {
   const Rounds rounds(input, ranks);
-  const data::ImageSamples samples = make_samples(input, rounds);
+  const data::ImageSamples samples = read_samples(input, rounds, scaling);
   return footprint_of(input, samples, make_nodes(input, samples), rounds.batch);
 }
 
@@ -71,14 +49,11 @@ Images<Exec>::Images(const Exec& exec, const config::Input& input, const Share& 
       m_seed(input.run.seed),
       m_rounds(input, share.ranks),
       m_measures(input, share.rank),
-      m_samples(make_samples(input, m_rounds)),
+      m_samples(read_samples(input, m_rounds, scaling)),
       m_nodes(make_nodes(input, m_samples)),
       m_footprint(footprint_that_fits(input, m_samples, m_nodes, m_rounds.batch, share)),
-      m_model(exec, m_nodes, m_rounds.batch, input.images.norm_samples, make_product<Exec>(input)) {
-  m_images.pixels =
-      make_uninitialized<Exec, float>("OneBit::workload::pixels", m_samples.extents().size() * m_rounds.batch);
-  m_images.classes = make_uninitialized<Exec, int>("OneBit::workload::classes", m_rounds.batch);
-}
+      m_model(exec, m_nodes, m_rounds.batch, input.images.norm_samples, make_product<Exec>(input)),
+      m_batches(share.rank, m_rounds, m_samples) {}
 
 template <class Exec>
 void Images<Exec>::initialize(const Exec& exec, const Vector<Exec, float>& x) {
@@ -92,13 +67,11 @@ double Images<Exec>::gradient(const Exec& exec, const Vector<Exec, float>& x, lo
   Stopwatch watch;
   double loss = 0;
   for (int round = 0; round < m_rounds.of_step; ++round) {
-    const std::uint64_t first = m_rounds.first_sample(m_rank, round);
-    m_samples.draw(step, first, m_rounds.batch, m_batch_on_host);
-    loss += m_model.forward(exec, x, to_device(exec));
+    loss += m_model.forward(exec, x, m_batches.draw(exec, step, round));
     times.add(Phase::forward, watch.restart());
     const bool last = round + 1 == m_rounds.of_step;
     m_model.measure_quantizers(last ? m_measures(step) : nn::QuantizerMeasures::none);
-    m_model.backward(exec, x, {m_seed, static_cast<std::uint64_t>(step), first},
+    m_model.backward(exec, x, {m_seed, static_cast<std::uint64_t>(step), m_rounds.first_sample(m_rank, round)},
                      1.0f / static_cast<float>(m_rounds.of_step), round > 0, g, last ? ready_from : GradientReady());
     fence(exec, "OneBit::workload::images");
     times.add(Phase::backward, watch.restart());
@@ -111,15 +84,11 @@ LossSum Images<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float
                                       const std::function<bool()>& goes_on) {
   const Region region("OneBit::workload::validation");
   const int batch = m_rounds.batch;
-  m_model.calibrate(exec, x, (calibration_samples + batch - 1) / batch, [&](int k) {
-    m_samples.draw(calibration_step, static_cast<std::uint64_t>(k) * batch, batch, m_batch_on_host);
-    return to_device(exec);
-  });
+  m_model.calibrate(exec, x, calibration_batches(batch), [&](int k) { return m_batches.draw_calibration(exec, k); });
   LossSum loss;
   double right = 0;
   for (int round = 0; round < m_rounds.of_validation; ++round) {
-    m_samples.draw_validation(m_rounds.first_validation_sample(m_rank, round), batch, m_batch_on_host);
-    const nn::Images<Exec, float>& images = to_device(exec);
+    const nn::Images<Exec, float>& images = m_batches.draw_validation(exec, round);
     loss.sum += batch * m_model.loss(exec, x, images);
     right += batch * m_model.accuracy(exec, images);
     loss.samples += batch;
@@ -127,13 +96,6 @@ LossSum Images<Exec>::validation_loss(const Exec& exec, const Vector<Exec, float
   }
   loss.right = right;
   return loss;
-}
-
-template <class Exec>
-const nn::Images<Exec, float>& Images<Exec>::to_device(const Exec& exec) {
-  copy_batch(exec, m_batch_on_host.pixels, m_images.pixels);
-  copy_batch(exec, m_batch_on_host.labels, m_images.classes);
-  return m_images;
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class Images<Exec>;

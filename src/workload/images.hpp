@@ -2,11 +2,9 @@
 /// \file images.hpp
 /// Classification of images by a convolutional network.
 
-#include "data/images/image_samples.hpp"
 #include "nn/images/image_classifier.hpp"
+#include "workload/image_batches.hpp"
 #include "workload/quantization.hpp"
-#include "workload/rounds.hpp"
-#include "workload/workload.hpp"
 
 namespace onebit::workload {
 
@@ -32,9 +30,6 @@ public:
   double tokens_per_step() const override { return m_rounds.samples_of_step(); }
 
 private:
-  /// The images of `m_batch_on_host`, copied to the device.
-  const nn::Images<Exec, float>& to_device(const Exec& exec);
-
   int m_rank;
   std::uint64_t m_seed;
   Rounds m_rounds;
@@ -43,8 +38,7 @@ private:
   nn::ImageNodes m_nodes;
   Footprint m_footprint;
   nn::ImageClassifier<Exec, float> m_model;
-  data::ImageBatch m_batch_on_host;
-  nn::Images<Exec, float> m_images;
+  ImageBatches<Exec> m_batches;
 };
 
 }  // namespace onebit::workload

@@ -87,7 +87,7 @@ ChosenPrecision choose_precision(const Exec& exec, const config::Input& input, c
   if (input.model.precision != Precision::automatic)
     return {input.model.precision,
             input.given.count("model.precision") > 0 ? "the input says so" : "it is the default"};
-  if (input.workload.kind == WorkloadKind::images) return {Precision::fp32, "networks of images are not timed"};
+  if (config::has_images(input)) return {Precision::fp32, "networks of images are not timed"};
   if (!config::has_model(input)) return {Precision::fp32, "the workload has no products"};
   const Region region("OneBit::workload::choose_precision");
   const std::string no_bf16 = linalg::missing<Exec>(Precision::bf16);

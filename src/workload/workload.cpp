@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "workload/dcgan.hpp"
 #include "workload/images.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
@@ -16,6 +17,8 @@ Footprint footprint(const config::Input& input, int ranks) {
   switch (input.workload.kind) {
     case WorkloadKind::images:
       return images_footprint(input, ranks);
+    case WorkloadKind::dcgan:
+      return dcgan_footprint(input, ranks);
     case WorkloadKind::quadratic:
       return quadratic_footprint(input);
     case WorkloadKind::replay:
@@ -61,6 +64,8 @@ std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Inp
   switch (input.workload.kind) {
     case WorkloadKind::images:
       return std::make_unique<Images<Exec>>(exec, input, share);
+    case WorkloadKind::dcgan:
+      return std::make_unique<Dcgan<Exec>>(exec, input, share);
     case WorkloadKind::quadratic:
       return std::make_unique<Quadratic<Exec>>(input, share);
     case WorkloadKind::replay:

@@ -2,6 +2,7 @@
 /// \file workload.hpp
 /// A workload computes a loss and its gradient for one rank's samples. It knows no optimiser.
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -45,6 +46,16 @@ struct LossSum {
   double sum = 0;
   double samples = 0;
   double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of each sample's fraction of right predictions
+  /// Σ of the features of each generated sample less those of one of the data; empty where none are generated. The
+  /// square of the mean's norm is a distance (nn/images/gan/random_features.hpp).
+  std::vector<double> features = {};
+};
+
+/// A picture of generated samples.
+struct Picture {
+  std::size_t height = 0, width = 0;
+  std::size_t channels = 0;         ///< 1: grey; 3: red, green and blue
+  std::vector<std::uint8_t> bytes;  ///< (height, width, channels); empty without a picture
 };
 
 /// See the top of the file.
@@ -72,6 +83,8 @@ public:
                                   const std::function<bool()>& /*goes_on*/) {
     return {};
   }
+  /// Samples that the parameters generate; none for a workload that generates nothing. \param x (d)
+  virtual Picture picture(const Exec& /*exec*/, const Vector<Exec, float>& /*x*/) { return {}; }
   /// What was found in the files of samples, in words; empty where there are none.
   virtual std::string samples() const { return ""; }
   /// Tokens (samples, for a workload without tokens) of one step over all ranks.

@@ -27,6 +27,7 @@ public:
                           const std::function<bool()>& goes_on) override {
     return m_workload->validation_loss(exec, x, goes_on);
   }
+  Picture picture(const Exec& exec, const Vector<Exec, float>& x) override { return m_workload->picture(exec, x); }
   std::string samples() const override { return m_workload->samples(); }
   double tokens_per_step() const override { return m_workload->tokens_per_step(); }
   nn::QuantizationState quantization() const override { return m_workload->quantization(); }

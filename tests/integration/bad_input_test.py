@@ -189,7 +189,7 @@ for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algor
                     "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
                     "compression.compressor": "none, sign, sign_ternary, column, nbit",
                     "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
-                    "workload.kind": "transformer, classification, images, quadratic, replay, synthetic",
+                    "workload.kind": "transformer, classification, images, dcgan, quadratic, replay, synthetic",
                     "images.network": "resnet18, vgg16", "images.augment": "none, crop, crop_flip",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
@@ -341,12 +341,12 @@ train: {steps: 1, batch: 4, validation_batch: 4}
 """
 
 
-def images(count, label_count=None):
-    """Prepares the files of IMAGES: images of 4 x 4 pixels and two classes."""
+def images(count, label_count=None, width=4):
+    """Prepares the files of IMAGES: images of 4 x `width` pixels and two classes."""
     def prepare(directory):
         for name in ("train", "held_out"):
-            (directory / f"{name}-images").write_bytes(bytes([0, 0, 8, 3, *(0, 0, 0, count), *(0, 0, 0, 4) * 2]) +
-                                                       bytes(range(16)) * count)
+            extents = b"".join(extent.to_bytes(4, "big") for extent in (count, 4, width))
+            (directory / f"{name}-images").write_bytes(bytes([0, 0, 8, 3]) + extents + bytes(range(4 * width)) * count)
             labels = bytes(i % 2 for i in range(count if label_count is None else label_count))
             (directory / f"{name}-labels").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, len(labels)]) + labels)
     return prepare
@@ -370,6 +370,11 @@ case("images_gradient_bits", IMAGES + "model:\n  quantization: {kind: psq, bits:
 case("images_exclusion_of_nothing", IMAGES + "model:\n  quantization: {kind: fqt, exclude: [layer1.0.conv3]}\n",
      "input.yaml:5:29", "pattern 'layer1.0.conv3' matches the name of no convolution",
      "did you mean 'layer1.0.conv1'?", prepare=images(4), ranks=2)
+DCGAN = IMAGES.replace("kind: images", "kind: dcgan")
+case("dcgan_images_missing", DCGAN.replace("training: [train-images], ", ""), "images.training",
+     "workload dcgan needs images to train on")
+case("dcgan_extents", DCGAN, "input.yaml:2:10", "images have 4 x 6 pixels", "multiples of 4", ranks=2,
+     prepare=images(4, width=6))
 case("initialize_from_text", QUADRATIC + "checkpoint:\n  initialize_from: earlier.h5\n", "input.yaml:4:3",
      "not an HDF5 file", ranks=2, prepare=lambda d: (d / "earlier.h5").write_text("parameters " * 100))
 case("info_of_nothing", None, "none.h5: the file does not exist", command=("checkpoint", "info", "none.h5"),

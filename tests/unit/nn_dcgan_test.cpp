@@ -2,10 +2,10 @@
 /// What a DCGAN adds to networks of images: nodes against plain loops and, in double, against central differences; its
 /// two gradients; the random features.
 
-#include "nn/images/dcgan.hpp"
+#include "nn/images/gan/dcgan.hpp"
+#include "nn/images/gan/random_features.hpp"
 #include "nn/images/layers/activations.hpp"
 #include "nn/images/layers/reference.hpp"
-#include "nn/images/random_features.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

@@ -54,6 +54,7 @@ void Progress::operator()(const StepRecord& record, double tokens_per_second) {
               duration(left).c_str());
   if (validated) std::printf("  validation loss %.4f", record.validation_loss);
   if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);
+  if (!std::isnan(record.validation_distance)) std::printf("  distance %.4f", record.validation_distance);
   std::printf("\n");
   std::fflush(stdout);
 }

@@ -12,6 +12,11 @@ namespace onebit::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+// Generated samples, in the format of the "netpbm" programs.
+constexpr const char *grey_file = "samples.pgm", *colour_file = "samples.ppm";
+}  // namespace
+
 fs::path resolved_input(const config::Input& input) { return fs::path(input.run.output) / "input.resolved.yaml"; }
 
 fs::path dump_file(const config::Input& input) { return fs::path(input.run.output) / input.run.dump_parameters; }
@@ -22,7 +27,8 @@ void check_output(const config::Input& input) {
   const fs::path directory = input.run.output;
   std::error_code error;
   fs::create_directories(directory, error);
-  for (const char* name : {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv"})
+  for (const char* name :
+       {"input.resolved.yaml", steps_file, groups_file, "profile.csv", "run.csv", grey_file, colour_file})
     if (fs::is_directory(directory / name, error))
       throw InputError(input.where("run.output"), "'" + (directory / name).string() + "' is a directory",
                        "remove it, or name another directory");
@@ -50,6 +56,21 @@ void begin_output(const config::Input& input, bool restarts) {
     throw InputError(input.where("run.output"),
                      "directory '" + directory.string() + "' cannot be written" + because(errno),
                      "name a directory that you may write, with free space");
+}
+
+void write_picture(const config::Input& input, const workload::Picture& picture) {
+  if (picture.bytes.empty()) return;
+  const fs::path path = fs::path(input.run.output) / (picture.channels == 1 ? grey_file : colour_file);
+  errno = 0;
+  std::ofstream file(partial(path), std::ios::binary);
+  file << (picture.channels == 1 ? "P5 " : "P6 ") << picture.width << ' ' << picture.height << " 255\n";
+  file.write(reinterpret_cast<const char*>(picture.bytes.data()), static_cast<std::streamsize>(picture.bytes.size()));
+  file.close();
+  if (!file) throw unwritable(path.string(), errno);
+  keep_earlier(path);
+  std::error_code error;
+  fs::rename(partial(path), path, error);
+  if (error) throw unwritable(path.string(), error.value());
 }
 
 }  // namespace onebit::train

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "config/input.hpp"
+#include "workload/workload.hpp"
 
 namespace onebit::train {
 
@@ -19,5 +20,9 @@ void check_output(const config::Input& input);
 /// Writes the resolved input under its partial name. Keeps what a run that ended early left, unless this run goes on
 /// with it. \throws InputError
 void begin_output(const config::Input& input, bool restarts);
+
+/// Writes samples that the run generates as `samples.pgm`, or `samples.ppm` where they have colours. Does nothing
+/// without a picture. \throws RunError
+void write_picture(const config::Input& input, const workload::Picture& picture);
 
 }  // namespace onebit::train

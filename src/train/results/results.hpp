@@ -22,9 +22,10 @@ namespace onebit::train {
 struct StepRecord {
   long step;
   double loss;                                   ///< mean over ranks
-  bool validated = false;                        ///< so the next two count, even if they are not finite
+  bool validated = false;                        ///< so the next three count, even if they are not finite
   double validation_loss = optim::no_value;      ///< only in steps that validate
   double validation_accuracy = optim::no_value;  ///< the same, for workloads with right answers
+  double validation_distance = optim::no_value;  ///< the same, for workloads that generate samples
   double lr;                                     ///< γ_t
   double gradient_norm;                          ///< √((1/n) Σ ‖g_i‖²)
   double tokens;                                 ///< of this step over all ranks
@@ -123,6 +124,7 @@ private:
   StepRecord m_last{};
   bool m_validated = false;
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
+  double m_final_validation_distance = optim::no_value;
   struct {
     long step = 0;  ///< 0 before
     double seconds = 0;

@@ -25,6 +25,11 @@ const CsvTable steps_table = {
          "",
          "fraction of this validation's predictions (tokens, or classes) whose right answer has the greatest logit; "
          "empty for workloads without right answers"},
+        {{"validation_distance"},
+         "",
+         "squared distance of this validation's generated images from those of the data "
+         "([maximum mean discrepancy](../../guide/images.md#generate-images)); empty for workloads that generate "
+         "none"},
         {{"lr"}, "", "learning rate γ_t"},
         {{"gradient_l2"}, "", "√((1/n) Σ_i ‖g_i‖₂²)"},
         {{"variance_l1"},
@@ -195,7 +200,7 @@ const CsvTable run_table = {
          "nats",
          "of the first step that was taken; the median of the last ones, for the [verdict](figures_of_merit.md)"},
         {{"final_validation_loss"}, "nats", "of the last validation"},
-        {{"final_validation_accuracy"}, "", "of the last validation"},
+        {{"final_validation_accuracy", "final_validation_distance"}, "", "of the last validation"},
         {{"target_loss"}, "nats", "`train.target_loss`; empty without one"},
         {{"steps_to_target"},
          "",

@@ -1,4 +1,4 @@
-#include "nn/images/random_features.hpp"
+#include "nn/images/gan/random_features.hpp"
 
 #include "base/random.hpp"
 #include "nn/flat_vectors.hpp"

@@ -1,4 +1,4 @@
-#include "nn/images/dcgan.hpp"
+#include "nn/images/gan/dcgan.hpp"
 
 #include <string>
 #include <utility>
