@@ -35,9 +35,10 @@ bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& rec
   record.validated = true;
   record.validation_loss = sums[loss] / sums[samples];
   record.validation_accuracy = sums[right] / sums[samples];
+  if (mine.features.empty()) return true;
   // All ranks have as many, because they have one workload and none has failed.
   session.communicator.sum(mine.features.data(), static_cast<int>(mine.features.size()));
-  if (!mine.features.empty()) record.validation_distance = 0;
+  record.validation_distance = 0;
   for (const double feature : mine.features)
     record.validation_distance += feature / sums[samples] * (feature / sums[samples]);
   return true;
