@@ -13,8 +13,9 @@ from lib.tables import number, read_csv
 CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
 ICONS = "corpus/icons_train_images.idx"
+# Of files that a part reads.
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
-            DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons"}  # of files that a part reads
+            DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
 Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines", defaults=[False])

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.hpp"
-#include "workload/dcgan.hpp"
-#include "workload/images.hpp"
+#include "workload/images/dcgan.hpp"
+#include "workload/images/images.hpp"
 #include "workload/quadratic.hpp"
 #include "workload/replay.hpp"
 #include "workload/synthetic.hpp"

@@ -1,4 +1,4 @@
-#include "workload/images.hpp"
+#include "workload/images/images.hpp"
 
 #include "base/error.hpp"
 #include "workload/transformer.hpp"

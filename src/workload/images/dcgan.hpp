@@ -5,7 +5,7 @@
 
 #include "nn/images/gan/dcgan.hpp"
 #include "nn/images/gan/random_features.hpp"
-#include "workload/image_batches.hpp"
+#include "workload/images/image_batches.hpp"
 
 namespace onebit::workload {
 

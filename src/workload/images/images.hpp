@@ -3,7 +3,7 @@
 /// Classification of images by a convolutional network.
 
 #include "nn/images/image_classifier.hpp"
-#include "workload/image_batches.hpp"
+#include "workload/images/image_batches.hpp"
 #include "workload/quantization.hpp"
 
 namespace onebit::workload {

@@ -1,4 +1,4 @@
-#include "workload/dcgan.hpp"
+#include "workload/images/dcgan.hpp"
 
 #include <algorithm>
 #include <cmath>
