@@ -78,12 +78,13 @@ void find_row_ranges(const Exec& exec, const ScaledGradient<Exec, Real>& gradien
       });
 }
 
-/// The ranges of groups of some consecutive rows. \param groups how many
+/// The ranges of groups of some consecutive rows. A warp takes a group: on CUDA, Kokkos 3.4 has no barrier between two
+/// maxima over a team of warps. \param groups how many
 template <class Exec, class Real>
 void join_row_ranges(const Exec& exec, const GroupRanges<const Real>& of_rows, int groups, int rows_per_group,
                      const GroupRanges<Real>& ranges) {
-  for_each_wide_row(
-      exec, "OneBit::nn::join_row_ranges", groups, KOKKOS_LAMBDA(const WideRowTeam<Exec>& team, int group) {
+  for_each_row(
+      exec, "OneBit::nn::join_row_ranges", groups, KOKKOS_LAMBDA(const RowTeam<Exec>& team, int group) {
         const Real* const low = of_rows.low + static_cast<std::size_t>(group) * rows_per_group;
         const Real* const high = of_rows.high + static_cast<std::size_t>(group) * rows_per_group;
         const Real greatest = team.max(rows_per_group, [&](int r) { return high[r]; });

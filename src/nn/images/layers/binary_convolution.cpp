@@ -31,16 +31,16 @@ struct UnfoldedSigns {
   KOKKOS_FORCEINLINE_FUNCTION Corner corner(int row) const {
     return {row / positions, row % positions / width * e.stride - e.padding, row % width * e.stride - e.padding};
   }
-  /// The words of a pixel; null outside of the image. \param tap (ky, kx) as a number
-  KOKKOS_FORCEINLINE_FUNCTION const std::uint32_t* words(const Corner& corner, int tap) const {
-    const int y = corner.y + tap / e.kernel, x = corner.x + tap % e.kernel;
+  /// The words of the pixel (ky, kx) of the kernel; null outside of the image.
+  KOKKOS_FORCEINLINE_FUNCTION const std::uint32_t* words(const Corner& corner, int ky, int kx) const {
+    const int y = corner.y + ky, x = corner.x + kx;
     if (y < 0 || y >= e.height || x < 0 || x >= e.width) return nullptr;
     return pixels + (static_cast<std::size_t>(corner.image * e.height + y) * e.width + x) * stride;
   }
 
   KOKKOS_FORCEINLINE_FUNCTION unsigned operator()(int row, int column) const {
-    const int c = column % e.channels;
-    const std::uint32_t* const pixel = words(corner(row), column / e.channels);
+    const int tap = column / e.channels, c = column % e.channels;
+    const std::uint32_t* const pixel = words(corner(row), tap / e.kernel, tap % e.kernel);
     return pixel ? pixel[c / linalg::word_bits] >> c % linalg::word_bits & 1u : 0u;
   }
 
@@ -48,11 +48,12 @@ struct UnfoldedSigns {
   void bits(int row, int column, std::uint64_t* planes) const {
     constexpr int most = 64;
     const Corner from = corner(row);
-    int tap = column / e.channels, c = column % e.channels;
+    const int tap = column / e.channels;
+    int ky = tap / e.kernel, kx = tap % e.kernel, c = column % e.channels;
     std::uint64_t result = 0;
     for (int filled = 0; filled < most;) {
       const int run = std::min({most - filled, e.channels - c, most - c % most});
-      if (const std::uint32_t* const pixel = words(from, tap)) {
+      if (const std::uint32_t* const pixel = words(from, ky, kx)) {
         std::uint64_t some;
         std::memcpy(&some, pixel + c / most * (most / linalg::word_bits), sizeof some);
         some >>= c % most;
@@ -61,10 +62,11 @@ struct UnfoldedSigns {
       }
       filled += run;
       c += run;
-      if (c == e.channels) {
-        c = 0;
-        ++tap;
-      }
+      if (c < e.channels) continue;
+      c = 0;
+      if (++kx < e.kernel) continue;
+      kx = 0;
+      ++ky;
     }
     planes[0] = result;
   }
