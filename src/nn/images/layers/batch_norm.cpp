@@ -32,13 +32,15 @@ struct NormTerms : ColumnTerms<Exec, Real> {
 
   KOKKOS_FORCEINLINE_FUNCTION Values<Real, 2> load(int r, int j) const {
     const int g = r / rows;
-    const Real passed = !norm.relu || norm.output(r, j) > 0 ? d_output(r, j) : Real(0);
-    return {{passed, (norm.input(r, j) - norm.mean(g, j)) * norm.reciprocal_std(g, j)}};
+    // Without branches, so that the loop can be vectorised.
+    const bool passes = static_cast<int>(!norm.relu) | static_cast<int>(norm.output(r, j) > 0);
+    const Real d = d_output(r, j);
+    return {{passes ? d : Real(0), (norm.input(r, j) - norm.mean(g, j)) * norm.reciprocal_std(g, j)}};
   }
   template <class Row, class Add>
   KOKKOS_FORCEINLINE_FUNCTION void operator()(int r, int j, const Values<Real, 2>& loaded, const Row&, Real,
                                               const Add& add) const {
-    if (norm.relu) d_output(r, j) = loaded[0];
+    d_output(r, j) = loaded[0];
     add(0, loaded[0]);
     add(1, loaded[0] * loaded[1]);
   }
