@@ -12,10 +12,11 @@ from lib.tables import number, read_csv
 
 CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
-ICONS = "corpus/icons_train_images.idx"
+ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.idx"
 # Of files that a part reads.
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
-            DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons"}
+            DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
+            ANIMALS: "scripts/image_tasks.py animals"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
 Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines", defaults=[False])
@@ -42,6 +43,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
+    Study("images", (ANIMALS,), ("resnet18",)),
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
