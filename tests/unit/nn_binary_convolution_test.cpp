@@ -61,32 +61,20 @@ struct Layer {
       : e(extents),
         kind(kind_),
         positions(images * e.output_pixels()),
-        x(with_edges(test::random_array(images * e.pixels(), e.channels, 1))),
-        weight(with_edges(test::random_array(e.outputs, e.columns(), 2))),
+        x(test::with_edges(test::random_array(images * e.pixels(), e.channels, 1))),
+        weight(test::with_edges(test::random_array(e.outputs, e.columns(), 2))),
         gamma(test::random_array(1, e.outputs, 3, 0.1, 0.5)),
         d_output(test::random_array(positions, e.outputs, 4)),
         before(test::random_array(x.rows, x.columns, 5)),
-        x_device(of_real(x)),
-        weight_device(of_real(weight)),
-        gamma_device(of_real(gamma)),
-        d_output_device(of_real(d_output)),
+        x_device(test::of_real<Real>(x)),
+        weight_device(test::of_real<Real>(weight)),
+        gamma_device(test::of_real<Real>(gamma)),
+        d_output_device(test::of_real<Real>(d_output)),
         layers(kind, images, {{}, e}),
         output(positions, e.outputs),
-        d_input(of_real(before)),
+        d_input(test::of_real<Real>(before)),
         d_weight(e.outputs, e.columns()),
         d_gamma(1, e.outputs) {}
-
-  /// Some elements are where sign or the straight-through estimator changes.
-  static Array<double> with_edges(Array<double> array) {
-    const double edges[] = {0.0, -0.0, 1.0, -1.0};
-    for (std::size_t i = 0; i < array.values.size(); i += 7) array.values[i] = edges[i / 7 % 4];
-    return array;
-  }
-  static Array<Real> of_real(const Array<double>& array) {
-    Array<Real> converted(array.rows, array.columns);
-    converted.values.assign(array.values.begin(), array.values.end());
-    return converted;
-  }
 
   QuantizedParameters<Exec, Real> parameters() const { return {weight_device.matrix(), gamma_device.vector()}; }
   void run(bool add) {

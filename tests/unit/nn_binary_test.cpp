@@ -55,32 +55,20 @@ struct Layer {
 
   Layer(const Case& kind_, Extents of_, long gradients_after = 0)
       : of(of_),
-        x(test::random_array(of.rows, of.inputs, 1)),
-        weight(test::random_array(of.outputs, of.inputs, 2)),
+        x(test::with_edges(test::random_array(of.rows, of.inputs, 1))),
+        weight(test::with_edges(test::random_array(of.outputs, of.inputs, 2))),
         gamma(test::random_array(1, of.outputs, 3, 0.1, 0.5)),
         d_output(test::random_array(of.rows, of.outputs, 4)),
-        x_device(with_edges(x)),
-        weight_device(with_edges(weight)),
-        gamma_device(of_real(gamma)),
-        d_output_device(of_real(d_output)),
+        x_device(test::of_real<Real>(x)),
+        weight_device(test::of_real<Real>(weight)),
+        gamma_device(test::of_real<Real>(gamma)),
+        d_output_device(test::of_real<Real>(d_output)),
         layers({kind_.kind, kind_.bits, kind_.pruning, {}, 1, gradients_after}, {{}, {of.inputs, of.outputs, of.rows}}),
         output(of.rows, of.outputs),
         d_input(of.rows, of.inputs),
         d_weight(of.outputs, of.inputs),
         d_gamma(1, of.outputs),
         kind(kind_) {}
-
-  /// Some elements are where sign or the straight-through estimator changes.
-  static Array<Real> with_edges(Array<double>& array) {
-    const double edges[] = {0.0, -0.0, 1.0, -1.0};
-    for (std::size_t i = 0; i < array.values.size(); i += 7) array.values[i] = edges[i / 7 % 4];
-    return of_real(array);
-  }
-  static Array<Real> of_real(const Array<double>& array) {
-    Array<Real> converted(array.rows, array.columns);
-    converted.values.assign(array.values.begin(), array.values.end());
-    return converted;
-  }
 
   QuantizedParameters<Exec, Real> parameters() const { return {weight_device.matrix(), gamma_device.vector()}; }
   void forward() { layers.forward(exec, product, number, x_device.matrix(), parameters(), output.matrix()); }

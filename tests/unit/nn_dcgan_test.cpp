@@ -16,10 +16,8 @@ using test::gradient_error;
 using test::in_double;
 using test::random_array;
 using test::relative_error;
+using test::rounding;
 using test::weighted_sum;
-
-template <class Real>
-constexpr double rounding = std::is_same_v<Real, float> ? 3e-6 : 1e-14;
 
 template <class Exec>
 class Gan : public ::testing::Test {
@@ -184,20 +182,11 @@ TYPED_TEST(Gan, groups_do_not_depend_on_the_batch) {
   using Exec = TypeParam;
   TestGan<Exec> of(this->exec, gans[0]);
   Dcgan<Exec, double> whole(this->exec, of.nodes, 8, 4), half(this->exec, of.nodes, 4, 4);
-  std::vector<std::size_t> ready;
-  std::vector<std::vector<double>> seen;
+  test::ReadyGradients gradients;
   const DcganLosses losses =
-      whole.gradient(this->exec, of.x, of.images, of.latents, 1.0, false, of.g, [&](std::size_t b) {
-        this->exec.fence();
-        ready.push_back(b);
-        seen.push_back(test::to_host(of.g));
-      });
+      whole.gradient(this->exec, of.x, of.images, of.latents, 1.0, false, of.g, gradients.recorder(this->exec, of.g));
   const std::vector<double> expected = test::to_host(of.g);
-  ASSERT_FALSE(ready.empty());
-  EXPECT_EQ(ready.back(), 0u);
-  EXPECT_TRUE(std::is_sorted(ready.rbegin(), ready.rend()));
-  for (std::size_t k = 0; k < ready.size(); ++k)
-    EXPECT_TRUE(std::equal(expected.begin() + ready[k], expected.end(), seen[k].begin() + ready[k])) << k;
+  ASSERT_NO_FATAL_FAILURE(gradients.expect_complete(expected));
 
   double sum = 0;
   for (const int part : {0, 1}) {

@@ -63,9 +63,9 @@ struct Layer {
         x(with_zeros(test::random_array(of.rows, of.inputs, 1), 3)),
         weight(with_zeros(test::random_array(of.outputs, of.inputs, 2, 0.1), 1)),
         d_output(test::random_array(of.rows, of.outputs, 4)),
-        x_device(of_real(x)),
-        weight_device(of_real(weight)),
-        d_output_device(of_real(d_output)),
+        x_device(test::of_real<Real>(x)),
+        weight_device(test::of_real<Real>(weight)),
+        d_output_device(test::of_real<Real>(d_output)),
         layers(with(quantization, kind_), {{}, {of.inputs, of.outputs, of.rows}}),
         output(of.rows, of.outputs),
         d_input(of.rows, of.inputs),
@@ -75,11 +75,6 @@ struct Layer {
   static Array<double> with_zeros(Array<double> array, int row) {
     for (int c = 0; c < array.columns && row < array.rows; ++c) array(row, c) = 0;
     return array;
-  }
-  static Array<Real> of_real(const Array<double>& array) {
-    Array<Real> converted(array.rows, array.columns);
-    converted.values.assign(array.values.begin(), array.values.end());
-    return converted;
   }
   static Quantization with(Quantization quantization, const Case& one) {
     quantization.kind = one.kind;

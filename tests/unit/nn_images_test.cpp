@@ -18,10 +18,8 @@ using test::in_double;
 using test::random_array;
 using test::random_integers;
 using test::relative_error;
+using test::rounding;
 using test::weighted_sum;
-
-template <class Real>
-constexpr double rounding = std::is_same_v<Real, float> ? 3e-6 : 1e-14;
 
 template <class Exec>
 class Image : public ::testing::Test {
@@ -259,20 +257,11 @@ TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
   using Exec = TypeParam;
   TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
   ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 4);
-  std::vector<std::size_t> ready;
-  std::vector<std::vector<double>> seen;
+  test::ReadyGradients gradients;
   model.forward(this->exec, of.x, of.images);
-  model.backward(this->exec, of.x, {}, 1.0, false, of.g, [&](std::size_t b) {
-    this->exec.fence();
-    ready.push_back(b);
-    seen.push_back(test::to_host(of.g));
-  });
+  model.backward(this->exec, of.x, {}, 1.0, false, of.g, gradients.recorder(this->exec, of.g));
   const std::vector<double> once = test::to_host(of.g);
-  ASSERT_FALSE(ready.empty());
-  EXPECT_EQ(ready.back(), 0u);
-  EXPECT_TRUE(std::is_sorted(ready.rbegin(), ready.rend()));
-  for (std::size_t k = 0; k < ready.size(); ++k)
-    EXPECT_TRUE(std::equal(once.begin() + ready[k], once.end(), seen[k].begin() + ready[k])) << k;
+  ASSERT_NO_FATAL_FAILURE(gradients.expect_complete(once));
   model.forward(this->exec, of.x, of.images);
   model.backward(this->exec, of.x, {}, 1.0, true, of.g);
   const std::vector<double> twice = test::to_host(of.g);

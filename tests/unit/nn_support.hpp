@@ -2,8 +2,10 @@
 /// \file nn_support.hpp
 /// What the tests of nn share: arrays in the memory of a backend, errors, and checks of gradients by differences.
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "../nn_reference.hpp"
@@ -56,6 +58,49 @@ nn::Array<double> in_double(const nn::Array<Real>& array) {
   converted.values.assign(array.values.begin(), array.values.end());
   return converted;
 }
+
+/// The rounding error of a kernel's sums of some hundred terms.
+template <class Real>
+constexpr double rounding = std::is_same_v<Real, float> ? 3e-6 : 1e-14;
+
+/// Of an Array in double, in Real.
+template <class Real>
+nn::Array<Real> of_real(const nn::Array<double>& array) {
+  nn::Array<Real> converted(array.rows, array.columns);
+  converted.values.assign(array.values.begin(), array.values.end());
+  return converted;
+}
+
+/// Some elements are where sign or the straight-through estimator of 1-bit layers changes.
+inline nn::Array<double> with_edges(nn::Array<double> array) {
+  const double edges[] = {0.0, -0.0, 1.0, -1.0};
+  for (std::size_t i = 0; i < array.values.size(); i += 7) array.values[i] = edges[i / 7 % 4];
+  return array;
+}
+
+/// Whether each gradient that a backward pass tells to be complete is so, and all of them are told.
+struct ReadyGradients {
+  std::vector<std::size_t> ready;
+  std::vector<std::vector<double>> seen;
+
+  /// A GradientReady that records g when elements [begin, d) are complete.
+  template <class Exec>
+  auto recorder(const Exec& exec, const Vector<Exec, double>& g) {
+    return [this, exec, g](std::size_t begin) {
+      exec.fence();
+      ready.push_back(begin);
+      seen.push_back(to_host(g));
+    };
+  }
+  /// \param expected what g holds in the end
+  void expect_complete(const std::vector<double>& expected) const {
+    ASSERT_FALSE(ready.empty());
+    EXPECT_EQ(ready.back(), 0u);
+    EXPECT_TRUE(std::is_sorted(ready.rbegin(), ready.rend()));
+    for (std::size_t k = 0; k < ready.size(); ++k)
+      EXPECT_TRUE(std::equal(expected.begin() + ready[k], expected.end(), seen[k].begin() + ready[k])) << k;
+  }
+};
 
 /// Integers in [0, limit).
 inline std::vector<int> random_integers(std::size_t length, int limit, unsigned seed) {

@@ -68,24 +68,32 @@ typename Pass::primitive_desc backward_plan(const Operands& o) {
 #endif
 }
 
-/// A pass of one shape, and the reordering of its weight or of the weight's gradient.
+/// A pass of one shape.
 template <class Pass>
 struct Plan {
   Operands operands;
   dnnl::memory::desc arranged, scratch;
+  dnnl::reorder reorder;  ///< of the weight into `arranged`, or of its gradient out of it
   Pass pass;
 };
+
+dnnl::reorder reorder_of(const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
+  return dnnl::reorder(dnnl::reorder::primitive_desc(engine(), from, engine(), to));
+}
 
 template <class Pass>
 Plan<Pass> make_plan(const ImageConvolution& convolution) {
   const Operands operands(convolution);
   if constexpr (std::is_same_v<Pass, Forward>) {
     const auto plan = forward_plan(operands);
-    return {operands, plan.weights_desc(), plan.scratchpad_desc(), Pass(plan)};
+    const dnnl::memory::desc arranged = plan.weights_desc();
+    return {operands, arranged, plan.scratchpad_desc(), reorder_of(operands.weight, arranged), Pass(plan)};
   } else {
     const auto plan = backward_plan<Pass>(operands);
-    const bool of_input = std::is_same_v<Pass, BackwardInput>;
-    return {operands, of_input ? plan.weights_desc() : plan.diff_weights_desc(), plan.scratchpad_desc(), Pass(plan)};
+    constexpr bool of_input = std::is_same_v<Pass, BackwardInput>;
+    const dnnl::memory::desc arranged = of_input ? plan.weights_desc() : plan.diff_weights_desc();
+    return {operands, arranged, plan.scratchpad_desc(),
+            of_input ? reorder_of(operands.weight, arranged) : reorder_of(arranged, operands.weight), Pass(plan)};
   }
 }
 
@@ -100,8 +108,6 @@ const Plan<Pass>& plan_of(const ImageConvolution& convolution) {
   if (found == plans.end()) found = plans.emplace(key, make_plan<Pass>(convolution)).first;
   return found->second;
 }
-
-void reorder(dnnl::memory from, dnnl::memory to) { dnnl::reorder(from, to).execute(stream(), from, to); }
 
 /// At least `length` floats of the calling thread, valid until the next call.
 float* floats_of_thread(std::size_t length) {
@@ -120,7 +126,8 @@ std::size_t onednn_arranged_length(ConvolutionPass pass, const ImageConvolution&
 
 void onednn_arrange(ConvolutionPass pass, const ImageConvolution& convolution, const float* weight, float* arranged) {
   const auto arrange = [&](const auto& plan) {
-    reorder(memory_of(plan.operands.weight, weight), memory_of(plan.arranged, arranged));
+    dnnl::memory from = memory_of(plan.operands.weight, weight), to = memory_of(plan.arranged, arranged);
+    plan.reorder.execute(stream(), from, to);
   };
   if (pass == ConvolutionPass::forward) return arrange(plan_of<Forward>(convolution));
   arrange(plan_of<BackwardInput>(convolution));
@@ -152,13 +159,14 @@ void onednn_convolution_input(const ImageConvolution& convolution, const float* 
 void onednn_convolution_weight(const ImageConvolution& convolution, const float* d_output, const float* input,
                                float* d_weight) {
   const Plan<BackwardWeight>& plan = plan_of<BackwardWeight>(convolution);
-  const dnnl::memory arranged =
+  dnnl::memory arranged =
       memory_of(plan.arranged, floats_of_thread((plan.arranged.get_size() + sizeof(float) - 1) / sizeof(float)));
   plan.pass.execute(stream(), {{DNNL_ARG_DIFF_DST, memory_of(plan.operands.output, d_output)},
                                {DNNL_ARG_SRC, memory_of(plan.operands.input, input)},
                                {DNNL_ARG_DIFF_WEIGHTS, arranged},
                                {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
-  reorder(arranged, memory_of(plan.operands.weight, d_weight));
+  dnnl::memory result = memory_of(plan.operands.weight, d_weight);
+  plan.reorder.execute(stream(), arranged, result);
 }
 #else
 std::size_t onednn_arranged_length(ConvolutionPass, const ImageConvolution&) { return 0; }

@@ -98,10 +98,11 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   const auto buffer = [](const char* name, std::size_t length) {
     return make_uninitialized<Exec, Real>(std::string("OneBit::nn::ImageNetwork::") + name, length);
   };
-  std::size_t unfolded = 0;
+  std::size_t convolution_scratch = 0;
   for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
     const Node& node = nodes.nodes()[k];
-    if (is_convolution(node) && !node.quantized) unfolded = std::max(unfolded, m_convolutions[k].scratch());
+    if (is_convolution(node) && !node.quantized)
+      convolution_scratch = std::max(convolution_scratch, m_convolutions[k].scratch());
     // The images are the caller's.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
   }
@@ -110,7 +111,7 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   m_mean = buffer("mean", m_groups * channels);
   m_reciprocal_std = buffer("reciprocal_std", m_groups * channels);
   m_population = Buffer("OneBit::nn::ImageNetwork::population", 2 * channels);
-  m_unfolded = buffer("unfolded", unfolded);
+  m_convolution_scratch = buffer("convolution_scratch", convolution_scratch);
   m_scratch = buffer("scratch", scratch_elements<Exec, Real>(nodes, batch, m_groups));
 }
 
@@ -164,8 +165,8 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
       case NodeKind::transposed:
         m_convolutions[k].backward_input(
             exec, m_product, output(node.from),
-            m_weights.part(node.weight, node.convolution.outputs, node.convolution.columns()), m_unfolded, false,
-            output(k));
+            m_weights.part(node.weight, node.convolution.outputs, node.convolution.columns()), m_convolution_scratch,
+            false, output(k));
         break;
       case NodeKind::leaky_relu:
         Activations<Exec, Real>::leaky_relu(exec, m_outputs[node.from], m_outputs[k]);
@@ -186,8 +187,8 @@ void ImageNetwork<Exec, Real>::convolve(const Exec& exec, const Vector<Exec, con
     m_binary.forward(exec, node.number, output(node.from), binary_parameters(x, node), output(k));
   else
     m_convolutions[k].forward(exec, m_product, output(node.from),
-                              m_weights.part(node.weight, node.channels, node.convolution.columns()), m_unfolded,
-                              output(k));
+                              m_weights.part(node.weight, node.channels, node.convolution.columns()),
+                              m_convolution_scratch, output(k));
 }
 
 template <class Exec, class Real>
@@ -293,12 +294,12 @@ void ImageNetwork<Exec, Real>::convolution_backward(const Exec& exec, int k, boo
   const Convolution<Exec, Real>& convolution = m_convolutions[k];
   const int columns = node.convolution.columns();
   if (wants_parameters(g))
-    convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_unfolded, add,
+    convolution.backward_weight(exec, m_product, gradient(k), output(node.from), m_convolution_scratch, add,
                                 matrix_at<Exec>(g, node.weight, node.channels, columns));
   if (!wants_gradient(node.from)) return;
   const bool adds = adds_to(node.from);
   convolution.backward_input(exec, m_product, gradient(k), m_weights.part(node.weight, node.channels, columns),
-                             m_unfolded, adds, gradient(node.from));
+                             m_convolution_scratch, adds, gradient(node.from));
 }
 
 template <class Exec, class Real>
@@ -344,11 +345,11 @@ void ImageNetwork<Exec, Real>::transposed_backward(const Exec& exec, int k, bool
   const Convolution<Exec, Real>& convolution = m_convolutions[k];
   const int rows = node.convolution.outputs, columns = node.convolution.columns();
   if (wants_parameters(g))
-    convolution.backward_weight(exec, m_product, output(node.from), gradient(k), m_unfolded, add,
+    convolution.backward_weight(exec, m_product, output(node.from), gradient(k), m_convolution_scratch, add,
                                 matrix_at<Exec>(g, node.weight, rows, columns));
   if (!wants_gradient(node.from)) return;
   adds_to(node.from);
-  convolution.forward(exec, m_product, gradient(k), m_weights.part(node.weight, rows, columns), m_unfolded,
+  convolution.forward(exec, m_product, gradient(k), m_weights.part(node.weight, rows, columns), m_convolution_scratch,
                       gradient(node.from));
 }
 

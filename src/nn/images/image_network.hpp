@@ -137,7 +137,7 @@ private:
   std::vector<std::size_t> m_first_channel;  ///< (norms + 1) of each norm among all norms' channels
   Buffer m_mean, m_reciprocal_std;           ///< (G, C) of each norm, one after the other
   Buffer m_population;                       ///< (2, channels of all norms) means, and reciprocal standard deviations
-  Buffer m_unfolded, m_scratch;
+  Buffer m_convolution_scratch, m_scratch;
   Factor m_weights;  ///< all parameters
 };
 
