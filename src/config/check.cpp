@@ -146,7 +146,8 @@ void check_images(const Input& in, int ranks) {
 
 void check_workload(const Input& in, int ranks) {
   const WorkloadKind kind = in.workload.kind;
-  const QuantizationKind quantization = has_batches(in) ? in.model.quantization.kind : QuantizationKind::none;
+  const QuantizationKind quantization =
+      has_quantizable_layers(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&
       (quantization == QuantizationKind::none || quantization == QuantizationKind::qat))
     refuse(in, "model.quantization.record_every", "this run quantises no gradient that could be recorded",
@@ -164,7 +165,7 @@ void check_workload(const Input& in, int ranks) {
         refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
   if (has_images(in)) check_images(in, ranks);
-  if (has_batches(in)) check_quantization(in);
+  if (has_quantizable_layers(in)) check_quantization(in);
   if (!has_model(in)) return;
   if (in.model.hidden % in.model.heads != 0)
     refuse(in, "model.heads",

@@ -19,6 +19,12 @@ inline bool has_images(const Input& input) {
   return input.workload.kind == WorkloadKind::images || input.workload.kind == WorkloadKind::dcgan;
 }
 
+/// Whether it has layers that `model.quantization` may quantise: those of a transformer, or convolutions of a
+/// classifier.
+inline bool has_quantizable_layers(const Input& input) {
+  return has_model(input) || input.workload.kind == WorkloadKind::images;
+}
+
 /// Whether it draws samples and computes their gradient in rounds, and validates with others.
 inline bool has_batches(const Input& input) { return has_model(input) || has_images(input); }
 

@@ -37,7 +37,9 @@ bool compresses_with(const Input& in, std::initializer_list<CompressorKind> kind
   return compresses(in) && std::find(kinds.begin(), kinds.end(), in.compression.compressor) != kinds.end();
 }
 
-bool quantizes(const Input& in) { return has_batches(in) && in.model.quantization.kind != QuantizationKind::none; }
+bool quantizes(const Input& in) {
+  return has_quantizable_layers(in) && in.model.quantization.kind != QuantizationKind::none;
+}
 bool quantizes_gradients(const Input& in) {
   return quantizes(in) && in.model.quantization.kind != QuantizationKind::qat;
 }
@@ -106,12 +108,12 @@ const Rule rules[] = {
      [](const Input& in) { return in.workload.kind == WorkloadKind::synthetic; }},
     {"model.precision", "workloads transformer, classification, images and dcgan", has_batches},
     {"model.pooling", "workload classification", classifies},
-    {"model.quantization.kind", "workloads transformer, classification and images", has_batches},
+    {"model.quantization.kind", "workloads transformer, classification and images", has_quantizable_layers},
     {"model.quantization.bits", "quantised gradients (model.quantization.kind psq, scq or fqt)", quantizes_gradients},
     {"model.quantization.gradients_after", "quantised gradients (model.quantization.kind psq, scq or fqt)",
      quantizes_gradients},
     {"model.quantization.pruning", "model.quantization.kind fqt with more than one bit",
-     [](const Input& in) { return has_batches(in) && in.model.quantization.kind == QuantizationKind::fqt &&
+     [](const Input& in) { return quantizes(in) && in.model.quantization.kind == QuantizationKind::fqt &&
                                   in.model.quantization.bits > 1; }},
     {"model.quantization.group", "workload images with quantised gradients (model.quantization.kind psq, scq or fqt)",
      [](const Input& in) { return in.workload.kind == WorkloadKind::images && quantizes_gradients(in); }},

@@ -811,6 +811,7 @@ TEST(Effects, keys_without_one_are_named) {
       {"workload: {parameters: 10}", "workload.parameters"},
       {"workload: {kind: quadratic}\nmodel: {layers: 3}", "model.layers"},
       {"workload: {kind: quadratic}\nmodel: {quantization: {kind: fqt}}", "model.quantization.kind"},
+      {"workload: {kind: dcgan}\nmodel: {quantization: {kind: fqt}}", "model.quantization.kind"},
       {"model: {quantization: {bits: 4}}", "model.quantization.bits"},
       {"model: {quantization: {kind: qat, bits: 4}}", "model.quantization.bits"},
       {"model: {quantization: {kind: fqt, bits: 4, pruning: topk}}", ""},
