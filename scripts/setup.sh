@@ -5,7 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: scripts/setup.sh [--cuda] [--cuda-mpi] [--hip] [--fuzz] [--style] [--docs] [--reframe]
-                        [--python]
+                        [--python] [--smpi]
 
 On Debian and Ubuntu: installs the packages that are missing, builds Kokkos and
 Kokkos Kernels where no usable Kokkos is found, and exports the default corpus.
@@ -27,6 +27,7 @@ Elsewhere: says what to provide.
   --python    also install mpi4py, NumPy and PyTorch for the system's Python, and
               scikit-build-core from PyPI where that can be reached, for the
               package of python/ and its tests
+  --smpi      also install SimGrid, for the preset smpi and the test integration.smpi
   --help      this text
 
 Environment:
@@ -57,6 +58,7 @@ style=no
 docs=no
 reframe=no
 python=no
+smpi=no
 for argument in "$@"; do
   case $argument in
     --cuda) flavours+=(cuda) ;;
@@ -67,6 +69,7 @@ for argument in "$@"; do
     --docs) docs=yes ;;
     --reframe) reframe=yes ;;
     --python) python=yes ;;
+    --smpi) smpi=yes ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -113,6 +116,9 @@ fi
 if [[ $python == yes ]]; then
   packages+=(python3-mpi4py python3-numpy python3-pip python3-venv)
   optional+=(python3-torch) # not in Ubuntu 24.04
+fi
+if [[ $smpi == yes ]]; then
+  packages+=(libsimgrid-dev)
 fi
 
 without_apt() {

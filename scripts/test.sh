@@ -34,7 +34,7 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
-setup=(scripts/setup.sh --fuzz --style --docs --reframe --python)
+setup=(scripts/setup.sh --fuzz --style --docs --reframe --python --smpi)
 if [[ $cuda == yes ]]; then
   setup+=(--cuda)
 fi

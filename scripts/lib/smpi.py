@@ -1,0 +1,76 @@
+"""Runs `bench collective` on simulated networks, by SimGrid's SMPI (CMake's preset smpi).
+
+Computing takes no simulated time: a rank's seconds are those of its messages. A host's link has its bandwidth in each
+direction. Ranks of a host exchange messages by its memory, which they do not wait for. A message has a latency, and
+its sender and its receiver an overhead.
+"""
+
+import collections
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from lib import ROOT, tables
+
+PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
+# Attributes of SimGrid's <cluster> for so many hosts: a switch that all links share without contention; two levels of
+# switches of 16 ports to the hosts, with half as many to the spines; groups of routers that are connected in pairs.
+TOPOLOGIES = {
+    "flat": lambda hosts: "",
+    "fat tree": lambda hosts: f'topology="FAT_TREE" topo_parameters="2;16,{-(-hosts // 16)};1,8;1,1"',
+    "dragonfly": lambda hosts: f'topology="DRAGONFLY" topo_parameters="{-(-hosts // 16)},1;2,1;2,1;4"',
+}
+CONFIGURATION = {
+    "smpi/privatization": "dlopen",  # each rank has its own copy of the program's variables
+    "smpi/simulate-computation": "no",
+    "contexts/stack-size": 1024,  # KiB; 1024 ranks have 1 GiB
+    # The links are what the platform says, without the factors that SimGrid has measured on a Gigabit Ethernet.
+    "smpi/bw-factor": "0:1", "smpi/lat-factor": "0:1", "network/crosstraffic": 0,
+    # Open MPI's algorithms for long vectors.
+    "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "ring",
+}
+
+
+class Failed(RuntimeError):
+    """A simulated run that did not end with status 0."""
+
+
+class Platform(collections.namedtuple(
+        "Platform", "topology ranks_per_host bit_per_s latency_s overhead_s inside_B_per_s", defaults=[0, 1e10])):
+    """Hosts with as many ranks each; bit_per_s of a link, each direction; inside_B_per_s between two ranks of a host."""
+
+    def slower(self, factor):
+        return self._replace(bit_per_s=self.bit_per_s / factor, inside_B_per_s=self.inside_B_per_s / factor)
+
+    def xml(self, hosts):
+        """A link's latency is half a message's, which crosses two."""
+        place = TOPOLOGIES[self.topology](hosts)
+        count = -(-hosts // 16) * 16 if place else hosts
+        return (f'<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+                f'<platform version="4.1"><cluster id="cluster" prefix="host" suffix="" radical="0-{count - 1}" '
+                f'speed="1Gf" bw="{self.bit_per_s / 8:.0f}Bps" lat="{self.latency_s / 2}s" '
+                f'loopback_bw="{self.inside_B_per_s:.0f}Bps" loopback_lat="1us" {place}/></platform>\n')
+
+
+def bench(program, platform, ranks, collectives, parameters, timeout=None):
+    """Rows of collective.csv of one call of each average, after one that is checked. Raises Failed with what the
+    program printed."""
+    hosts = -(-ranks // platform.ranks_per_host)
+    configuration = {**CONFIGURATION, "smpi/os": f"0:{platform.overhead_s}:0", "smpi/or": f"0:{platform.overhead_s}:0"}
+    settings = {"run.backend": "serial", "bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0,
+                "bench.repetitions": 1, "bench.smallest": parameters, "bench.largest": parameters,
+                "comm.message_bytes": 1 << 30}
+    with tempfile.TemporaryDirectory(prefix="onebit.") as directory:
+        place = pathlib.Path(directory)
+        (place / "platform.xml").write_text(platform.xml(hosts))
+        (place / "hosts").write_text("".join(f"host{rank // platform.ranks_per_host}\n" for rank in range(ranks)))
+        (place / "input.yaml").write_text(f"run: {{output: {directory}}}\n")
+        done = subprocess.run(
+            ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
+             *(f"--cfg={key}:{value}" for key, value in configuration.items()), "--cfg=smpi/tmpdir:" + directory,
+             program, place / "input.yaml", *(f"{key}={value}" for key, value in settings.items())],
+            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode != 0:
+            raise Failed(f"{done.stdout}{done.stderr}\nstatus {done.returncode}")
+        return tables.read_csv(place / "collective.csv")

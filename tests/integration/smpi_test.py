@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Builds `bench collective` for SimGrid's SMPI and runs its averages on 64 simulated hosts.
+
+Usage: smpi_test.py SOURCE_DIRECTORY BUILD_DIRECTORY [CMake options…]
+
+It is compiled without optimisation: its times are the simulator's.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import skips
+import support
+
+SOURCE, BUILD, OPTIONS = sys.argv[1], sys.argv[2], sys.argv[3:]
+sys.argv[1:] = []  # they are no program and no mpiexec
+from lib import smpi  # noqa: E402
+
+NO_SIMGRID = "" if shutil.which("smpicxx") else "no SimGrid here: scripts/setup.sh --smpi installs it"
+RANKS, PARAMETERS = 64, 10000
+
+
+@unittest.skipIf(NO_SIMGRID, NO_SIMGRID)
+class Smpi(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for command in (["cmake", "--preset", "smpi", "-B", BUILD, "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *OPTIONS],
+                        ["cmake", "--build", BUILD, "--target", "onebit_smpi"]):
+            subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
+
+    def rows(self, platform, ranks, collectives):
+        """Rows of collective.csv by the average's name. The program has compared every average with its reference."""
+        rows = smpi.bench(f"{BUILD}/onebit_smpi", platform, ranks, collectives, PARAMETERS)
+        self.assertEqual([(row["collective"], row["ranks"], row["wrong"]) for row in rows],
+                         [(name, str(ranks), "0") for name in collectives])
+        return {row["collective"]: row for row in rows}
+
+    def test_averages_on_64_hosts(self):
+        platform = smpi.Platform("flat", ranks_per_host=1, bit_per_s=1e9, latency_s=1e-5)
+        rows = self.rows(platform, RANKS, ["mpi_bf16", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed"])
+        chunk = -(-PARAMETERS // (32 * RANKS))  # words of a chunk's signs
+        self.assertEqual({row["hosts"] for row in rows.values()}, {str(RANKS)})
+        for name, message in (("mpi_compressed", 4 * chunk + 4), ("pairwise_compressed", 4 * chunk + 4)):
+            self.assertEqual(float(rows[name]["wire_bytes"]), 2 * (RANKS - 1) * message, name)
+        # No average is faster than its bytes at the line rate and one message's way through two links.
+        for name, row in rows.items():
+            self.assertGreater(float(row["p50_s"]), float(row["wire_bytes"]) * 8 / 1e9 + 2e-5, name)
+            self.assertLess(float(row["p50_s"]), 0.1, name)
+
+    def test_hosts_of_four_ranks(self):
+        platform = smpi.Platform("flat", ranks_per_host=4, bit_per_s=1e9, latency_s=1e-5)
+        row = self.rows(platform, 16, ["hierarchical_compressed"])["hierarchical_compressed"]
+        self.assertEqual(row["hosts"], "4")
+        words = -(-PARAMETERS // (4 * 4 * 32))  # of a host's chunk of a rank's shard
+        self.assertEqual(float(row["wire_bytes"]), 2 * 3 * (4 * words + 4))
+
+    def test_a_wrong_input_ends_with_status_2(self):
+        with self.assertRaisesRegex(smpi.Failed, r"(?s)bench\.collectives.*status 2"):
+            smpi.bench(f"{BUILD}/onebit_smpi", smpi.Platform("flat", 1, 1e9, 1e-5), 2, ["no_average"], PARAMETERS)
+
+
+if __name__ == "__main__":
+    skips.main([])
