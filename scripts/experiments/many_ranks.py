@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""How long do averages of BERT-Large take on 4 to 1024 ranks of simulated networks?
+"""How long does an average take on 4 to 1024 ranks of simulated networks?
 
 `bench collective` runs under SimGrid's SMPI (lib/smpi.py): the program's own messages cross a simulated network, and
 each average is compared with its reference implementation before it is timed. Computing takes no simulated time.
-The vectors are too short for BERT-Large, of which 1024 copies fit no machine. Links are as many times slower as their
-messages are shorter, so that a message takes as long as it would there.
+The vectors are shorter than those that they stand for, of which 1024 copies fit no machine. Links are as many times
+slower as messages are shorter, so that a message takes as long as it would there.
 
 Writes PAGE.csv beside PAGE.md and goes on where it was with rows of the same commit. Needs build/smpi/onebit_smpi
 (scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi).
 """
 
 import argparse
+import itertools
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, plots, provenance, smpi, tables
 
-PARAMETERS, ELEMENTS = 336_000_000, 1 << 18  # of BERT-Large, and of the vector that is averaged in its place
+PARAMETERS = {"BERT-Large": 336_000_000, "a bucket": 1 << 20}
+ELEMENTS = 1 << 18  # of the vector that is averaged in their place
 RANKS = (4, 16, 64, 256, 1024)
-# The simulator's time grows with the messages that are under way at once.
-MOST_MESSAGES = 70_000
 LIBRARY = ("mpi_allreduce", "mpi_bf16", "mpi_compressed")
 PAIRWISE = ("pairwise_allreduce", "pairwise_bf16", "pairwise_compressed")
 HIERARCHICAL = ("hierarchical_allreduce", "hierarchical_bf16", "hierarchical_compressed")
@@ -32,8 +32,8 @@ PLATFORMS = {
     "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY),
     "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY),
 }
-COLUMNS = ["platform", "collective", "ranks", "hosts", "parameters", "elements", "seconds", "bytes_s", "wire_bytes",
-           "runs", "machine", "git"]
+COLUMNS = ["platform", "collective", "ranks", "hosts", "parameters", "elements", "seconds", "wire_bytes", "runs",
+           "machine", "git"]
 
 
 def message_bytes(collective, elements):
@@ -48,37 +48,37 @@ def peers(platform, collective, ranks):
     return (ranks // platform.ranks_per_host if collective in HIERARCHICAL else ranks) - 1
 
 
-def rows_of(program, name, ranks, collectives):
-    """Rows of averages that simulate the same share of BERT-Large's bytes."""
+def rows_of(program, name, ranks, parameters, collectives):
+    """Rows of averages whose messages are the same number of times shorter than those of `parameters`."""
     platform, _ = PLATFORMS[name]
-    stands_for = message_bytes(collectives[0], PARAMETERS // ranks) / message_bytes(collectives[0], ELEMENTS // ranks)
-    for row in smpi.bench(program, platform.slower(stands_for), ranks, collectives, ELEMENTS):
+    shorter = (message_bytes(collectives[0], parameters // ranks) / message_bytes(collectives[0], ELEMENTS // ranks))
+    for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS):
         collective, sent = row["collective"], float(row["wire_bytes"])
         counted = 2 * peers(platform, collective, ranks) * message_bytes(collective, ELEMENTS // ranks)
         if sent != counted:
             sys.exit(f"many_ranks: {collective} on {ranks} ranks sent {sent:.0f} bytes and not {counted:.0f}")
-        # Where a host has several ranks, not all of these bytes cross its link.
-        bytes_s = 8 * stands_for * sent / platform.bit_per_s if platform.ranks_per_host == 1 else ""
         yield {"platform": name, "collective": collective, "ranks": ranks, "hosts": row["hosts"],
-               "parameters": PARAMETERS, "elements": ELEMENTS, "seconds": f"{float(row['p50_s']):.6g}",
-               "bytes_s": bytes_s and f"{bytes_s:.6g}", "wire_bytes": row["wire_bytes"], "runs": 1}
+               "parameters": parameters, "elements": ELEMENTS, "seconds": f"{float(row['p50_s']):.6g}",
+               "wire_bytes": f"{sent * shorter:.0f}", "runs": 1}
 
 
 def simulate(arguments, origin):
     """Adds what the CSV file lacks, the fewest ranks first."""
     path = arguments.output.with_suffix(".csv")
     rows = [row for row in (tables.read_csv(path) if path.exists() else []) if row["git"] == origin["git"]]
-    done = {(row["platform"], row["collective"], int(row["ranks"])) for row in rows}
-    for ranks in (ranks for ranks in RANKS if ranks <= arguments.most_ranks):
-        for name, (platform, collectives) in PLATFORMS.items():
-            missing = [one for one in collectives if (name, one, ranks) not in done and ranks > platform.ranks_per_host
-                       and (one in LIBRARY or ranks * peers(platform, one, ranks) <= MOST_MESSAGES)]
-            for compressed in (False, True):
-                group = [one for one in missing if one.endswith("_compressed") == compressed]
-                if group:
-                    rows += [{**row, **origin} for row in rows_of(arguments.program, name, ranks, group)]
-                    tables.write_csv(path, rows, COLUMNS)
-                    print(f"many_ranks: {name}, {ranks} ranks: {', '.join(group)}", flush=True)
+    done = {(row["platform"], row["collective"], int(row["ranks"]), int(row["parameters"])) for row in rows}
+    for ranks, parameters, name in itertools.product(RANKS, PARAMETERS.values(), PLATFORMS):
+        platform, collectives = PLATFORMS[name]
+        missing = [one for one in collectives if (name, one, ranks, parameters) not in done
+                   and platform.ranks_per_host < ranks <= arguments.most_ranks
+                   and (one in LIBRARY or ranks * peers(platform, one, ranks) <= arguments.most_messages)]
+        for compressed in (False, True):
+            group = [one for one in missing if one.endswith("_compressed") == compressed]
+            # A bf16 message is as many times shorter as one of floats; a compressed one also has its scale.
+            if group:
+                rows += [{**row, **origin} for row in rows_of(arguments.program, name, ranks, parameters, group)]
+                tables.write_csv(path, rows, COLUMNS)
+                print(f"many_ranks: {name}, {ranks} ranks, {parameters} parameters: {', '.join(group)}", flush=True)
 
 
 def main():
@@ -88,6 +88,9 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/results/many_ranks.md", metavar="PAGE.md",
                         help="default: docs/results/many_ranks.md")
     parser.add_argument("--most-ranks", type=int, default=RANKS[-1], help="default: %(default)s")
+    parser.add_argument("--most-messages", type=int, default=70_000,
+                        help="leave out averages with more of them under way at once, whose simulation takes hours; "
+                        "default: %(default)s")
     parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
     arguments = parser.parse_args()
     if not arguments.draw_only:

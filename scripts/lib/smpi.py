@@ -1,8 +1,7 @@
 """Runs `bench collective` on simulated networks, by SimGrid's SMPI (CMake's preset smpi).
 
 Computing takes no simulated time: a rank's seconds are those of its messages. A host's link has its bandwidth in each
-direction. Ranks of a host exchange messages by its memory, which they do not wait for. A message has a latency, and
-its sender and its receiver an overhead.
+direction. A message has a latency, and its sender and its receiver an overhead.
 """
 
 import collections
@@ -27,9 +26,12 @@ CONFIGURATION = {
     "contexts/stack-size": 1024,  # KiB; 1024 ranks have 1 GiB
     # The links are what the platform says, without the factors that SimGrid has measured on a Gigabit Ethernet.
     "smpi/bw-factor": "0:1", "smpi/lat-factor": "0:1", "network/crosstraffic": 0,
-    # Open MPI's algorithms for long vectors.
-    "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "ring",
+    # Open MPI's algorithms for long vectors: lr and NTSLR are rings, pair is an exchange with one rank after the other.
+    "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "NTSLR",
 }
+
+
+INSIDE_LATENCY_S = 1e-6
 
 
 class Failed(RuntimeError):
@@ -38,19 +40,39 @@ class Failed(RuntimeError):
 
 class Platform(collections.namedtuple(
         "Platform", "topology ranks_per_host bit_per_s latency_s overhead_s inside_B_per_s", defaults=[0, 1e10])):
-    """Hosts with as many ranks each; bit_per_s of a link, each direction; inside_B_per_s between two ranks of a host."""
+    """Hosts with as many ranks each; bit_per_s of a link, each direction; inside_B_per_s of a rank to
+    the others of its host."""
 
     def slower(self, factor):
         return self._replace(bit_per_s=self.bit_per_s / factor, inside_B_per_s=self.inside_B_per_s / factor)
 
     def xml(self, hosts):
         """A link's latency is half a message's, which crosses two."""
+        link = f'{self.bit_per_s / 8:.0f}Bps', f'{self.latency_s / 2}s'
+        return ('<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
+                '<platform version="4.1">'
+                + (self.cluster(hosts, *link) if self.ranks_per_host == 1 else self.full_zone(hosts, *link))
+                + "</platform>\n")
+
+    def cluster(self, hosts, bandwidth, latency):
+        """Hosts of one rank, whose number the other topologies round up."""
         place = TOPOLOGIES[self.topology](hosts)
         count = -(-hosts // 16) * 16 if place else hosts
-        return (f'<?xml version="1.0"?>\n<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
-                f'<platform version="4.1"><cluster id="cluster" prefix="host" suffix="" radical="0-{count - 1}" '
-                f'speed="1Gf" bw="{self.bit_per_s / 8:.0f}Bps" lat="{self.latency_s / 2}s" '
-                f'loopback_bw="{self.inside_B_per_s:.0f}Bps" loopback_lat="1us" {place}/></platform>\n')
+        return (f'<cluster id="cluster" prefix="host" suffix="" radical="0-{count - 1}" speed="1Gf" bw="{bandwidth}" '
+                f'lat="{latency}" {place}/>')
+
+    def full_zone(self, hosts, bandwidth, latency):
+        """Hosts whose ranks share a memory, which a <cluster> does not have. It carries the channels of all ranks."""
+        assert self.topology == "flat", self.topology
+        memory = f'bandwidth="{self.ranks_per_host * self.inside_B_per_s:.0f}Bps" latency="{INSIDE_LATENCY_S}s"'
+        parts = [f'<host id="host{i}" speed="1Gf"/><link id="memory{i}" {memory}/><link id="link{i}" '
+                 f'bandwidth="{bandwidth}" latency="{latency}" sharing_policy="SPLITDUPLEX"/>' for i in range(hosts)]
+        for source in range(hosts):
+            for target in range(hosts):
+                way = (f'<link_ctn id="memory{source}"/>' if source == target else
+                       f'<link_ctn id="link{source}" direction="UP"/><link_ctn id="link{target}" direction="DOWN"/>')
+                parts.append(f'<route src="host{source}" dst="host{target}" symmetrical="NO">{way}</route>')
+        return f'<zone id="cluster" routing="Full">{"".join(parts)}</zone>'
 
 
 def bench(program, platform, ranks, collectives, parameters, timeout=None):
@@ -68,9 +90,9 @@ def bench(program, platform, ranks, collectives, parameters, timeout=None):
         (place / "input.yaml").write_text(f"run: {{output: {directory}}}\n")
         done = subprocess.run(
             ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
-             *(f"--cfg={key}:{value}" for key, value in configuration.items()), "--cfg=smpi/tmpdir:" + directory,
+             *(f"--cfg={key}:{value}" for key, value in configuration.items()),
              program, place / "input.yaml", *(f"{key}={value}" for key, value in settings.items())],
-            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
         if done.returncode != 0:
             raise Failed(f"{done.stdout}{done.stderr}\nstatus {done.returncode}")
         return tables.read_csv(place / "collective.csv")
