@@ -13,10 +13,12 @@ Writes PAGE.csv beside PAGE.md and goes on where it was with rows of the same co
 import argparse
 import itertools
 import pathlib
+import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, plots, provenance, smpi, tables
+from lib.predict import fit, model
 
 PARAMETERS = {"BERT-Large": 336_000_000, "a bucket": 1 << 20}
 ELEMENTS = 1 << 18  # of the vector that is averaged in their place
@@ -81,6 +83,131 @@ def simulate(arguments, origin):
                 print(f"many_ranks: {name}, {ranks} ranks, {parameters} parameters: {', '.join(group)}", flush=True)
 
 
+def predicted_s(row):
+    """What the model of scripts/predict.py says, where work takes no time."""
+    platform, hosts = PLATFORMS[row["platform"]][0], int(row["hosts"])
+    machine = model.Machine(latency=platform.latency_s, bandwidth=platform.bit_per_s / 8, overhead=platform.overhead_s,
+                            inside_latency=smpi.INSIDE_LATENCY_S, inside_bandwidth=platform.inside_B_per_s)
+    return float(model.total_seconds(fit.FORM_OF[row["collective"]], model.Cluster(hosts, int(row["ranks"]) // hosts),
+                                     float(row["parameters"]), model.Width(), machine))
+
+
+def fastest(rows, kinds):
+    return min((row for row in rows if row["collective"].endswith(kinds)), key=lambda row: float(row["seconds"]))
+
+
+def seconds(row):
+    return f"{float(row['seconds']):.3g}"
+
+
+def best_table(rows):
+    """Of each platform and number of ranks, the fastest averages of each width."""
+    lines = []
+    for name, ranks in itertools.product(PLATFORMS, RANKS):
+        own = [row for row in rows if (row["platform"], int(row["ranks"])) == (name, ranks)]
+        if own:
+            dense, half, compressed = (fastest(own, kind) for kind in ("_allreduce", "_bf16", "_compressed"))
+            gain = float(half["seconds"]) / float(compressed["seconds"])
+            lines.append([name, ranks, *(f"{seconds(row)} `{row['collective']}`" for row in (dense, half, compressed)),
+                          f"{gain:.3g}"])
+    return tables.markdown(["network", "ranks", "float, s", "bf16, s", "one bit, s", "bf16 over one bit"], lines)
+
+
+def wait_table(rows):
+    """How much longer than its bytes at the line rate an average takes, where each host has one rank."""
+    lines = []
+    for name, (platform, collectives) in PLATFORMS.items():
+        for collective in collectives if platform.ranks_per_host == 1 else ():
+            own = {int(row["ranks"]): row for row in rows
+                   if (row["platform"], row["collective"]) == (name, collective)}
+            lines.append([name, f"`{collective}`"] + [
+                tables.percent(float(own[n]["seconds"]) * platform.bit_per_s / 8 / float(own[n]["wire_bytes"]) - 1)
+                if n in own else "" for n in RANKS])
+    return tables.markdown(["network", "average", *map(str, RANKS)], lines)
+
+
+def error_table(rows):
+    lines = []
+    for collective in dict.fromkeys(LIBRARY + PAIRWISE + HIERARCHICAL):
+        own = [row for row in rows if row["collective"] == collective and row["platform"] != "dragonfly"]
+        errors = [predicted_s(row) / float(row["seconds"]) - 1 for row in own]
+        worst = max(zip(errors, own), key=lambda one: abs(one[0]))
+        lines.append([f"`{collective}`", len(own), tables.percent(statistics.median(map(abs, errors)), 1),
+                      f"{100 * worst[0]:+.0f} %", f"{worst[1]['platform']}, {worst[1]['ranks']} ranks, "
+                      f"{float(worst[1]['parameters']) / 1e6:.3g} million"])
+    return tables.markdown(["average", "rows", "median error", "worst", "where"], lines)
+
+
+def page(rows):
+    parts = [
+        "# Many ranks, simulated",
+        "<!-- Made by scripts/experiments/many_ranks.py. -->",
+        "How long does an average take on 4 to 1024 ranks, which average is the fastest there, and where does the time "
+        "of messages exceed that of their bytes? `onebit bench collective` ran under SimGrid's SMPI: the program's own "
+        "messages crossed simulated networks. Every average was equal to its reference implementation on every rank, "
+        "and sent the bytes that a formula counts. Nothing here was measured on a network.",
+        tables.markdown(["network", "hosts", "link, Gbit/s", "latency, µs", "overhead, µs", "inside a host, GB/s"], [
+            [name, "1 rank" if one.ranks_per_host == 1 else f"{one.ranks_per_host} ranks",
+             f"{one.bit_per_s / 1e9:g}", f"{one.latency_s * 1e6:g}", f"{one.overhead_s * 1e6:g}",
+             "" if one.ranks_per_host == 1 else f"{one.inside_B_per_s / 1e9:g}"]
+            for name, (one, _) in PLATFORMS.items()]),
+        "The two clusters are those of the 1-bit Adam paper, with the numbers of `inputs/predict/paper_ethernet.yaml` "
+        "and `paper_infiniband.yaml`. A switch that never blocks connects the hosts of the first three networks. The "
+        "fat tree has 16 hosts at a switch, which half as many links leave. The dragonfly has groups of 16 hosts, and "
+        "one link of 100 Gbit/s between two groups. An overhead counts at the sender and at the receiver.",
+    ]
+    for name, parameters in PARAMETERS.items():
+        own = [row for row in rows if int(row["parameters"]) == parameters]
+        parts += [f"## {name[0].upper()}{name[1:]}: {parameters / 1e6:.3g} million parameters",
+                  "![seconds of an average over ranks on each network](many_ranks.svg)" if name == "BERT-Large" else "",
+                  "The fastest averages, their seconds, and how many times longer the fastest one in bf16 takes than the "
+                  "fastest one with one bit:", best_table(own),
+                  "How much longer an average takes than its bytes at a link's bandwidth, where hosts have one rank:",
+                  wait_table(own)]
+    parts += [
+        "## Predictions of the same averages",
+        "`scripts/predict.py`'s closed forms for these networks, with nothing fitted and no time for work, beside the "
+        "simulation; without the dragonfly, whose links between groups the model does not know:", error_table(rows),
+        "## What a simulation leaves out",
+        "- Computing and memory take no time. A step of training has both.\n"
+        f"- The vector has {ELEMENTS} elements. Links are as many times slower as messages are shorter, so that bytes, "
+        "latencies and overheads count as for the parameters named. A message is not divided as `comm.message_bytes` "
+        "divides longer ones.\n"
+        "- The library's algorithms are those of Open MPI for long vectors, for all lengths: rings for allreduce and "
+        "all-gather, and an all-to-all that exchanges with one rank after the other. For messages below 3000 bytes "
+        "Open MPI takes others.\n"
+        "- Links share their bandwidth fairly and lose nothing. No message waits for a busy core.\n"
+        "- Averages with more than 70,000 messages under way at once were left out: the simulator takes hours for "
+        "them.",
+        "`scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi; "
+        "scripts/experiments/many_ranks.py` makes this page and [many_ranks.csv](many_ranks.csv) "
+        "([columns](../reference/output/results.md)).",
+    ]
+    return tables.page(parts)
+
+
+def figure(rows, path):
+    """Seconds of an average of BERT-Large over ranks, one pair of axes for each network."""
+    pyplot = plots.pyplot
+    drawn, axes = pyplot.subplots(2, 3, figsize=(plots.WIDTH, 6), sharex=True, sharey=True, constrained_layout=True)
+    for (name, (_, collectives)), pair in zip(PLATFORMS.items(), axes.flat):
+        for collective in collectives:
+            own = [row for row in rows if (row["platform"], row["collective"]) == (name, collective)]
+            kind = next(place for place, end in enumerate(("allreduce", "bf16", "compressed"))
+                        if collective.endswith(end))
+            pair.loglog([int(row["ranks"]) for row in own], [float(row["seconds"]) for row in own],
+                        color=plots.COLORS[kind], linestyle=plots.DASHES[0 if collective in LIBRARY else 1], marker="o",
+                        markersize=3, label=collective)
+        pair.set(title=name, xlabel="ranks", ylabel="seconds")
+        pair.set_xticks(RANKS, RANKS)
+        pair.minorticks_off()
+        pair.grid(alpha=0.3)
+    handles = {label: handle for pair in axes.flat for handle, label in zip(*pair.get_legend_handles_labels())}
+    axes.flat[-1].axis("off")
+    axes.flat[-1].legend(handles.values(), handles, loc="center", frameon=False)
+    plots.save(drawn, path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=launch.program, default=smpi.PROGRAM, metavar="PROGRAM",
@@ -97,6 +224,10 @@ def main():
         first, = smpi.bench(arguments.program, PLATFORMS["star"][0], 2, LIBRARY[:1], ELEMENTS)
         simulate(arguments, {"git": provenance.check_version(first["git"], arguments.output),
                              "machine": provenance.machine()})
+    rows = tables.read_csv(arguments.output.with_suffix(".csv"))
+    figure([row for row in rows if int(row["parameters"]) == PARAMETERS["BERT-Large"]],
+           arguments.output.with_suffix(".svg"))
+    arguments.output.write_text(page(rows))
 
 
 if __name__ == "__main__":

@@ -55,11 +55,11 @@ class Platform(collections.namedtuple(
                 + "</platform>\n")
 
     def cluster(self, hosts, bandwidth, latency):
-        """Hosts of one rank, whose number the other topologies round up."""
+        """Hosts of one rank, whose number the other topologies round up. A rank's message to itself takes no link."""
         place = TOPOLOGIES[self.topology](hosts)
         count = -(-hosts // 16) * 16 if place else hosts
         return (f'<cluster id="cluster" prefix="host" suffix="" radical="0-{count - 1}" speed="1Gf" bw="{bandwidth}" '
-                f'lat="{latency}" {place}/>')
+                f'lat="{latency}" loopback_bw="{self.inside_B_per_s:.0f}Bps" loopback_lat="{INSIDE_LATENCY_S}s" {place}/>')
 
     def full_zone(self, hosts, bandwidth, latency):
         """Hosts whose ranks share a memory, which a <cluster> does not have. It carries the channels of all ranks."""
