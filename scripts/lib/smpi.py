@@ -13,12 +13,13 @@ import tempfile
 from lib import ROOT, tables
 
 PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
-# Attributes of SimGrid's <cluster> for so many hosts: a switch that all links share without contention; two levels of
-# switches of 16 ports to the hosts, with half as many to the spines; groups of routers that are connected in pairs.
+# Hosts in a group, and the attributes of SimGrid's <cluster> for so many groups: one switch that never blocks; switches
+# of 16 hosts, each with links to 8 others; 16 routers of 2 hosts, with a link between any two groups. SimGrid 3.32
+# crashes where a dragonfly has as many groups as routers in a group.
 TOPOLOGIES = {
-    "flat": lambda hosts: "",
-    "fat tree": lambda hosts: f'topology="FAT_TREE" topo_parameters="2;16,{-(-hosts // 16)};1,8;1,1"',
-    "dragonfly": lambda hosts: f'topology="DRAGONFLY" topo_parameters="{-(-hosts // 16)},1;2,1;2,1;4"',
+    "flat": (1, lambda groups: ""),
+    "fat tree": (16, lambda groups: f'topology="FAT_TREE" topo_parameters="2;16,{groups};1,8;1,1"'),
+    "dragonfly": (32, lambda groups: f'topology="DRAGONFLY" topo_parameters="{groups},1;4,1;4,1;2"'),
 }
 CONFIGURATION = {
     "smpi/privatization": "dlopen",  # each rank has its own copy of the program's variables
@@ -29,8 +30,6 @@ CONFIGURATION = {
     # Open MPI's algorithms for long vectors: lr and NTSLR are rings, pair is an exchange with one rank after the other.
     "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "NTSLR",
 }
-
-
 INSIDE_LATENCY_S = 1e-6
 
 
@@ -56,10 +55,11 @@ class Platform(collections.namedtuple(
 
     def cluster(self, hosts, bandwidth, latency):
         """Hosts of one rank, whose number the other topologies round up. A rank's message to itself takes no link."""
-        place = TOPOLOGIES[self.topology](hosts)
-        count = -(-hosts // 16) * 16 if place else hosts
-        return (f'<cluster id="cluster" prefix="host" suffix="" radical="0-{count - 1}" speed="1Gf" bw="{bandwidth}" '
-                f'lat="{latency}" loopback_bw="{self.inside_B_per_s:.0f}Bps" loopback_lat="{INSIDE_LATENCY_S}s" {place}/>')
+        size, attributes = TOPOLOGIES[self.topology]
+        groups = -(-hosts // size)
+        return (f'<cluster id="cluster" prefix="host" suffix="" radical="0-{groups * size - 1}" speed="1Gf" '
+                f'bw="{bandwidth}" lat="{latency}" loopback_bw="{self.inside_B_per_s:.0f}Bps" '
+                f'loopback_lat="{INSIDE_LATENCY_S}s" {attributes(groups)}/>')
 
     def full_zone(self, hosts, bandwidth, latency):
         """Hosts whose ranks share a memory, which a <cluster> does not have. It carries the channels of all ranks."""
