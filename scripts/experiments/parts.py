@@ -12,11 +12,13 @@ from lib.tables import number, read_csv
 
 CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
+SMPI = "build/smpi/onebit_smpi"
 ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.idx"
 # Of files that a part reads.
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
-            ANIMALS: "scripts/image_tasks.py animals"}
+            ANIMALS: "scripts/image_tasks.py animals",
+            SMPI: "scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
 Part = collections.namedtuple("Part", "name group minutes needs files commands keeps_machines", defaults=[False])
@@ -110,6 +112,8 @@ PARTS = [
         for command in ("losses", "measure", "page --page {results}/time_to_target.md")]),
     Part("crossover", "communication", 0.3, (), ["crossover.csv"],
          ["scripts/experiments/crossover.py --onebit {onebit} --output {results}/crossover.md"]),
+    Part("many_ranks", "communication", 15, (SMPI,), ["many_ranks.csv"],
+         ["scripts/experiments/many_ranks.py --output {results}/many_ranks.md"]),
     Part("communication_page", "communication", 0.1, (), [],
          ["scripts/experiments/communication.py {results}/communication"]),
 

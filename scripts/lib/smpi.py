@@ -27,7 +27,8 @@ CONFIGURATION = {
     "contexts/stack-size": 1024,  # KiB; 1024 ranks have 1 GiB
     # The links are what the platform says, without the factors that SimGrid has measured on a Gigabit Ethernet.
     "smpi/bw-factor": "0:1", "smpi/lat-factor": "0:1", "network/crosstraffic": 0,
-    # Open MPI's algorithms for long vectors: lr and NTSLR are rings, pair is an exchange with one rank after the other.
+    # Open MPI's algorithms for long vectors: lr and NTSLR are rings; pair is an exchange with one rank after the other,
+    # here of powers of two alone.
     "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "NTSLR",
 }
 INSIDE_LATENCY_S = 1e-6
@@ -75,7 +76,7 @@ class Platform(collections.namedtuple(
         return f'<zone id="cluster" routing="Full">{"".join(parts)}</zone>'
 
 
-def bench(program, platform, ranks, collectives, parameters, timeout=None):
+def bench(program, platform, ranks, collectives, parameters):
     """Rows of collective.csv of one call of each average, after one that is checked. Raises Failed with what the
     program printed."""
     hosts = -(-ranks // platform.ranks_per_host)
@@ -90,9 +91,10 @@ def bench(program, platform, ranks, collectives, parameters, timeout=None):
         (place / "input.yaml").write_text(f"run: {{output: {directory}}}\n")
         done = subprocess.run(
             ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
-             *(f"--cfg={key}:{value}" for key, value in configuration.items()),
+             "--log=root.thres:error", *(f"--cfg={key}:{value}" for key, value in configuration.items()),
              program, place / "input.yaml", *(f"{key}={value}" for key, value in settings.items())],
-            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
         if done.returncode != 0:
             raise Failed(f"{done.stdout}{done.stderr}\nstatus {done.returncode}")
         return tables.read_csv(place / "collective.csv")
