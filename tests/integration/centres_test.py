@@ -30,10 +30,11 @@ SHORT = {"train.steps": 20, "schedule.warmup_steps": 5, "freeze.step": 5, "train
 FIGURES = {"tokens_per_s", "step_s", "final_loss", "final_validation_loss", "bytes_sent", "reduction",
            "reduction_vs_16bit"}
 # The input that a size of the run rules is, and the keys in which it may differ.
-SAME = {"smoke": ("quickstart_onebit_adam.yaml", {"run.output", "train.loss_at_most"}),
+SAME = {"smoke": ("quickstart_onebit_adam.yaml", {"run.output", "train.loss_at_most", "train.target_loss"}),
         "cluster": ("bert_large_seq128.yaml",
-                    {"run.output", "train.loss_at_most", "train.steps", "train.validate_every", "freeze.step",
-                     "optimizer.lr", "schedule.warmup_steps", "schedule.decay", "schedule.rate", "schedule.every"})}
+                    {"run.output", "train.loss_at_most", "train.target_loss", "train.steps", "train.validate_every",
+                     "freeze.step", "optimizer.lr", "schedule.warmup_steps", "schedule.decay", "schedule.rate",
+                     "schedule.every"})}
 
 
 def ramble_figures():
