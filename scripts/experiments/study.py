@@ -30,11 +30,11 @@ A study file (inputs/study) names an ordinary input and what each run changes in
 `{NAME}` in a value stands for the output directory of the run NAME with the same seed, `{NAME/seed1}` for that with
 seed 1, and `{STUDY/NAME}` and `{STUDY/NAME/seed1}` for those of another study, which stands before this one on the
 command line. Kinds of figures are the functions draw_KIND. A claim is about the final validation loss of `run` minus
-that of `against`, as a mean over the seeds of both. With `of: bytes_sent` it is about their ratio, with `of:
-final_validation_accuracy` about the difference of accuracies. It asks at_most, at_least or within (of zero), and needs
-three seeds. It holds where the 95 % interval of this mean does, and is undecided where the bound lies in the interval.
-A grid's name stands for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts
-as infinite.
+that of `against`, as a mean over the seeds of both. `of` names another column: with final_training_loss, the mean of
+the last tenth of the steps, and final_validation_accuracy it is about the difference, too, with bytes_sent and
+final_validation_distance about the ratio. It asks at_most, at_least or within (of zero), and needs three seeds. It
+holds where the 95 % interval of this mean does, and is undecided where the bound lies in the interval. A grid's name
+stands for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
 
 A complete run is not run again. It is complete if its settings, the program and the files that it read are unchanged,
 and so is the run whose files it starts from. Until then the page shows the rows of earlier calls, with their commit.

@@ -7,8 +7,11 @@ from lib.tables import markdown, mean
 from study_runs import LEAST_SEEDS
 
 KINDS = ("within", "at_most", "at_least")
-LOSS, BYTES, ACCURACY = "final_validation_loss", "bytes_sent", "final_validation_accuracy"
-NAMES = {LOSS: "difference of loss", BYTES: "ratio of bytes sent", ACCURACY: "difference of accuracy"}
+LOSS, ACCURACY = "final_validation_loss", "final_validation_accuracy"
+NAMES = {LOSS: "difference of loss", "final_training_loss": "difference of training loss",
+         ACCURACY: "difference of accuracy", "bytes_sent": "ratio of bytes sent",
+         "final_validation_distance": "ratio of distances"}
+RATIOS = tuple(column for column, name in NAMES.items() if name.startswith("ratio"))
 EXPLANATION = (
     "Measured is the mean over the seeds of the difference between two runs of the same seed, ± half of its 95 % "
     "interval (Student's t). A claim holds if the whole interval is within the bound. It does not hold if the whole "
@@ -33,10 +36,10 @@ def decide(low, high, kind, bound):
 
 
 def compared(study, run, against, column):
-    """[run − against, or run / against for bytes] of each seed that both have."""
+    """[run − against, or run / against for RATIOS] of each seed that both have."""
     mine, theirs = study.values(run, column), study.values(against, column)
     seeds = sorted(mine.keys() & theirs.keys())
-    return [mine[seed] / theirs[seed] if column == BYTES else mine[seed] - theirs[seed] for seed in seeds]
+    return [mine[seed] / theirs[seed] if column in RATIOS else mine[seed] - theirs[seed] for seed in seeds]
 
 
 def in_words(values, column):
@@ -44,7 +47,7 @@ def in_words(values, column):
     middle, width = mean(values), half_width(values)
     if not all(map(math.isfinite, values)):
         return f"{sum(map(math.isinf, values))} of {len(values)} runs failed"
-    if column == BYTES:
+    if column in RATIOS:
         return f"{middle:.3f} ± {width:.3f} times"
     if column == ACCURACY:
         return f"{100 * middle:+.1f} ± {100 * width:.1f} points"

@@ -47,6 +47,13 @@ def accuracy_text(study, name):
     return f"{statistics.median(shares):.1f} %{spread}"
 
 
+def distance_text(study, name):
+    """Median and range of the distance of generated images from those of the data."""
+    values = [value for value in study.values(name, "final_validation_distance").values() if value == value]
+    spread = f" ({min(values):.4f}–{max(values):.4f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.4f}{spread}" if values else ""
+
+
 def reduction_text(study, name, divisor):
     """The mean reduction over a divisor; empty for runs that failed or sent nothing."""
     reduction = mean(study.values(name, "reduction").values())
@@ -221,6 +228,9 @@ def spread_text(study, name):
 def runs_table(study):
     names = study.present()
     reference = names[0]
+    more = {"accuracy: median (min–max)": accuracy_text} if study.accuracy else {}
+    if any(row.get("final_validation_distance") for row in study.rows):
+        more["distance: median (min–max)"] = distance_text
     rows = []
     for name in names:
         losses = study.values(name, "final_validation_loss")
@@ -230,14 +240,13 @@ def runs_table(study):
         rows.append([
             study.label(name), str(len(losses)), spread_text(study, name),
             "" if failed or name == reference or not seeds else difference(mean(losses[s] - base[s] for s in seeds)),
-            *([accuracy_text(study, name)] if study.accuracy else []),
+            *(text_of(study, name) for text_of in more.values()),
             "" if failed else with_unit(mean(study.values(name, "bytes_sent").values())),
             reduction_text(study, name, 1), reduction_text(study, name, 2),
             ", ".join(frozen),
             " ".join(f"`{key}={value}`" for key, value in study.runs[name].get("set", {}).items())])
     return markdown(["run", "seeds", "final validation loss: mean (min–max)", f"− {study.label(reference)}",
-                  *(["accuracy: median (min–max)"] if study.accuracy else []),
-                  "bytes sent by a rank", "reduction", "against 16 bits", "T_w", "`--set`"], rows)
+                  *more, "bytes sent by a rank", "reduction", "against 16 bits", "T_w", "`--set`"], rows)
 
 
 def grids_table(study):

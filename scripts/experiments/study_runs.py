@@ -25,12 +25,13 @@ from lib.tables import mean, number, read_csv, write_csv
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
-               "final_validation_loss", "final_validation_accuracy", "variance_frozen_at_step", "bytes_sent",
-               "bytes_dense_fp32", "reduction", "wall_s", "date", "runs", "machine", "git", "compiler", "kokkos", "mpi",
-               "blas", "blas_core", "note"]
+               "final_training_loss", "final_validation_loss", "final_validation_accuracy",
+               "final_validation_distance", "variance_frozen_at_step", "bytes_sent", "bytes_dense_fp32", "reduction",
+               "wall_s", "date", "runs", "machine", "git", "compiler", "kokkos", "mpi", "blas", "blas_core", "note"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent",
                 "runs", "machine", "git", "note"]
 WINDOW = 10  # steps of a mean training loss in the CSV file
+LAST = 0.1  # of the steps: the mean of their training losses is the final one
 LEAST_SEEDS = 3  # seeds that a claim needs
 DEFAULT_HEADING = "Convergence"
 CURVES = ("samples", "bytes", "variance")  # kinds of figures over steps
@@ -81,6 +82,12 @@ def data_of(output):
             if path and os.path.isfile(whole):
                 found.append(f"{os.path.basename(path)} ({content_of(whole)})")
     return "; ".join(dict.fromkeys(found))
+
+
+def final_training_loss(steps):
+    """The mean training loss of the last steps, as steps.csv has them."""
+    last = steps[-max(1, round(LAST * len(steps))):]
+    return f"{mean(number(row['loss']) for row in last):.6g}"
 
 
 class Cell:
@@ -134,7 +141,8 @@ class Cell:
         # A loss that rose is a result, too: the run's files are complete.
         if done.returncode == 0 or done.returncode == 1 and run.complete and "\nVALIDATION FAILED the loss rose" in log:
             row.update({name: value for name, value in run.run.items()
-                        if name in RUN_COLUMNS and name not in ("date", "wall_s")}, status="complete")
+                        if name in RUN_COLUMNS and name not in ("date", "wall_s")}, status="complete",
+                       final_training_loss=final_training_loss(run.steps))
         else:
             nonfinite = re.search(r"step (\d+): .* not finite", log)
             if done.returncode != 1 or not nonfinite:
