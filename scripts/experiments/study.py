@@ -36,8 +36,9 @@ final_validation_distance about the ratio. It asks at_most, at_least or within (
 holds where the 95 % interval of this mean does, and is undecided where the bound lies in the interval. A grid's name
 stands for its run with the least mean loss. A run that ends because of NaN is a result: its loss counts as infinite.
 
-A complete run is not run again. It is complete if its settings, the program and the files that it read are unchanged,
-and so is the run whose files it starts from. Until then the page shows the rows of earlier calls, with their commit.
+A complete run is not run again, also where two names stand for the same run. It is complete if its settings, the
+program and the files that it read are unchanged, and so is the run whose files it starts from. Until then the page
+shows the rows of earlier calls, with their commit.
 """
 
 import argparse

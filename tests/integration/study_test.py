@@ -136,6 +136,23 @@ runs:
         self.assertEqual(self.runs_to_do(), "3 of 6 runs to do")
         self.assertEqual(self.runs_to_do(), "0 of 6 runs to do")
 
+    def test_two_names_of_a_run_run_once(self):
+        self.write("quadratic.yaml", self.STUDY.partition("runs:")[0] + """
+runs:
+  adam: {set: {optimizer.algorithm: adam, optimizer.lr: 1e-2}}
+grids:
+  adam_grid: {seeds: [1], set: {optimizer.algorithm: adam}, rates: [1e-2, 1e-1]}
+""")
+        calls = self.directory / "calls"
+        self.program.write_text(f'#!/bin/sh\ncase $1 in train) echo >>"{calls}";; esac\nexec "{PROGRAM}" "$@"\n')
+        self.assertEqual(self.runs_to_do("--cores", "1"), "5 of 5 runs to do")
+        self.assertEqual(len(calls.read_text()), 4)
+        first, *_, copied, _ = self.rows()
+        self.assertEqual((first.pop("run"), copied.pop("run")), ("adam", "adam_grid_1e_2"))
+        self.assertEqual((first.pop("runs"), copied.pop("runs")), ("3", "1"))
+        self.assertEqual({**first, "settings": ""}, {**copied, "settings": ""})
+        self.assertEqual(self.runs_to_do(), "0 of 5 runs to do")
+
     def test_other_data_runs_again(self):
         corpus = self.write("corpus.txt", "to be or not to be, that is the question\n" * 20)
         self.write("input.yaml", f"""
