@@ -69,13 +69,15 @@ Array<Real> bias_tanh_backward_ref(const Array<Real>& bias, const Array<Real>& i
   return d_input;
 }
 
-/// output (N, C) of word (V, C), position (≥ T, C) and type (C).
+/// output (N, C) of word (V, C), position (≥ T, C) and type (2, C), whose second row is that of positions ≥
+/// second_text.
 template <class Real>
 Array<Real> embed_ref(int sequence, const std::vector<int>& tokens, const Array<Real>& word,
-                      const Array<Real>& position, const Array<Real>& type) {
+                      const Array<Real>& position, const Array<Real>& type, int second_text) {
   Array<Real> output(static_cast<int>(tokens.size()), word.columns);
   for (int r = 0; r < output.rows; ++r)
-    for (int j = 0; j < output.columns; ++j) output(r, j) = word(tokens[r], j) + position(r % sequence, j) + type(j);
+    for (int j = 0; j < output.columns; ++j)
+      output(r, j) = word(tokens[r], j) + position(r % sequence, j) + type(r % sequence < second_text ? 0 : 1, j);
   return output;
 }
 

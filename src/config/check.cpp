@@ -176,6 +176,13 @@ void check_workload(const Input& in, int ranks) {
            "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +
                " positions",
            "lower model.sequence or raise model.positions");
+  // The first text of a classifier has a mark in front of it.
+  if (in.model.second_text >= in.model.sequence || (in.model.second_text == 1 && kind == WorkloadKind::classification &&
+                                                    in.model.architecture == Architecture::bert))
+    refuse(in, "model.second_text",
+           "a second text at position " + to_string(in.model.second_text) + " of " + to_string(in.model.sequence) +
+               " leaves one of the two no token",
+           "let it begin in the middle, or set 0 for one text");
 }
 
 }  // namespace

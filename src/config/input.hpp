@@ -145,6 +145,7 @@ struct Input {
     int positions = 0;
     int vocabulary = 0;
     int sequence = 64;
+    int second_text = 0;
     Pooling pooling = Pooling::position;
     double dropout = 0.1;
     double initializer_range = 0.02;

@@ -419,6 +419,10 @@ std::vector<Section> keys(Input& in) {
   key("vocabulary", in.model.vocabulary, integer(0, 16777216),
       "Rows of the word embedding, at least the tokeniser's; 0 takes the tokeniser's.");
   key("sequence", in.model.sequence, integer(1, 65536), "Tokens T of a sample; at most `positions`.");
+  key("second_text", in.model.second_text, integer(0, 65535),
+      "Position at which the second of two texts begins, which `bert` gives its other token type; less than "
+      "`sequence`. Lines of workload `classification` then have two texts; of a masked language model's samples, the "
+      "tokens from there on have that type. 0: one text.");
   key("pooling", in.model.pooling,
       "Workload `classification`: which rows of a sample the head reads. `position`: the first token of `bert`, the "
       "text's last one of `gpt`; `mean`: the mean over all of its tokens.");

@@ -108,6 +108,8 @@ const Rule rules[] = {
      [](const Input& in) { return in.workload.kind == WorkloadKind::synthetic; }},
     {"model.precision", "workloads transformer, classification, images and dcgan", has_batches},
     {"model.pooling", "workload classification", classifies},
+    {"model.second_text", "architecture bert or workload classification",
+     [](const Input& in) { return classifies(in) || in.model.architecture == Architecture::bert; }},
     {"model.quantization.kind", "workloads transformer, classification and images", has_quantizable_layers},
     {"model.quantization.bits", "quantised gradients (model.quantization.kind psq, scq or fqt)", quantizes_gradients},
     {"model.quantization.gradients_after", "quantised gradients (model.quantization.kind psq, scq or fqt)",

@@ -15,9 +15,15 @@ namespace {
 
 /// A sample; views of the text of the file.
 struct Line {
-  std::string_view label, text;
+  std::string_view label;
+  std::vector<std::string_view> texts;
   std::size_t number;  ///< of the line in the file, from 0 on
 };
+
+const char* form_of_lines(int texts) {
+  return texts > 1 ? "write a label, a tab, a text, a tab and a second text on each line"
+                   : "write a label, a tab and a text on each line";
+}
 
 std::string place(const std::string& file, std::size_t line) { return file + ":" + std::to_string(line + 1); }
 
@@ -26,32 +32,42 @@ std::string_view without_spaces(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
 }
 
-/// Refuses a line that is no sample.
-Line parsed(std::string_view line, const std::string& where, std::size_t number) {
-  const std::size_t tab = line.find('\t');
-  if (tab == std::string_view::npos)
-    throw InputError(where, "this line has no tab: '" + excerpt(std::string(line)) + "'",
-                     "write a label, a tab and a text on each line");
+/// Refuses a line that is no sample. A tab in the last text is a part of it.
+Line parsed(std::string_view line, const std::string& where, std::size_t number, int texts) {
+  std::vector<std::string_view> fields{line};
+  while (static_cast<int>(fields.size()) <= texts) {
+    const std::string_view rest = fields.back();
+    const std::size_t tab = rest.find('\t');
+    if (tab == std::string_view::npos)
+      throw InputError(where,
+                       (fields.size() == 1 ? "this line has no tab: '" : "this line has no second text: '") +
+                           excerpt(std::string(line)) + "'",
+                       form_of_lines(texts));
+    fields.back() = rest.substr(0, tab);
+    fields.push_back(rest.substr(tab + 1));
+  }
   if (line.find('\0') != std::string_view::npos)
     throw InputError(where, "this line holds a NUL byte", "write the file as UTF-8 text");
-  const Line sample{without_spaces(line.substr(0, tab)), line.substr(tab + 1), number};
+  const Line sample{without_spaces(fields[0]), {fields.begin() + 1, fields.end()}, number};
   if (sample.label.empty()) throw InputError(where, "the label is empty", "write one in front of the tab");
-  if (without_spaces(sample.text).empty())
-    throw InputError(where, "the text is empty", "write one behind the tab, or leave it out");
+  for (const std::string_view text : sample.texts)
+    if (without_spaces(text).empty())
+      throw InputError(where, text.data() == fields[1].data() ? "the text is empty" : "the second text is empty",
+                       "write one behind the tab, or leave the line out");
   return sample;
 }
 
 /// Lines end as those of Linux (LF), Windows (CR LF) or old Macs (CR) do. Empty ones at the end are passed over.
-std::vector<Line> cut_into_lines(const std::string& file, std::string_view text) {
+std::vector<Line> cut_into_lines(const std::string& file, std::string_view text, int texts) {
   std::vector<Line> lines;
   text = text.substr(0, text.find_last_not_of("\r\n") + 1);
   for (std::size_t begin = 0, number = 0; begin < text.size(); ++number) {
     const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
-    lines.push_back(parsed(line, place(file, number), number));
+    lines.push_back(parsed(line, place(file, number), number, texts));
     begin = end + (text.substr(end, 2) == "\r\n" ? 2 : 1);
   }
-  if (lines.empty()) throw InputError(file, "all its lines are empty", "write a label, a tab and a text on each line");
+  if (lines.empty()) throw InputError(file, "all its lines are empty", form_of_lines(texts));
   return lines;
 }
 
@@ -77,13 +93,15 @@ std::vector<std::string> labels_of(const std::string& file, const std::vector<Li
 }  // namespace
 
 LabelledSamples::LabelledSamples(const std::string& training_file, const std::string& validation_file,
-                                 const Tokenizer& tokenizer, Summary summary, int sequence, std::uint64_t seed)
-    : m_summary(summary),
-      m_sequence(static_cast<std::size_t>(sequence)),
-      m_seed(seed),
-      m_mask_token(tokenizer.mask_token()) {
-  if (sequence < (summary == Summary::first ? 2 : 1))
-    throw InputError("sequence", std::to_string(sequence) + " tokens hold no text", "set at least 2");
+                                 const Tokenizer& tokenizer, const SampleForm& form, std::uint64_t seed)
+    : m_form(form), m_seed(seed), m_mask_token(tokenizer.mask_token()) {
+  for (int text = 0; text < form.texts(); ++text)
+    if (form.begin(text) >= form.end(text))
+      throw InputError(
+          "sequence",
+          std::to_string(form.sequence) + " tokens hold no text" +
+              (form.texts() > 1 ? ", or none before or behind position " + std::to_string(form.second_text) : ""),
+          "give each text at least one token, and the mark of an encoder another one");
   m_training = read(training_file, tokenizer, true);
   m_validation = read(validation_file, tokenizer, false);
   m_validation_order = ValidationOrder(validation_file, validation_size());
@@ -101,7 +119,7 @@ std::string LabelledSamples::summary() const {
 
 LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokenizer& tokenizer, bool is_training) {
   const std::string text = read_text_files({file}, false);
-  const std::vector<Line> lines = cut_into_lines(file, text);
+  const std::vector<Line> lines = cut_into_lines(file, text, m_form.texts());
   if (is_training) m_classes = labels_of(file, lines);
   Set set;
   set.begins.push_back(0);
@@ -115,32 +133,41 @@ LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokeni
       throw InputError(place(file, lines[line].number),
                        "no sample of the training file has the label '" + excerpt(label) + "'",
                        "correct the label, or leave out the line");
-    const std::vector<int> tokens = tokenizer.encode(lines[line].text);
-    if (tokens.empty() || tokenizer.decode(tokens) != lines[line].text)
-      throw InputError(place(file, lines[line].number),
-                       "the tokeniser cannot write this text: '" + excerpt(std::string(lines[line].text)) + "'",
-                       "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
     set.labels.push_back(static_cast<int>(found - m_classes.begin()));
-    set.tokens.insert(set.tokens.end(), tokens.begin(),
-                      tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), m_sequence)));
-    set.begins.push_back(set.tokens.size());
+    for (int k = 0; k < m_form.texts(); ++k) {
+      const std::string_view text_k = lines[line].texts[k];
+      const std::vector<int> tokens = tokenizer.encode(text_k);
+      if (tokens.empty() || tokenizer.decode(tokens) != text_k)
+        throw InputError(place(file, lines[line].number),
+                         "the tokeniser cannot write this text: '" + excerpt(std::string(text_k)) + "'",
+                         "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
+      const std::size_t most = m_form.end(k) - m_form.begin(k);
+      set.tokens.insert(set.tokens.end(), tokens.begin(),
+                        tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most)));
+      set.begins.push_back(set.tokens.size());
+    }
   }
   return set;
 }
 
 template <class IndexOf>
 void LabelledSamples::fill(const Set& set, int count, const IndexOf& index_of, Batch& batch) const {
-  const auto samples = static_cast<std::size_t>(count);
-  batch.input.resize(samples * m_sequence);
+  const auto samples = static_cast<std::size_t>(count), sequence = static_cast<std::size_t>(m_form.sequence);
+  batch.input.resize(samples * sequence);
   batch.predicted.resize(samples);
   batch.target.resize(samples);
-  const std::size_t marks = m_summary == Summary::first ? 1 : 0;
   for (std::size_t sample = 0; sample < samples; ++sample) {
-    const std::size_t index = index_of(sample), begin = set.begins[index], length = set.begins[index + 1] - begin;
-    int* const input = batch.input.data() + sample * m_sequence;
-    if (marks > 0) input[0] = m_mask_token;
-    for (std::size_t t = marks; t < m_sequence; ++t) input[t] = set.tokens[begin + (t - marks) % length];
-    batch.predicted[sample] = static_cast<int>(sample * m_sequence + (marks > 0 ? 0 : length - 1));
+    const std::size_t index = index_of(sample);
+    int* const input = batch.input.data() + sample * sequence;
+    input[0] = m_mask_token;  // a causal model's first text begins here
+    int last = 0;
+    for (int k = 0; k < m_form.texts(); ++k) {
+      const std::size_t text = index * m_form.texts() + k, begin = set.begins[text];
+      const int first = m_form.begin(k), length = static_cast<int>(set.begins[text + 1] - begin);
+      for (int t = first; t < m_form.end(k); ++t) input[t] = set.tokens[begin + (t - first) % length];
+      last = first + length - 1;
+    }
+    batch.predicted[sample] = static_cast<int>(sample * sequence) + (m_form.summary == Summary::first ? 0 : last);
     batch.target[sample] = set.labels[index];
   }
 }

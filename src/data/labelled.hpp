@@ -1,7 +1,7 @@
 #pragma once
 /// \file labelled.hpp
-/// Labelled texts for classification: files with a label, a tab and a text on each line. Spaces around a label, a byte
-/// order mark, the kind of line ends and empty lines at the end do not count.
+/// Labelled texts for classification: files with a label, a tab and a text on each line, or a label and two texts.
+/// Spaces around a label, a byte order mark, the kind of line ends and empty lines at the end do not count.
 
 #include <cstddef>
 #include <string>
@@ -21,19 +21,31 @@ enum class Summary {
   last    ///< the last token of the text, where a causal model has read all of it (Radford et al. 2018)
 };
 
-/// Samples of T tokens. A longer text is cut at T tokens; a shorter one is repeated, because attention has no mask for
-/// padding.
+/// Where a sample's T tokens are.
+struct SampleForm {
+  Summary summary;
+  int sequence;         ///< T
+  int second_text = 0;  ///< position at which the second of two texts begins; 0: samples have one text
+
+  int texts() const { return second_text > 0 ? 2 : 1; }
+  /// Position of the first token of text k.
+  int begin(int k) const { return k > 0 ? second_text : summary == Summary::first ? 1 : 0; }
+  /// Position behind its last token.
+  int end(int k) const { return k + 1 < texts() ? second_text : sequence; }
+};
+
+/// Samples of T tokens. A text that is longer than its place is cut there; a shorter one is repeated, because attention
+/// has no mask for padding.
 class LabelledSamples final : public Samples {
 public:
   /// Class k is the k-th of the training file's labels in alphabetical order. The tokeniser is used in the constructor
   /// only.
   /// \param training_file, validation_file should have no sample in common, which is not checked
-  /// \param sequence T
-  /// \throws InputError that names file and line for a line without a tab, an empty label or text, a text that the
-  ///         tokeniser cannot encode, a label that the training file lacks, fewer than two or more than `most_classes`
-  ///         classes; and as `read_text_files`
+  /// \throws InputError that names file and line for a line without a tab before each text, an empty label or text, a
+  ///         text that the tokeniser cannot encode, a label that the training file lacks, fewer than two or more than
+  ///         `most_classes` classes; for a form that leaves a text no place; and as `read_text_files`
   LabelledSamples(const std::string& training_file, const std::string& validation_file, const Tokenizer& tokenizer,
-                  Summary summary, int sequence, std::uint64_t seed);
+                  const SampleForm& form, std::uint64_t seed);
 
   /// "2 classes (negative, positive); 120 texts to train on, 40 to validate with"
   std::string summary() const override;
@@ -51,15 +63,14 @@ private:
   /// The samples of a file.
   struct Set {
     std::vector<int> labels;          ///< (samples) classes
-    std::vector<int> tokens;          ///< at most T of each sample
-    std::vector<std::size_t> begins;  ///< (samples + 1) first token of each sample
+    std::vector<int> tokens;          ///< of each text at most those that have a place
+    std::vector<std::size_t> begins;  ///< (samples * texts + 1) first token of each text
   };
   Set read(const std::string& file, const Tokenizer& tokenizer, bool is_training);
   template <class IndexOf>
   void fill(const Set& set, int count, const IndexOf& index_of, Batch& batch) const;
 
-  Summary m_summary;
-  std::size_t m_sequence;
+  SampleForm m_form;
   std::uint64_t m_seed;
   int m_mask_token;
   std::vector<std::string> m_classes;

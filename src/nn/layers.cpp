@@ -252,19 +252,20 @@ void Layers<Exec, Real>::layer_norm_backward(const Exec& exec, const Norm& norm,
 
 /// (N, H): 512 teams, 34 MB.
 template <class Exec, class Real>
-void Layers<Exec, Real>::embed(const Exec& exec, int sequence, Indices tokens, ConstMatrix word, ConstMatrix position,
-                               ConstVector type, Matrix output) {
-  const int columns = output.extent_int(1);
+void Layers<Exec, Real>::embed(const Exec& exec, const Embeddings<Exec, Real>& embeddings, Indices tokens,
+                               Matrix output) {
+  const auto word = embeddings.word, position = embeddings.position, type = embeddings.type;
+  const int columns = output.extent_int(1), sequence = embeddings.sequence, second_text = embeddings.second_text;
   const bool has_type = type.extent(0) > 0;
   for_each_row(
       exec, "OneBit::nn::embed", output.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        const int token = tokens(r), t = r % sequence;
+        const int token = tokens(r), t = r % sequence, text = t < second_text ? 0 : 1;
         const auto store = [&](int j, Real sum) { output(r, j) = sum; };
         team.for_each(
             columns, [&](int j) { return word(token, j) + position(t, j); }, store);
         if (has_type)
           team.for_each(
-              columns, [&](int j) { return output(r, j) + type(j); }, store);
+              columns, [&](int j) { return output(r, j) + type(text, j); }, store);
       });
 }
 

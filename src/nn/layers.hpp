@@ -35,6 +35,16 @@ struct LayerNormGradient {
   VectorRef<Exec, Real> d_branch_bias;  ///< empty without such a bias
 };
 
+/// Rows that are added up at each position of a sample of T tokens.
+template <class Exec, class Real>
+struct Embeddings {
+  MatrixRef<Exec, const Real> word;      ///< (V, C), by token
+  MatrixRef<Exec, const Real> position;  ///< (≥ T, C), by position
+  MatrixRef<Exec, const Real> type;      ///< (2, C), of the first and of the second text; (0, 0) for none
+  int sequence;                          ///< T
+  int second_text;                       ///< first position of the second text; T where there is none
+};
+
 /// What cross_entropy writes over the logits.
 enum class CrossEntropyOutput {
   logits,   ///< with their bias
@@ -107,9 +117,8 @@ struct Layers {
                                   const Dropout<Real>& dropout, Matrix d_branch, Vector scratch,
                                   const LayerNormGradient<Exec, Real>& gradient);
 
-  /// output (N, C) ← word (V, C) of the row's token + position (≥ T, C) of its position + type (C) unless empty.
-  static void embed(const Exec& exec, int sequence, Indices tokens, ConstMatrix word, ConstMatrix position,
-                    ConstVector type, Matrix output);
+  /// output (N, C) ← word of the row's token + position + type, where there are types.
+  static void embed(const Exec& exec, const Embeddings<Exec, Real>& embeddings, Indices tokens, Matrix output);
 
   /// d_word and d_position += their gradients at d_output (N, C). Rows of the same token are added in their order,
   /// without atomics. \param links (2 N) scratch

@@ -238,6 +238,9 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
         "a sequence of " + std::to_string(sequence) + " tokens is longer than the " + std::to_string(shape.positions) +
             " positions of the model",
         "shorten the sequence or give the model more positions");
+  check(shape.second_text >= 0 && shape.second_text < sequence,
+        "the second text begins at position " + std::to_string(shape.second_text) + " of " + std::to_string(sequence),
+        "let it begin behind the first one's tokens, or at 0 for one text");
   check(predictions > 0 && predictions <= m_rows,
         std::to_string(predictions) + " predictions in a batch of " + std::to_string(m_rows) + " tokens",
         "predict at least one token and at most all of them");
@@ -353,9 +356,12 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
   const auto residual = [&](const LayerNorm<Exec, Real>& norm) { return bert ? norm.output : norm.input; };
 
   const LayerNorm<Exec, Real> first = norm(x, 0);
-  Kernels::embed(exec, m_attention.sequence, tokens.input, matrix_at<Exec>(x, m_offsets.word, m_shape.vocabulary, H),
-                 matrix_at<Exec>(x, m_offsets.position, m_shape.positions, H), bias(m_offsets.type, bert ? H : 0),
-                 first.input);
+  const int T = m_attention.sequence;
+  const Embeddings<Exec, Real> embeddings{matrix_at<Exec>(x, m_offsets.word, m_shape.vocabulary, H),
+                                          matrix_at<Exec>(x, m_offsets.position, m_shape.positions, H),
+                                          matrix_at<Exec>(x, m_offsets.type, bert ? 2 : 0, H), T,
+                                          m_shape.second_text > 0 ? m_shape.second_text : T};
+  Kernels::embed(exec, embeddings, tokens.input, first.input);
   if (!bert) Kernels::drop_out(exec, residual_dropout(0), first.input);
   Kernels::layer_norm(exec, first);
   if (bert) Kernels::drop_out(exec, residual_dropout(0), first.output);
@@ -596,14 +602,31 @@ void Transformer<Exec, Real>::backward(const Exec& exec, const Vector<Exec, cons
     first_dense_backward(offsets.qkv, d_qkv);
   }
 
-  // BERT drops after the norm and adds a type, whose gradient is a sum of rows, like that of a bias. GPT drops before.
+  // BERT drops after the norm and adds a type, whose gradient is a sum of rows, like that of a bias, if all rows have
+  // the same type. GPT drops before.
+  const bool one_type = bert && m_shape.second_text == 0;
   if (bert) Kernels::drop_out(exec, residual_dropout(0), pass.d_norm);
   Kernels::layer_norm_backward(exec, norm(x, 0), pass.d_norm, !bert, pass.d_residual, Dropout<Real>(), pass.d_residual,
-                               m_sums, pass.d_parameters(m_offsets.norms[0], m_offsets.type, bert ? H : 0));
+                               m_sums, pass.d_parameters(m_offsets.norms[0], m_offsets.type, one_type ? H : 0));
   if (!bert) Kernels::drop_out(exec, residual_dropout(0), pass.d_residual);
   Kernels::embed_backward(exec, m_attention.sequence, tokens.input, pass.d_residual, m_links,
                           matrix_at<Exec>(g, m_offsets.word, m_shape.vocabulary, H),
                           matrix_at<Exec>(g, m_offsets.position, m_shape.positions, H));
+  if (bert && !one_type) types_backward(exec, g);
+}
+
+/// The gradient of a type is the sum of those of its positions, to which all rounds of the step have added.
+template <class Exec, class Real>
+void Transformer<Exec, Real>::types_backward(const Exec& exec, const Vector<Exec, Real>& g) {
+  const std::size_t H = m_shape.hidden;
+  const int ends[] = {0, m_shape.second_text, m_attention.sequence};
+  for (std::size_t type = 0; type < 2; ++type) {
+    const auto d_type = vector_at<Exec>(g, m_offsets.type + type * H, m_shape.hidden);
+    const auto d_positions =
+        matrix_at<Exec>(g, m_offsets.position + ends[type] * H, ends[type + 1] - ends[type], m_shape.hidden);
+    Kokkos::deep_copy(exec, d_type, Real(0));
+    Kernels::add_bias_backward(exec, d_positions, m_sums, d_type);
+  }
 }
 
 template <class Exec, class Real>

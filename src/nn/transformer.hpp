@@ -45,6 +45,7 @@ struct Shape {
   bool next_sentence_head = false;  ///< the parameters include BERT's pooler and next-sentence head
   int classes = 0;                  ///< of the classifier, which replaces all other heads; 0: none
   bool mean_pooling = false;        ///< the classifier reads the mean of a sample's rows, not one of them
+  int second_text = 0;              ///< first position of BERT's second text, whose type is 1; 0: all have type 0
   double initializer_range = 0.02;  ///< standard deviation of initial weights, except for embeddings
   Quantization quantization{};
 
@@ -164,6 +165,7 @@ private:
               CrossEntropyOutput output);
   void dense(const Exec& exec, std::size_t weight, const Factor& from, const RealMatrix& to);
   void head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale);
+  void types_backward(const Exec& exec, const Vector<Exec, Real>& g);
   RealMatrix norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias);
   // Each returns the gradient at the output of the first dense layer of its half.
   const Factor& feed_forward_backward(const BackwardPass& pass, int l);

@@ -35,6 +35,7 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
   nn::Shape shape{m.architecture, m.layers, m.hidden, m.heads, m.feed_forward, vocabulary, m.positions};
   shape.next_sentence_head = m.architecture == Architecture::bert;
   shape.mean_pooling = m.pooling == Pooling::mean;
+  shape.second_text = m.second_text;
   shape.initializer_range = m.initializer_range;
   shape.quantization = quantization(input);
   return shape;
@@ -51,10 +52,12 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
   if (!classifies(input))
     return located(input.where("model.sequence"),
                    [&] { return std::make_unique<data::Sampler>(corpus, objective(input), sequence, seed); });
-  const auto summary = input.model.architecture == Architecture::bert ? data::Summary::first : data::Summary::last;
+  const data::SampleForm form{
+      input.model.architecture == Architecture::bert ? data::Summary::first : data::Summary::last, sequence,
+      input.model.second_text};
   return located(input.where("data.labelled"), [&] {
     auto samples = std::make_unique<data::LabelledSamples>(input.data.labelled, input.data.labelled_validation,
-                                                           corpus.tokenizer(), summary, sequence, seed);
+                                                           corpus.tokenizer(), form, seed);
     rounds.check_validation(input, samples->validation_size(), input.data.labelled_validation);
     shape.classes = static_cast<int>(samples->classes().size());
     return samples;

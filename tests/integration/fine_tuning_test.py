@@ -123,6 +123,29 @@ class FineTuning(unittest.TestCase):
         self.assertEqual(whole["final_validation_accuracy"], again["final_validation_accuracy"])
         self.assertEqual(len(steps), 60)
 
+    def test_pairs_of_texts(self):
+        # The second text has the label's kind, the first one none.
+        text = Text()
+        for name, lines in (("pairs.tsv", 200), ("pairs_held_out.tsv", 64)):
+            self.write(name, [f"{('day', 'night')[i % 2]}\t{text.sentence(0).split(' ', 1)[1]}\t{text.sentence(i % 2)}"
+                              for i in range(lines)])
+        keys = {"data.labelled": self.directory / "pairs.tsv", "model.second_text": 12, "model.architecture": "bert",
+                "data.labelled_validation": self.directory / "pairs_held_out.tsv", "optimizer.algorithm": "adam",
+                "model.pooling": "mean", "checkpoint.every": 30, "checkpoint.keep": 9}
+        whole, steps, said = self.classify("pairs", keys)
+        self.assertIn("2 classes (day, night); 200 texts to train on, 64 to validate with", said)
+        self.assertGreaterEqual(float(whole["final_validation_accuracy"]), 0.75)
+        again, _, _ = self.classify("pairs_again", {
+            **keys, "checkpoint.restart": self.directory / "pairs/checkpoints/step_00000030.h5"})
+        self.assertEqual(again["parameters_hash"], whole["parameters_hash"])
+        _, alone, _ = self.classify("pairs_alone", keys, ranks=1)
+        for a, b in list(zip(steps, alone))[:10]:  # roundings grow
+            self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
+        _, _, error = self.classify("no_pairs", {**keys, "data.labelled": self.directory / "train.tsv"}, expected=2)
+        self.assertRegex(error, "train.tsv:1: .*no second text")
+        _, _, error = self.classify("no_place", {**keys, "model.second_text": 24}, expected=2)
+        self.assertIn("model.second_text", error)
+
     def test_checkpoints_of_other_models_are_refused(self):
         self.classify("model", {"train.steps": 1, "freeze.step": 1})
         keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1,

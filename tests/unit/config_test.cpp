@@ -821,6 +821,8 @@ TEST(Effects, keys_without_one_are_named) {
       {"workload: {kind: images}\nmodel: {quantization: {kind: qat, group: position}}", "model.quantization.group"},
       {"workload: {kind: images}\nmodel: {layers: 3}", "model.layers"},
       {"model: {pooling: mean}", "model.pooling"},
+      {"model: {architecture: gpt, second_text: 8}", "model.second_text"},
+      {"model: {architecture: bert, second_text: 8}", ""},
       {"data: {vocabulary: 400}", "data.vocabulary"},
       {"data: {labelled: a.tsv}", "data.labelled"},
       {"quadratic: {noise: 0}", "quadratic.noise"},

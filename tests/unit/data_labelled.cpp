@@ -16,12 +16,15 @@ namespace {
 class DataLabelled : public DataTest {
 protected:
   LabelledSamples samples(const std::string& training, const std::string& validation, Summary summary = Summary::first,
-                          int sequence = 6) const {
-    return {write("train.tsv", training), write("validation.tsv", validation), *m_bytes, summary, sequence, 1};
+                          int sequence = 6, int second_text = 0) const {
+    return {write("train.tsv", training), write("validation.tsv", validation), *m_bytes,
+            SampleForm{summary, sequence, second_text}, 1};
   }
   /// Expects that the training file is refused.
-  void refused(const std::string& training, const std::string& line, const std::vector<std::string>& parts) const {
-    expect_input_error([&] { samples(training, "a\tx\n"); }, path("train.tsv") + line, parts);
+  void refused(const std::string& training, const std::string& line, const std::vector<std::string>& parts,
+               int second_text = 0) const {
+    expect_input_error([&] { samples(training, "a\tx\n", Summary::first, 6, second_text); }, path("train.tsv") + line,
+                       parts);
   }
 
   std::unique_ptr<Tokenizer> m_bytes = make_byte_tokenizer();
@@ -61,6 +64,30 @@ TEST_F(DataLabelled, samples_begin_with_a_mark_or_are_read_at_their_last_token) 
   EXPECT_EQ(both.predicted, (std::vector<int>{0, 6}));
   EXPECT_EQ(both.target, (std::vector<int>{0, 1}));
   EXPECT_EQ(both.input, (std::vector<int>{mask, 'q', 'q', 'q', 'q', 'q', mask, 'u', '\t', 'v', 'u', '\t'}));
+}
+
+TEST_F(DataLabelled, second_text_has_its_own_place) {
+  const std::string pairs = "a\tpq\tlonger\nb\tfirst\tu\tv\n";  // a third tab is text
+  const int mask = m_bytes->mask_token();
+  Batch batch;
+  samples(pairs, pairs, Summary::first, 8, 4).draw_validation(0, 2, batch);
+  EXPECT_EQ(batch.input, (std::vector<int>{mask, 'p', 'q', 'p', 'l', 'o', 'n', 'g',  //
+                                           mask, 'f', 'i', 'r', 'u', '\t', 'v', 'u'}));
+  EXPECT_EQ(batch.predicted, (std::vector<int>{0, 8}));
+  EXPECT_EQ(batch.target, (std::vector<int>{0, 1}));
+  samples(pairs, pairs, Summary::last, 8, 4).draw_validation(0, 2, batch);
+  EXPECT_EQ(batch.input, (std::vector<int>{'p', 'q', 'p', 'q', 'l', 'o', 'n', 'g',  //
+                                           'f', 'i', 'r', 's', 'u', '\t', 'v', 'u'}));
+  EXPECT_EQ(batch.predicted, (std::vector<int>{7, 8 + 6}));
+
+  refused("a\tx\ty\nb\tx\n", ":2", {"no second text", "b?x", "a second text on each line"}, 3);
+  refused("a\tx\ty\nb x\n", ":2", {"no tab", "a second text on each line"}, 3);
+  refused("a\tx\ty\nb\t\ty\n", ":2", {"the text is empty"}, 3);
+  refused("a\tx\ty\nb\tx\t \n", ":2", {"the second text is empty"}, 3);
+  refused("a\tx\ty\n\tx\ty\n", ":2", {"label is empty"}, 3);
+  for (const int second_text : {1, 6})
+    expect_input_error([&] { samples(pairs, pairs, Summary::first, 6, second_text); }, "sequence",
+                       {"6 tokens hold no text", "position " + std::to_string(second_text)});
 }
 
 TEST_F(DataLabelled, samples_are_the_same_whoever_draws_them) {
@@ -154,12 +181,18 @@ TEST_F(DataLabelled, label_of_the_validation_file_that_training_does_not_have_is
 TEST_F(DataLabelled, text_that_the_tokeniser_cannot_write_is_refused) {
   const std::string file = write("labelled.tsv", "a\tabba\nb\tabx\n"), other = write("other.tsv", "a\tba\n");
   const auto characters = make_character_tokenizer("abc", true);
-  expect_input_error([&] { LabelledSamples(file, other, *characters, Summary::first, 4, 1); }, file + ":2",
-                     {"cannot write this text: 'abx'", "bytes"});
+  expect_input_error(
+      [&] {
+        LabelledSamples(file, other, *characters, {Summary::first, 4}, 1);
+      },
+      file + ":2", {"cannot write this text: 'abx'", "bytes"});
   const auto subwords = make_sentencepiece_tokenizer(generated_text(300), 400, path("cache"), "generated");
   const std::string broken = write("broken.tsv", "a\tgood\nb\tbad \xff\n");
-  expect_input_error([&] { LabelledSamples(broken, other, *subwords, Summary::first, 4, 1); }, broken + ":2",
-                     {"cannot write this text"});
+  expect_input_error(
+      [&] {
+        LabelledSamples(broken, other, *subwords, {Summary::first, 4}, 1);
+      },
+      broken + ":2", {"cannot write this text"});
   expect_input_error([&] { samples("a\tx\nb\ty\n", "a\tx\n", Summary::first, 1); }, "sequence", {"1 tokens"});
 }
 

@@ -454,16 +454,18 @@ TYPED_TEST(Layer, embeddings_equal_reference) {
       const int sequence = 9, rows = 19 * sequence, columns = 35;
       const std::vector<int> tokens = test::random_integers(rows, vocabulary, 1);
       const auto word = random_array<Real>(vocabulary, columns, 2), position = random_array<Real>(12, columns, 3);
-      const auto type = random_array<Real>(1, columns, 4), d_output = random_array<Real>(rows, columns, 5);
+      const auto type = random_array<Real>(2, columns, 4), d_output = random_array<Real>(rows, columns, 5);
       const auto input = test::to_device<TypeParam>(tokens);
       const DeviceArray<TypeParam, Real> w(word), p(position), t(type), y(rows, columns), dy(d_output);
-      Kernels::embed(this->exec, sequence, input, w.matrix(), p.matrix(), t.vector(), y.matrix());
-      EXPECT_LE(
-          relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position), in_double(type))),
-          rounding<Real>);
-      Kernels::embed(this->exec, sequence, input, w.matrix(), p.matrix(), {}, y.matrix());
+      for (const int second_text : {sequence, 4}) {
+        Kernels::embed(this->exec, {w.matrix(), p.matrix(), t.matrix(), sequence, second_text}, input, y.matrix());
+        EXPECT_LE(relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position),
+                                                      in_double(type), second_text)),
+                  rounding<Real>);
+      }
+      Kernels::embed(this->exec, {w.matrix(), p.matrix(), {}, sequence, sequence}, input, y.matrix());
       EXPECT_LE(relative_error(y.array(), embed_ref(sequence, tokens, in_double(word), in_double(position),
-                                                    Array<double>(1, columns))),
+                                                    Array<double>(2, columns), sequence)),
                 rounding<Real>);
 
       const Vector<TypeParam, int> links("OneBit::test::links", 2 * rows);
@@ -505,7 +507,7 @@ TYPED_TEST(Layer, embeddings_gradient) {
   auto word = random_array(5, columns, 2), position = random_array(sequence, columns, 3);
   const auto f = [&] {
     const DeviceArray<TypeParam, double> w(word), p(position), y(rows, columns);
-    Kernels::embed(this->exec, sequence, input, w.matrix(), p.matrix(), {}, y.matrix());
+    Kernels::embed(this->exec, {w.matrix(), p.matrix(), {}, sequence, sequence}, input, y.matrix());
     return weighted_sum(weights, y.array());
   };
   const DeviceArray<TypeParam, double> dy(weights), dw(5, columns), dp(sequence, columns);

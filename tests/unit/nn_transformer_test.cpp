@@ -19,11 +19,15 @@ const Shape gpt_classes{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5};
 /// The same with the mean of a sample's rows in front of it.
 const Shape bert_mean{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5, true};
 const Shape gpt_mean{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5, true};
-const Shape shapes[] = {bert, gpt, bert_classes, gpt_classes, bert_mean, gpt_mean};
+/// Pairs of texts, of which the second one begins at position 4.
+const Shape bert_pairs{Architecture::bert, 2, 12, 3, 20, 17, 10, true, 0, false, 4};
+const Shape bert_pair_classes{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5, false, 4};
+const Shape shapes[] = {bert, gpt, bert_classes, gpt_classes, bert_mean, gpt_mean, bert_pairs, bert_pair_classes};
 
 std::string name_of(const Shape& shape) {
   return std::string(shape.architecture == Architecture::bert ? "BERT" : "GPT") +
-         (shape.classes > 0 ? " with classes" : "") + (shape.mean_pooling ? " of the mean" : "");
+         (shape.classes > 0 ? " with classes" : "") + (shape.mean_pooling ? " of the mean" : "") +
+         (shape.second_text > 0 ? " of pairs" : "");
 }
 const DropoutKey key{3, 7, 40};
 
@@ -178,6 +182,7 @@ TYPED_TEST(TransformerTest, batches_that_do_not_fit_are_refused) {
   EXPECT_THROW(make(2, 10, 1, 1), InputError);
   EXPECT_THROW(make(2, 10, 1, -0.1f), InputError);
   EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_classes, 2, 10, 3, 0)), InputError);
+  EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_pairs, 2, 4, 3, 0)), InputError);
 }
 
 TYPED_TEST(TransformerTest, initial_parameters_have_their_moments) {
@@ -261,6 +266,26 @@ TYPED_TEST(TransformerTest, parameters_without_a_loss_have_gradient_zero) {
   for (const Tensor& tensor : tensors_of(bert)) {
     if (tensor.name.rfind("pooler", 0) != 0 && tensor.name.rfind("next_sentence", 0) != 0) continue;
     for (std::size_t i = 0; i < tensor.size(); ++i) EXPECT_EQ(gradient[tensor.offset + i], 0) << tensor.name;
+  }
+}
+
+/// The second type has an effect, and a gradient, only where there is a second text.
+TYPED_TEST(TransformerTest, second_type_is_that_of_the_second_text) {
+  for (const Shape& shape : {bert, bert_pairs}) {
+    const Batch batch(shape, 2, 9, 4);
+    Model<TypeParam, double> model(shape, batch, 0);
+    std::vector<double> x = parameters<TypeParam, double>(shape);
+    const Tensor type = tensors_of(shape)[2];
+    ASSERT_EQ(type.name, "embeddings.type.weight");
+    const std::vector<double> gradient = model.gradient(x).gradient;
+    const double before = model.loss(x);
+    double sum = 0;
+    for (std::size_t i = type.offset + type.size() / 2; i < type.offset + type.size(); ++i) {
+      sum += std::abs(gradient[i]);
+      x[i] += i % 2 == 0 ? 1 : -1;
+    }
+    EXPECT_EQ(sum > 0, shape.second_text > 0);
+    EXPECT_EQ(model.loss(x) != before, shape.second_text > 0);
   }
 }
 
