@@ -45,7 +45,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
-    Study("images", (ANIMALS,), ("resnet18",)),
+    Study("images", (ANIMALS,), ("resnet18", "dcgan")),
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
