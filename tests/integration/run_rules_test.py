@@ -19,6 +19,7 @@ import support
 
 sys.path.insert(0, str(support.ROOT / "scripts"))
 import run_rules
+
 from lib.launch import overrides
 from lib.tables import number, read_csv
 

@@ -10,12 +10,11 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
-import support
+import support  # noqa: F401, which makes scripts/lib known
 
 SOURCE, BUILD, OPTIONS = sys.argv[1], sys.argv[2], sys.argv[3:]
 sys.argv[1:] = []  # they are no program and no mpiexec

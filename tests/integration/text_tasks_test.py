@@ -14,7 +14,6 @@ import unittest
 ROOT = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else pathlib.Path()
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts")]
 import skips
-
 from lib.tasks import draw
 
 HELD_OUT = 0.1  # as in the script
@@ -69,7 +68,7 @@ class TextTasks(unittest.TestCase):
         self.assertEqual(len(train), 100)
         self.assertEqual(len({label for label, _ in train}), 26)
         self.assertNotIn(" a gloss of two classes", [gloss for _, gloss in train + held_out])
-        for label, gloss in train + held_out:
+        for _, gloss in train + held_out:
             self.assertRegex(gloss, r"^ (gloss \d+|the upper thing \d+)$")  # lower case, a space before each word
         for gloss in (gloss for _, gloss in held_out if gloss.startswith(" gloss")):
             number = int(gloss.split()[1])
