@@ -351,7 +351,8 @@ TYPED_TEST(Gemm, gram_is_the_product_and_symmetric) {
         const std::vector<float> result = test::to_host(c), expected = test::to_host(whole);
         for (int i = 0; i < n; ++i)
           for (int j = 0; j < n; ++j) {
-            ASSERT_NEAR(result[i * n + j], expected[i * n + j], 1e-5 * k) << i << " " << j;
+            const float bound = 1e-6f * std::sqrt(expected[i * n + i] * expected[j * n + j]);  // Cauchy and Schwarz
+            ASSERT_NEAR(result[i * n + j], expected[i * n + j], bound) << i << " " << j;
             if (is_host<TypeParam>) {
               ASSERT_EQ(result[i * n + j], result[j * n + i]) << i << " " << j;
             }

@@ -499,20 +499,20 @@ TYPED_TEST(TransformerTest, gradient_in_bf16_is_that_of_its_own_step) {
     SCOPED_TRACE(name_of(shape));
     const Batch batch(shape, 3, 7, 3);
     const auto x = parameters<TypeParam, float>(shape);
-    std::vector<float> doubled = x;
-    for (float& value : doubled) value *= 2;
+    std::vector<float> larger = x;  // twice as large, softmax saturates and the gradient is that of its rounding
+    for (float& value : larger) value *= 1.25f;
     Model<TypeParam, float> model(shape, batch, 0.0f, Precision::bf16), exact(shape, batch, 0.0f);
-    const auto first = model.gradient(x), second = model.gradient(doubled), again = model.gradient(x);
+    const auto first = model.gradient(x), second = model.gradient(larger), again = model.gradient(x);
     EXPECT_TRUE(test::same_bits(first.gradient, again.gradient));
     EXPECT_NE(first.gradient, second.gradient);
-    for (const auto& [rounded, parameters] : {std::pair{first, x}, std::pair{second, doubled}}) {
+    for (const auto& [rounded, parameters] : {std::pair{first, x}, std::pair{second, larger}}) {
       const auto unrounded = exact.gradient(parameters);
       double difference = 0, square = 0;
       for (std::size_t i = 0; i < unrounded.gradient.size(); ++i) {
         difference += std::pow(rounded.gradient[i] - unrounded.gradient[i], 2);
         square += std::pow(unrounded.gradient[i], 2);
       }
-      EXPECT_LT(difference, 0.04 * square);  // a wrong factor would make them differ by as much as they are
+      EXPECT_LT(difference, 0.01 * square);  // a wrong factor would make them differ by as much as they are
       EXPECT_GT(difference, 0);
     }
   }
