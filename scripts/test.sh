@@ -50,15 +50,17 @@ cmake --preset openmp "${launcher[@]}"
 cmake --build build/openmp
 
 # Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know
-# nvcc_wrapper and would miss changes in device code. Nothing of it runs on a device, so -O0 is for the code of both. A
-# directory of its own leaves build/cuda to those who run it.
+# nvcc_wrapper and would miss changes in device code. Nothing of it runs on a device, so -O0 is for the code of both.
+# Most of the time goes into Kokkos' headers, which sources read together. A directory of its own leaves build/cuda to
+# those who run it.
+unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
 simt_log=build/simt.log
-(cmake --preset simt "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
+(cmake --preset simt "${unity[@]}" "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
 simt_build=$!
 trap 'kill "$simt_build" 2>/dev/null || true' EXIT
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
+  (cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
     export NVCC_APPEND_FLAGS="-Xcicc -O0 -Xptxas -O0" &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!

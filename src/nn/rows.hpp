@@ -25,14 +25,9 @@ using VectorRef = Kokkos::View<T*, Kokkos::LayoutRight, DeviceOf<Exec>, Kokkos::
 template <class Real, int count>
 using Values = Kokkos::Array<Real, count>;
 
-/// Whether lanes share a row, as on a device. A test lets the host do the work of the lanes one after the other.
-#ifdef ONEBIT_LANES_ON_HOST
-template <class Exec>
-inline constexpr bool rows_have_lanes = true;
-#else
+/// Whether lanes share a row, as on a device.
 template <class Exec>
 inline constexpr bool rows_have_lanes = !is_host<Exec>;
-#endif
 /// Warps of a team. A thread of the host does the work of all.
 template <class Exec>
 inline constexpr int warps_of_team = is_host<Exec> ? 1 : 8;
