@@ -54,8 +54,9 @@ def peers(platform, collective, ranks):
 def rows_of(program, name, ranks, parameters, collectives):
     """Rows of averages whose messages are the same number of times shorter than those of `parameters`."""
     platform, _ = PLATFORMS[name]
-    shorter = (message_bytes(collectives[0], parameters // ranks) / message_bytes(collectives[0], ELEMENTS // ranks))
-    for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS):
+    message = message_bytes(collectives[0], parameters // ranks)
+    shorter = message / message_bytes(collectives[0], ELEMENTS // ranks)
+    for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS, message):
         collective, sent = row["collective"], float(row["wire_bytes"])
         counted = 2 * peers(platform, collective, ranks) * message_bytes(collective, ELEMENTS // ranks)
         if sent != counted:
@@ -75,9 +76,8 @@ def simulate(arguments, origin):
         missing = [one for one in collectives if (name, one, ranks, parameters) not in done
                    and platform.ranks_per_host < ranks <= min(arguments.most_ranks, MOST_RANKS.get(name, ranks))
                    and (one in LIBRARY or ranks * peers(platform, one, ranks) <= arguments.most_messages)]
-        for compressed in (False, True):
-            group = [one for one in missing if one.endswith("_compressed") == compressed]
-            # A bf16 message is as many times shorter as one of floats; a compressed one also has its scale.
+        for width in ("_allreduce", "_bf16", "_compressed"):  # of a message, which decides on the algorithms
+            group = [one for one in missing if one.endswith(width)]
             if group:
                 rows += [{**row, **origin} for row in rows_of(arguments.program, name, ranks, parameters, group)]
                 tables.write_csv(path, rows, COLUMNS)
@@ -87,10 +87,8 @@ def simulate(arguments, origin):
 def predicted_s(row):
     """What the model of scripts/predict.py says, where work takes no time."""
     platform, hosts = PLATFORMS[row["platform"]][0], int(row["hosts"])
-    machine = model.Machine(latency=platform.latency_s, bandwidth=platform.bit_per_s / 8, overhead=platform.overhead_s,
-                            inside_latency=smpi.INSIDE_LATENCY_S, inside_bandwidth=platform.inside_B_per_s)
     return float(model.total_seconds(fit.FORM_OF[row["collective"]], model.Cluster(hosts, int(row["ranks"]) // hosts),
-                                     float(row["parameters"]), model.Width(), machine))
+                                     float(row["parameters"]), model.Width(), platform.machine(hosts)))
 
 
 def ranks_in(rows):
@@ -132,12 +130,14 @@ def wait_table(rows):
 
 
 def error_table(rows):
+    """Of each average, and of all together."""
     lines = []
-    for collective in dict.fromkeys(LIBRARY + PAIRWISE + HIERARCHICAL):
-        own = [row for row in rows if row["collective"] == collective and row["platform"] != "dragonfly"]
+    rows = [row for row in rows if row["platform"] != "dragonfly"]
+    for collective in [*dict.fromkeys(LIBRARY + PAIRWISE + HIERARCHICAL), ""]:
+        own = [row for row in rows if collective in ("", row["collective"])]
         errors = [predicted_s(row) / float(row["seconds"]) - 1 for row in own]
         worst = max(zip(errors, own), key=lambda one: abs(one[0]))
-        lines.append([f"`{collective}`", len(own), tables.percent(statistics.median(map(abs, errors)), 1),
+        lines.append([f"`{collective}`" if collective else "all", len(own), tables.percent(statistics.median(map(abs, errors)), 1),
                       f"{100 * worst[0]:+.0f} %", f"{worst[1]['platform']}, {worst[1]['ranks']} ranks, "
                       f"{float(worst[1]['parameters']) / 1e6:.3g} million"])
     return tables.markdown(["average", "rows", "median error", "worst", "where"], lines)
@@ -176,18 +176,16 @@ def page(rows):
         "## Predictions of the same averages",
         "`scripts/predict.py`'s closed forms for these networks, with nothing fitted and no time for work, beside the "
         "simulation; without the dragonfly, whose links between groups the model does not know:", error_table(rows),
-        "The model lets a library send all messages of an all-to-all at once and counts one latency. The simulated "
-        "library sends to one rank after the other, so `mpi_compressed` takes longer than predicted where latencies "
-        "count. For `mpi_bf16` the model has direct messages alone. Here its all-gather is a ring, which crosses the "
-        "link of a host with several ranks less often, so it takes less time than predicted.",
+        "[The model](../reference/prediction/model.md) knows one bandwidth and one latency between hosts. In the fat "
+        "tree it takes the latency of four links where there are several switches, but not their fewer links.",
         "## What a simulation leaves out",
         "- Computing and memory take no time. A step of training has both.\n"
         f"- The vector has {ELEMENTS} elements. Links are as many times slower as messages are shorter, so that bytes, "
         "latencies and overheads count as for the parameters named. A message is not divided as `comm.message_bytes` "
         "divides longer ones.\n"
-        "- The library's algorithms are those of Open MPI for long vectors, for all lengths: rings for allreduce and "
-        "all-gather, and an all-to-all that exchanges with one rank after the other. For messages below 3000 bytes "
-        "Open MPI takes others.\n"
+        "- The library's algorithms are those that Open MPI takes for messages of the lengths that they stand for: a "
+        "ring for allreduce; an exchange with one rank after the other for an all-to-all of 3000 bytes a message or "
+        "more, and all at once below; a ring for an all-gather of 50000 bytes or more in all.\n"
         "- Links share their bandwidth fairly and lose nothing. No message waits for a busy core.\n"
         "- What has no number was not run, more ranks among it. The simulator's time grows at least with the square "
         "of the ranks.",
@@ -233,7 +231,7 @@ def main():
     parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
     arguments = parser.parse_args()
     if not arguments.draw_only:
-        first, = smpi.bench(arguments.program, PLATFORMS["star"][0], 2, LIBRARY[:1], ELEMENTS)
+        first, = smpi.bench(arguments.program, PLATFORMS["star"][0], 2, LIBRARY[:1], ELEMENTS, 4 * ELEMENTS)
         simulate(arguments, {"git": provenance.check_version(first["git"], arguments.output),
                              "machine": provenance.machine()})
     rows = tables.read_csv(arguments.output.with_suffix(".csv"))

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 
 from lib import ROOT, tables
+from lib.predict import model
 
 PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
 # Hosts in a group, and the attributes of SimGrid's <cluster> for so many groups: one switch that never blocks; switches
@@ -27,11 +28,18 @@ CONFIGURATION = {
     "contexts/stack-size": 1024,  # KiB; 1024 ranks have 1 GiB
     # The links are what the platform says, without the factors that SimGrid has measured on a Gigabit Ethernet.
     "smpi/bw-factor": "0:1", "smpi/lat-factor": "0:1", "network/crosstraffic": 0,
-    # Open MPI's algorithms for long vectors: lr and NTSLR are rings; pair is an exchange with one rank after the other,
-    # here of powers of two alone.
-    "smpi/coll-selector": "ompi", "smpi/allreduce": "lr", "smpi/alltoall": "pair", "smpi/allgather": "NTSLR",
+    "smpi/coll-selector": "ompi",
 }
 INSIDE_LATENCY_S = 1e-6
+
+
+def algorithms(ranks, message_bytes):
+    """What Open MPI takes for messages of so many bytes (coll_tuned_decision_fixed.c): lr and NTSLR are rings; pair is an
+    exchange with one rank after the other, here of powers of two alone; basic_linear sends to all at once."""
+    all_to_all = ("pair" if message_bytes >= model.IN_TURN_FROM else
+                  "bruck" if message_bytes < 200 and ranks > 12 else "basic_linear")
+    all_gather = "NTSLR" if ranks * message_bytes >= model.RING_FROM else "bruck"
+    return {"smpi/allreduce": "lr", "smpi/alltoall": all_to_all, "smpi/allgather": all_gather}
 
 
 class Failed(RuntimeError):
@@ -45,6 +53,14 @@ class Platform(collections.namedtuple(
 
     def slower(self, factor):
         return self._replace(bit_per_s=self.bit_per_s / factor, inside_B_per_s=self.inside_B_per_s / factor)
+
+    def machine(self, hosts):
+        """What the model of predictions knows of so many hosts; work takes no time. Switches of a fat tree have two
+        links more between them."""
+        crossings = 2 if self.topology == "fat tree" and hosts > TOPOLOGIES["fat tree"][0] else 1
+        return model.Machine(latency=crossings * self.latency_s, bandwidth=self.bit_per_s / 8,
+                             overhead=self.overhead_s, inside_latency=INSIDE_LATENCY_S,
+                             inside_bandwidth=self.inside_B_per_s)
 
     def xml(self, hosts):
         """A link's latency is half a message's, which crosses two."""
@@ -76,11 +92,11 @@ class Platform(collections.namedtuple(
         return f'<zone id="cluster" routing="Full">{"".join(parts)}</zone>'
 
 
-def bench(program, platform, ranks, collectives, parameters):
-    """Rows of collective.csv of one call of each average, after one that is checked. Raises Failed with what the
-    program printed."""
+def bench(program, platform, ranks, collectives, parameters, message_bytes):
+    """Rows of collective.csv of one call of each average, after one that is checked. The library takes the algorithms
+    for messages of `message_bytes`. Raises Failed with what the program printed."""
     hosts = -(-ranks // platform.ranks_per_host)
-    configuration = {**CONFIGURATION, "smpi/os": f"0:{platform.overhead_s}:0", "smpi/or": f"0:{platform.overhead_s}:0"}
+    configuration = {**CONFIGURATION, **algorithms(ranks, message_bytes), "smpi/os": f"0:{platform.overhead_s}:0", "smpi/or": f"0:{platform.overhead_s}:0"}
     settings = {"run.backend": "serial", "bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0,
                 "bench.repetitions": 1, "bench.smallest": parameters, "bench.largest": parameters,
                 "comm.message_bytes": 1 << 30}

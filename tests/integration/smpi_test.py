@@ -19,6 +19,7 @@ import support  # noqa: F401, which makes scripts/lib known
 SOURCE, BUILD, OPTIONS = sys.argv[1], sys.argv[2], sys.argv[3:]
 sys.argv[1:] = []  # they are no program and no mpiexec
 from lib import smpi  # noqa: E402
+from lib.predict import fit, model  # noqa: E402
 
 NO_SIMGRID = "" if shutil.which("smpicxx") else "no SimGrid here: scripts/setup.sh --smpi installs it"
 RANKS, PARAMETERS = 64, 10000
@@ -33,14 +34,15 @@ class Smpi(unittest.TestCase):
             subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
 
     def rows(self, platform, ranks, collectives):
-        """Rows of collective.csv by the average's name. The program has compared every average with its reference."""
-        rows = smpi.bench(f"{BUILD}/onebit_smpi", platform, ranks, collectives, PARAMETERS)
+        """Rows of collective.csv by the average's name. The program has compared every average with its reference. Its
+        messages are short."""
+        rows = smpi.bench(f"{BUILD}/onebit_smpi", platform, ranks, collectives, PARAMETERS, 4 * PARAMETERS // ranks)
         self.assertEqual([(row["collective"], row["ranks"], row["wrong"]) for row in rows],
                          [(name, str(ranks), "0") for name in collectives])
         return {row["collective"]: row for row in rows}
 
     def test_averages_on_64_hosts(self):
-        platform = smpi.Platform("flat", ranks_per_host=1, bit_per_s=1e9, latency_s=1e-5)
+        platform = smpi.Platform("flat", ranks_per_host=1, bit_per_s=1e9, latency_s=1e-5, overhead_s=1e-6)
         rows = self.rows(platform, RANKS, ["mpi_bf16", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed"])
         chunk = -(-PARAMETERS // (32 * RANKS))  # words of a chunk's signs
         self.assertEqual({row["hosts"] for row in rows.values()}, {str(RANKS)})
@@ -50,6 +52,9 @@ class Smpi(unittest.TestCase):
         for name, row in rows.items():
             self.assertGreater(float(row["p50_s"]), float(row["wire_bytes"]) * 8 / 1e9 + 2e-5, name)
             self.assertLess(float(row["p50_s"]), 0.1, name)
+            predicted = model.total_seconds(fit.FORM_OF[name], model.Cluster(RANKS, 1), PARAMETERS, model.Width(),
+                                            platform.machine(RANKS))
+            self.assertLess(abs(float(predicted) / float(row["p50_s"]) - 1), 0.5, name)
 
     def test_hosts_of_four_ranks(self):
         platform = smpi.Platform("flat", ranks_per_host=4, bit_per_s=1e9, latency_s=1e-5)
@@ -60,7 +65,7 @@ class Smpi(unittest.TestCase):
 
     def test_a_wrong_input_ends_with_status_2(self):
         with self.assertRaisesRegex(smpi.Failed, r"(?s)bench\.collectives.*status 2"):
-            smpi.bench(f"{BUILD}/onebit_smpi", smpi.Platform("flat", 1, 1e9, 1e-5), 2, ["no_average"], PARAMETERS)
+            smpi.bench(f"{BUILD}/onebit_smpi", smpi.Platform("flat", 1, 1e9, 1e-5), 2, ["no_average"], PARAMETERS, 4)
 
 
 if __name__ == "__main__":

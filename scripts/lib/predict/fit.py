@@ -14,9 +14,9 @@ from lib.predict import model
 from lib.predict.inputs import InputError, excerpt
 
 # The form of each collective of `bench.collectives`. `mpi_allreduce` counts as a ring, which MPI libraries use for long
-# vectors, and `mpi_bf16` as messages between all pairs.
+# vectors.
 FORM_OF = {"mpi_allreduce": "ring", "mpi_reduce_scatter": "rabenseifner", "pairwise_allreduce": "pairwise",
-           "hierarchical_allreduce": "hierarchical", "mpi_bf16": "pairwise_bf16", "pairwise_bf16": "pairwise_bf16",
+           "hierarchical_allreduce": "hierarchical", "mpi_bf16": "bf16", "pairwise_bf16": "pairwise_bf16",
            "hierarchical_bf16": "hierarchical_bf16", "mpi_compressed": "compressed",
            "pairwise_compressed": "pairwise_compressed", "hierarchical_compressed": "hierarchical_compressed"}
 REMEDY = "name a collective.csv of onebit bench collective, as it was written"

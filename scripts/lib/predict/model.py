@@ -1,9 +1,10 @@
 """The time of averages over ranks in the α-β-γ model, as closed forms (docs/reference/prediction/model.md).
 
-A message costs latency α, the time of its bytes at bandwidth β, and an overhead o of its sender's processor. Work costs
-γ for each element. A host's link has a bandwidth in each direction, which all ranks of the host share. Inside a host
-each rank has a channel of its own. Ranks are numbered host by host. Hockney 1994; Thakur, Rabenseifner and Gropp,
-"Optimization of Collective Communication Operations in MPICH", 2005.
+A message costs latency α, the time of its bytes at bandwidth β, and an overhead o of a processor. Work costs γ for each
+element. A host's link has a bandwidth in each direction, which all ranks of the host share. Inside a host each rank has
+a channel of its own. A rank begins a round when its messages of the round before have arrived, its own and those for
+it. Ranks are numbered host by host. Hockney 1994; Thakur, Rabenseifner and Gropp, "Optimization of Collective
+Communication Operations in MPICH", 2005.
 
 Seconds are for one number of parameters and one bandwidth, or for NumPy arrays of them.
 """
@@ -21,6 +22,7 @@ FORMS = (
     "rabenseifner",  # recursive halving, then recursive doubling
     "pairwise",  # each rank sends every other rank its chunk, and the sums of its own chunk back
     "hierarchical",  # reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
+    "bf16",  # dense in 16 bits: all-to-all and all-gather, as an MPI library would choose them
     "pairwise_bf16",  # dense in 16 bits: all-to-all and all-gather, all messages direct
     "hierarchical_bf16",  # reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
     "compressed",  # a bit or a few an element: all-to-all and all-gather, as an MPI library would choose them
@@ -34,6 +36,13 @@ COSTS = ("reduce", "compress", "average", "decompress")  # the kinds of work, ea
 # Work of an average in 16 bits on an element, in sums of two floats, each by the bytes that it reads and writes:
 # rounding and widening move 6, adding one that was received 2, and a sum 12.
 ROUNDING, RECEIVED = 6 / 12, 2 / 12
+
+# Messages of a compressed average to a rank at once: codes, then their scales (comm/compressed_average.cpp).
+PARTS_OF_MESSAGE = 2
+
+# Bytes from which Open MPI's all-to-all exchanges with one rank after the other, and bytes of all ranks together from
+# which its all-gather is a ring (coll_tuned_decision_fixed.c).
+IN_TURN_FROM, RING_FROM = 3000, 50000
 
 # What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms.
 Width = collections.namedtuple("Width", "dense_bytes compressed_bits", defaults=(4, 1))
@@ -75,9 +84,8 @@ class Cluster(collections.namedtuple("Cluster", "hosts ranks_per_host")):
 
 
 class Bound(collections.namedtuple("Bound", "messages bytes inside_messages inside_bytes overheads")):
-    """A lower bound of a stage's time: a chain of messages that wait for each other, or what one link, one channel or
-    one processor has to do. `messages` of α and `bytes` through one link, the same inside a host, and `overheads` of
-    one processor."""
+    """What follows one another in a stage: `messages` of α and `bytes` through one link, the same inside a host, and
+    `overheads` of one processor."""
 
     def seconds(self, machine):
         return (self.messages * machine.latency + self.bytes / machine.bandwidth +
@@ -92,7 +100,7 @@ class Stage:
     part: str
     bounds: list = dataclasses.field(default_factory=list)
     link_bytes: float = 0  # that leave a host
-    logarithmic: bool = False  # a round of Bruck's algorithm
+    algorithm: str = ""  # of an MPI library: "ring", "direct", "in turn", or "bruck" for one of its rounds
     overlaps: bool = False  # begins with the stage before it, which is work: the longer of the two counts
     elements: float = 0  # of work, each at `cost`
     cost: str = ""
@@ -107,36 +115,44 @@ class Stage:
 
 def ring(part, cluster, laps, size, sharing=1):
     """`laps` times around the ring (1: reduce-scatter or all-gather, 2: both) with messages of `size` bytes. `sharing`
-    rings share each link. The messages of a chunk form a chain, which crosses each host's link once a lap."""
+    rings share each link. A round is as long as its longest message, between hosts or inside one."""
     rounds = laps * (cluster.ranks - 1)
-    crossings = rounds * cluster.hosts / cluster.ranks if cluster.hosts > 1 else 0
-    others = rounds - crossings
-    link_bytes = rounds * size * sharing if cluster.hosts > 1 else 0
-    bounds = [Bound(crossings, crossings * size, others, others * size, rounds)]
+    stage = Stage(part, algorithm="ring")
     if cluster.hosts > 1:
-        bounds.append(Bound(1, link_bytes, 0, 0, 1))
+        stage.link_bytes = rounds * size * sharing
+        stage.bounds.append(Bound(rounds, stage.link_bytes, 0, 0, rounds))
     if cluster.ranks_per_host > 1:
-        bounds.append(Bound(0, 0, 1, rounds * size, 1))
-    return Stage(part, bounds, link_bytes)
-
-
-def direct(part, cluster, size, sharing=1):
-    """Each rank sends `size` bytes to each other rank, all posted at once."""
-    n, r = cluster.ranks, cluster.ranks_per_host
-    stage = Stage(part)
-    if cluster.hosts > 1:
-        stage.link_bytes = r * (n - r) * size * sharing
-        stage.bounds += [Bound(1, stage.link_bytes, 0, 0, 1), Bound(1, size, 0, 0, n - 1)]
-    if r > 1:
-        stage.bounds += [Bound(0, 0, 1, (r - 1) * size, 1), Bound(0, 0, 1, size, n - 1)]
+        stage.bounds.append(Bound(0, 0, rounds, rounds * size, rounds))
     return stage
 
 
-def round_of(part, crossing, size, logarithmic=False):
+def direct(part, cluster, size, sharing=1, parts=1):
+    """Each rank sends `size` bytes to each other rank in `parts` messages, all posted at once. They share the link and
+    arrive together, and then the processor takes one after the other: bytes and overheads add up, as they do in a
+    simulation (docs/results/many_ranks.md)."""
+    n, r = cluster.ranks, cluster.ranks_per_host
+    stage, overheads = Stage(part, algorithm="direct"), parts * (n - 1)
+    if cluster.hosts > 1:
+        stage.link_bytes = r * (n - r) * size * sharing
+        stage.bounds.append(Bound(1, stage.link_bytes, 0, 0, overheads))
+    if r > 1:
+        stage.bounds.append(Bound(0, 0, 1, (r - 1) * size, overheads))
+    return stage
+
+
+def in_turn(part, cluster, size):
+    """Each rank exchanges `size` bytes with one other rank after the other. In n − r rounds all r ranks of a host have
+    a partner on another one, in the others none has."""
+    n, r = cluster.ranks, cluster.ranks_per_host
+    link_bytes = r * (n - r) * size
+    return Stage(part, [Bound(n - r, link_bytes, r - 1, (r - 1) * size, n - 1)], link_bytes, "in turn")
+
+
+def round_of(part, crossing, size, algorithm=""):
     """A round in which each rank sends `size` bytes to another. `crossing` ranks of a host have a partner on another
     host; their messages queue at the link."""
     bound = Bound(1, crossing * size, 0, 0, 1) if crossing else Bound(0, 0, 1, size, 1)
-    return Stage(part, [bound], crossing * size, logarithmic)
+    return Stage(part, [bound], crossing * size, algorithm)
 
 
 def exchanges(cluster, size, halves):
@@ -169,7 +185,7 @@ def bruck(part, cluster, size):
     """Each rank sends some of its blocks to the rank at distance 1, 2, 4, …: all-gather or all-to-all of blocks of
     `size` bytes in ⌈log2 n⌉ rounds (Bruck et al. 1997)."""
     return [round_of(part, min(distance, cluster.ranks_per_host) if cluster.hosts > 1 else 0,
-                     bruck_blocks(part, cluster.ranks, distance) * size, logarithmic=True)
+                     bruck_blocks(part, cluster.ranks, distance) * size, "bruck")
             for distance in bruck_distances(cluster.ranks)]
 
 
@@ -235,31 +251,51 @@ def compressed_stages(form, cluster, d, width):
     n, hosts, per_host = cluster.ranks, *cluster
     if form == "pairwise_compressed":
         message = message_bytes(d / n, width.compressed_bits)
-        return [work("compress", d, "compress"), overlapping(direct("all_to_all", cluster, message)),
-                work("average", d, "average"), overlapping(direct("all_gather", cluster, message)),
-                work("decompress", d, "decompress")]
+        spread, gather = (direct(part, cluster, message, 1, PARTS_OF_MESSAGE) for part in ("all_to_all", "all_gather"))
+        return [work("compress", d, "compress"), overlapping(spread), work("average", d, "average"),
+                overlapping(gather), work("decompress", d, "decompress")]
     assert form == "hierarchical_compressed", form
     shard, host, between = d / per_host, Cluster(1, per_host), Cluster(hosts, 1)
     message = message_bytes(shard / hosts, width.compressed_bits)
+    spread, gather = (direct(part, between, message, per_host, PARTS_OF_MESSAGE)
+                      for part in ("all_to_all", "all_gather"))
     return [ring("reduce_scatter", host, 1, d * width.dense_bytes / per_host),
             reduced(d * (per_host - 1) / per_host, "reduce_scatter"), work("compress", shard, "compress"),
-            overlapping(direct("all_to_all", between, message, per_host)), work("average", shard, "average"),
-            overlapping(direct("all_gather", between, message, per_host)),
+            overlapping(spread), work("average", shard, "average"), overlapping(gather),
             ring("all_gather", host, 1, message * hosts), work("decompress", d, "decompress")]
 
 
-def library_stages(cluster, d, width, machine):
-    """The form `compressed`: [(where this is what an MPI library chooses, stages)]."""
-    message = message_bytes(d / cluster.ranks, width.compressed_bits)
+def library_choices(cluster, message, machine):
+    """What an MPI library chooses for messages of so many bytes: {part: [(where, stages)]}. Shorter ones take the faster
+    of two algorithms, so that a longer vector never takes less time."""
+    around = ring("all_gather", cluster, 1, message)
     choices = {}
-    for part, one in (("all_to_all", direct("all_to_all", cluster, message)),
-                      ("all_gather", ring("all_gather", cluster, 1, message))):
+    for part, is_long, longer, short in (
+            ("all_to_all", np.greater_equal(message, IN_TURN_FROM), in_turn("all_to_all", cluster, message),
+             direct("all_to_all", cluster, message)),
+            ("all_gather", np.greater_equal(cluster.ranks * message, RING_FROM), around, around)):
         rounds = bruck(part, cluster, message)
-        is_faster = one.seconds(machine) <= sum(stage.seconds(machine) for stage in rounds)
-        choices[part] = ((is_faster, [one]), (np.logical_not(is_faster), rounds))
-    return [(np.logical_and(spreads, gathers),
-             [work("compress", d, "compress"), *spread, work("average", d, "average"), *gather,
-              work("decompress", d, "decompress")])
+        is_faster = short.seconds(machine) <= sum(stage.seconds(machine) for stage in rounds)
+        is_short = np.logical_not(is_long)
+        choices[part] = [(is_long, [longer]), (np.logical_and(is_short, is_faster), [short]),
+                         (np.logical_and(is_short, np.logical_not(is_faster)), rounds)]
+    return choices
+
+
+def library_stages(form, cluster, d, width, machine):
+    """The forms `compressed` and `bf16`: [(where this is what an MPI library chooses, stages)]."""
+    if form == "compressed":
+        message = message_bytes(d / cluster.ranks, width.compressed_bits)
+        before, between, after = work("compress", d, "compress"), work("average", d, "average"), work(
+            "decompress", d, "decompress")
+    else:
+        message = 2 * d / cluster.ranks
+        before, between, after = reduced(d * ROUNDING), reduced(d * RECEIVED), reduced(d * ROUNDING)
+    choices = library_choices(cluster, message, machine)
+    if form == "bf16":
+        choices = {part: [(where, [dataclasses.replace(stage, part="allreduce") for stage in chosen])
+                          for where, chosen in of_part] for part, of_part in choices.items()}
+    return [(np.logical_and(spreads, gathers), [before, *spread, between, *gather, after])
             for spreads, spread in choices["all_to_all"] for gathers, gather in choices["all_gather"]]
 
 
@@ -281,8 +317,8 @@ def choices(form, cluster, parameters, width, machine):
     """[(where, the stages of one call there)]; `machine` decides between algorithms as an MPI library would."""
     if cluster.ranks == 1 and not is_compressed(form):
         return [(True, [])]
-    if form == "compressed":
-        all_stages = library_stages(cluster, parameters, width, machine)
+    if form in ("compressed", "bf16"):
+        all_stages = library_stages(form, cluster, parameters, width, machine)
     else:
         make = compressed_stages if is_compressed(form) else dense_stages
         all_stages = [(True, make(form, cluster, parameters, width))]

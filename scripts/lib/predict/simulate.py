@@ -2,8 +2,8 @@
 
 Each host's link has two first-in first-out queues, out and in, which its ranks share. Inside a host each rank has such
 a pair of its own. A message leaves its sender when the processor has spent the overhead and the queue before it is
-empty. It arrives after the latency, while it is still being sent, and queues again with others for the same host. The
-switch between hosts holds any number of messages and loses none.
+empty. It arrives after the latency, while it is still being sent, and queues again with others for the same host. Its
+sender waits until it has arrived. The switch between hosts holds any number of messages and loses none.
 """
 
 import heapq
@@ -24,10 +24,24 @@ def ring(groups, rounds, size):
     return shift(groups, 1, size) * rounds
 
 
-def direct(groups, size):
-    """Each member sends `size` bytes to each other member, its successor first. [round]"""
+def direct(groups, size, parts=1):
+    """Each member sends `size` bytes in some parts to each other member, its successor first. [round]"""
     n = len(groups[0])
-    return [[message for distance in range(1, n) for message in shift(groups, distance, size)[0]]] if n > 1 else []
+    return [[message for distance in range(1, n) for message in shift(groups, distance, size / parts)[0] * parts]
+            ] if n > 1 else []
+
+
+def in_turn(groups, size):
+    """Each member exchanges `size` bytes with one other member after the other. [round]"""
+    n = len(groups[0])
+    return [step for distance in range(1, n) for step in shift(groups, distance, size, model.is_power_of_two(n))]
+
+
+def bruck(part, groups, size):
+    """Rounds of Bruck's algorithm with blocks of `size` bytes. [round]"""
+    n = len(groups[0])
+    return [step for distance in model.bruck_distances(n)
+            for step in shift(groups, distance, model.bruck_blocks(part, n, distance) * size)]
 
 
 def schedule(form, cluster, parameters, width, machine):
@@ -58,21 +72,20 @@ def schedule(form, cluster, parameters, width, machine):
     if form == "hierarchical_bf16":
         return (ring(inside, per_host - 1, size / per_host) + direct(between, 2 * parameters / n) * 2 +
                 ring(inside, per_host - 1, 2 * parameters / per_host))
+    parts = model.PARTS_OF_MESSAGE
     if form == "pairwise_compressed":
-        return direct(whole, message) * 2
+        return direct(whole, message, parts) * 2
     if form == "hierarchical_compressed":
-        return (ring(inside, per_host - 1, size / per_host) + direct(between, message) * 2 +
+        return (ring(inside, per_host - 1, size / per_host) + direct(between, message, parts) * 2 +
                 ring(inside, per_host - 1, message * hosts))
-    assert form == "compressed", form
+    assert form in ("compressed", "bf16"), form
+    if form == "bf16":
+        message = 2 * parameters / n
     # The same algorithms as in the closed form.
-    chosen = model.stages(form, cluster, parameters, width, machine)
-    rounds = []
-    for part, other in (("all_to_all", direct(whole, message)), ("all_gather", ring(whole, n - 1, message))):
-        if any(stage.part == part and stage.logarithmic for stage in chosen):
-            other = [step for distance in model.bruck_distances(n)
-                     for step in shift(whole, distance, model.bruck_blocks(part, n, distance) * message)]
-        rounds += other
-    return rounds
+    exchanges = [stage.algorithm for stage in model.stages(form, cluster, parameters, width, machine) if stage.bounds]
+    spread = {"in turn": in_turn, "direct": direct, "bruck": lambda *of: bruck("all_to_all", *of)}[exchanges[0]]
+    return spread(whole, message) + (ring(whole, n - 1, message) if exchanges[-1] == "ring" else
+                                     bruck("all_gather", whole, message))
 
 
 class Progress:
@@ -141,5 +154,7 @@ def simulate(rounds, cluster, machine):
         end = max(end, free)
         if not arrives:
             heapq.heappush(events, (begin + latency, number, i, True))
-        progress.close(number, rank, free)
+            continue
+        for one in (sender, receiver):
+            progress.close(number, one, free)
     return end
