@@ -34,7 +34,7 @@ PLATFORMS = {
     "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY),
     "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY),
 }
-MOST_RANKS = {"dragonfly": 256}  # lib/smpi.py says why
+MOST_RANKS = {"dragonfly": 64}  # lib/smpi.py says why
 COLUMNS = ["platform", "collective", "ranks", "hosts", "parameters", "elements", "seconds", "wire_bytes", "runs",
            "machine", "git"]
 
@@ -49,6 +49,12 @@ def message_bytes(collective, elements):
 def peers(platform, collective, ranks):
     """Ranks to which a rank sends a message at once."""
     return (ranks // platform.ranks_per_host if collective in HIERARCHICAL else ranks) - 1
+
+
+def messages_at_once(platform, collective, ranks, parameters):
+    """Messages under way at once, which the simulator's time grows with."""
+    in_turn = collective == "mpi_allreduce" or message_bytes(collective, parameters // ranks) >= model.IN_TURN_FROM
+    return ranks if collective in LIBRARY and in_turn else ranks * peers(platform, collective, ranks)
 
 
 def rows_of(program, name, ranks, parameters, collectives):
@@ -75,7 +81,7 @@ def simulate(arguments, origin):
         platform, collectives = PLATFORMS[name]
         missing = [one for one in collectives if (name, one, ranks, parameters) not in done
                    and platform.ranks_per_host < ranks <= min(arguments.most_ranks, MOST_RANKS.get(name, ranks))
-                   and (one in LIBRARY or ranks * peers(platform, one, ranks) <= arguments.most_messages)]
+                   and messages_at_once(platform, one, ranks, parameters) <= arguments.most_messages]
         for width in ("_allreduce", "_bf16", "_compressed"):  # of a message, which decides on the algorithms
             group = [one for one in missing if one.endswith(width)]
             if group:

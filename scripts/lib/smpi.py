@@ -16,7 +16,7 @@ from lib.predict import model
 PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
 # Hosts in a group, and the attributes of SimGrid's <cluster> for so many groups: one switch that never blocks; switches
 # of 16 hosts, each with links to 8 others; 16 routers of 2 hosts, with a link between any two groups. SimGrid 3.32
-# crashes where a dragonfly has as many groups as routers in a group.
+# crashed with dragonflies of 4 groups of 4 routers and of 8 groups of 16.
 TOPOLOGIES = {
     "flat": (1, lambda groups: ""),
     "fat tree": (16, lambda groups: f'topology="FAT_TREE" topo_parameters="2;16,{groups};1,8;1,1"'),

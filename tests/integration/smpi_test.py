@@ -29,7 +29,8 @@ RANKS, PARAMETERS = 64, 10000
 class Smpi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        for command in (["cmake", "--preset", "smpi", "-B", BUILD, "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *OPTIONS],
+        for command in (["cmake", "--preset", "smpi", "-B", BUILD, "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
+                         "-DCMAKE_UNITY_BUILD=ON", *OPTIONS],
                         ["cmake", "--build", BUILD, "--target", "onebit_smpi"]):
             subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
 
