@@ -34,8 +34,8 @@ INSIDE_LATENCY_S = 1e-6
 
 
 def algorithms(ranks, message_bytes):
-    """What Open MPI takes for messages of so many bytes (coll_tuned_decision_fixed.c): lr and NTSLR are rings; pair is an
-    exchange with one rank after the other, here of powers of two alone; basic_linear sends to all at once."""
+    """What Open MPI takes for messages of so many bytes (coll_tuned_decision_fixed.c): lr and NTSLR are rings; pair is
+    an exchange with one rank after the other, here of powers of two alone; basic_linear sends to all at once."""
     all_to_all = ("pair" if message_bytes >= model.IN_TURN_FROM else
                   "bruck" if message_bytes < 200 and ranks > 12 else "basic_linear")
     all_gather = "NTSLR" if ranks * message_bytes >= model.RING_FROM else "bruck"
@@ -96,7 +96,8 @@ def bench(program, platform, ranks, collectives, parameters, message_bytes):
     """Rows of collective.csv of one call of each average, after one that is checked. The library takes the algorithms
     for messages of `message_bytes`. Raises Failed with what the program printed."""
     hosts = -(-ranks // platform.ranks_per_host)
-    configuration = {**CONFIGURATION, **algorithms(ranks, message_bytes), "smpi/os": f"0:{platform.overhead_s}:0", "smpi/or": f"0:{platform.overhead_s}:0"}
+    overhead = f"0:{platform.overhead_s}:0"
+    configuration = {**CONFIGURATION, **algorithms(ranks, message_bytes), "smpi/os": overhead, "smpi/or": overhead}
     settings = {"run.backend": "serial", "bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0,
                 "bench.repetitions": 1, "bench.smallest": parameters, "bench.largest": parameters,
                 "comm.message_bytes": 1 << 30}

@@ -2,9 +2,9 @@
 """Predictions: the model against cases worked out by hand, the simulation and golden files; fits that find planted
 numbers; crossovers against direct evaluation; and the words of scripts/predict.py.
 
-tests/reference/predictions has files that scripts/predict.py wrote, with the measurements that they are fitted to: they
-change with the model and with nothing else. Cells are the same texts. Numbers of fits agree to seven digits, because versions
-of SciPy round otherwise.
+tests/reference/predictions has files that scripts/predict.py wrote, with the measurements that they are fitted to.
+They change with the model and with nothing else. Cells are the same texts. Numbers of fits agree to seven digits,
+because versions of SciPy round otherwise.
 
 Usage: predict_test.py SOURCE_DIRECTORY [unittest arguments]
 """

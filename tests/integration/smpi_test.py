@@ -15,11 +15,11 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support  # noqa: F401, which makes scripts/lib known
+from lib import smpi
+from lib.predict import fit, model
 
 SOURCE, BUILD, OPTIONS = sys.argv[1], sys.argv[2], sys.argv[3:]
 sys.argv[1:] = []  # they are no program and no mpiexec
-from lib import smpi  # noqa: E402
-from lib.predict import fit, model  # noqa: E402
 
 NO_SIMGRID = "" if shutil.which("smpicxx") else "no SimGrid here: scripts/setup.sh --smpi installs it"
 RANKS, PARAMETERS = 64, 10000

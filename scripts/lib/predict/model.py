@@ -266,8 +266,8 @@ def compressed_stages(form, cluster, d, width):
 
 
 def library_choices(cluster, message, machine):
-    """What an MPI library chooses for messages of so many bytes: {part: [(where, stages)]}. Shorter ones take the faster
-    of two algorithms, so that a longer vector never takes less time."""
+    """What an MPI library chooses for messages of so many bytes: {part: [(where, stages)]}. Shorter ones take the
+    faster of two algorithms, so that a longer vector never takes less time."""
     around = ring("all_gather", cluster, 1, message)
     choices = {}
     for part, is_long, longer, short in (
