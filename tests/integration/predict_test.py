@@ -156,18 +156,22 @@ class ClosedForms(unittest.TestCase):
                     self.assertLessEqual(total(form, cluster, d, better), time, form)
 
 
+def passes_overheads_beside_bytes(form, cluster, parameters, machine):
+    """Whether the simulation may be shorter than the closed form: its direct messages arrive one after the other."""
+    return machine.overhead > 0 and any(
+        stage.algorithm == "direct" for stage in model.stages(form, Cluster(*cluster), parameters, Width(), machine))
+
+
 class Simulation(unittest.TestCase):
     def test_it_equals_closed_forms_with_one_rank_on_a_host(self):
-        """But for direct messages with overheads, which go on beside the queue at a link."""
         for machine in MACHINES:
             for form in FORMS:
                 for hosts in (2, 4, 16):
                     for parameters in (1e3, 1e8):
                         closed = messages(form, (hosts, 1), parameters, machine)
                         ratio = simulated(form, (hosts, 1), parameters, machine) / closed
-                        is_direct = any(stage.algorithm == "direct" for stage in
-                                        model.stages(form, Cluster(hosts, 1), parameters, Width(), machine))
-                        least = 0.5 if is_direct and machine.overhead > 0 else 1 - 1e-6
+                        beside = passes_overheads_beside_bytes(form, (hosts, 1), parameters, machine)
+                        least = 0.5 if beside else 1 - 1e-6
                         self.assertTrue(least < ratio < 1 + 1e-6, (form, hosts, parameters, machine, ratio))
 
     def test_it_is_near_closed_forms_with_several_ranks_on_a_host(self):
@@ -177,7 +181,9 @@ class Simulation(unittest.TestCase):
                     for parameters in (1e3, 1e6, 1e8):
                         ratio = simulated(form, cluster, parameters, machine) / messages(form, cluster, parameters,
                                                                                           machine)
-                        self.assertTrue(0.4 < ratio < 1.2, (form, cluster, parameters, machine, ratio))
+                        beside = passes_overheads_beside_bytes(form, cluster, parameters, machine)
+                        self.assertTrue((0.4 if beside else 0.65) < ratio < 1.2,
+                                        (form, cluster, parameters, machine, ratio))
 
     def test_messages_queue_where_many_send_to_one(self):
         machine, five = SIMPLE.changed(overhead=0), Cluster(5, 1)

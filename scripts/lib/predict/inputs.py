@@ -129,8 +129,8 @@ SECTIONS = {"run": [
     Key("error", 0.0, "", real(0, 0.99),
         "Relative error that predicted averages may have, for the limits in `pays_below.csv`."),
     Key("collectives", [form for form in FORMS if not form.endswith("bf16")], "", FORM,
-        "What is compared: the forms below. Those of `bf16` send 2 bytes an element (`comm.dense_type`), whatever "
-        "`bytes_per_element` says."),
+        "What is compared: the forms below. Names that end in `bf16` send 2 bytes an element (`comm.dense_type`), "
+        "whatever `bytes_per_element` says."),
     Key("measurements", [], "", PATH,
         "collective.csv files of `onebit bench collective`. Each measured collective is fitted, and predicted with its "
         "own numbers in addition to those of `collectives`."),
