@@ -91,6 +91,7 @@ packages=(
   libgtest-dev python3                          # tests
   python3-matplotlib python3-yaml               # the studies
   python3-numpy python3-scipy                   # predictions; the reference of 1-bit training
+  python3-protobuf                              # execution traces
   bible-kjv bible-kjv-text                      # text of the default corpus
   dpkg-dev ca-certificates                      # fetch the sources of Kokkos
 )
@@ -125,7 +126,7 @@ without_apt() {
   cat >&2 <<'TEXT'
 setup: this system has no apt, so nothing was installed. Provide:
   - a compiler for C++17 (Kokkos 5: C++20), CMake 3.22 or newer, Ninja, pkg-config, Python 3.9
-    with matplotlib, NumPy, SciPy and PyYAML
+    with matplotlib, NumPy, SciPy, PyYAML and protobuf
   - MPI 3, OpenBLAS (or another BLAS) with OpenMP, parallel HDF5,
     yaml-cpp, CLI11, nlohmann-json, SentencePiece, GoogleTest
   - Kokkos 3.4 to 5.x with OpenMP and Serial (and CUDA or HIP); Kokkos Kernels are
@@ -135,9 +136,9 @@ Tell CMake where Kokkos is:
 With Spack:
   spack install kokkos-kernels@:4+openmp+serial+blas ^openblas threads=openmp
   spack install hdf5+mpi yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
-                py-matplotlib py-numpy py-scipy py-pyyaml
+                py-matplotlib py-numpy py-scipy py-pyyaml py-protobuf
   spack load kokkos-kernels hdf5 yaml-cpp cli11 nlohmann-json sentencepiece googletest cmake ninja pkgconf \
-             py-matplotlib py-numpy py-scipy py-pyyaml
+             py-matplotlib py-numpy py-scipy py-pyyaml py-protobuf
 Then: cmake --preset openmp && cmake --build build/openmp
 See docs/guide/build.md.
 TEXT

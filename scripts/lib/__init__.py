@@ -10,6 +10,7 @@ plots        styles and axes of figures; needs matplotlib
 loss_over_time   the rows and the figure of the paper's Figure 4(b)
 models       shapes and operation counts of the transformers that are timed
 predict      the model behind scripts/predict.py
+chakra       execution traces of MLCommons Chakra: their messages; needs protobuf
 document     a page as HTML and as Markdown
 tasks        what is held out of a task, and how its files are written
 """

@@ -69,12 +69,13 @@ class Onebit(CMakePackage, CudaPackage, ROCmPackage):
             depends_on(f"kokkos+rocm amdgpu_target={target}")
             depends_on(f"rocblas amdgpu_target={target}")
             depends_on(f"rccl amdgpu_target={target}", when="+rccl")
-    # onebit-sweep, report.py, predict.py and study.py
+    # onebit-sweep, report.py, predict.py, chakra.py and study.py
     depends_on("python@3.9:", type="run")
     depends_on("py-matplotlib", type="run")
     depends_on("py-numpy", type="run")
     depends_on("py-scipy", type="run")
     depends_on("py-pyyaml", type="run")
+    depends_on("py-protobuf", type="run")
 
     generator("ninja")
 
