@@ -2,6 +2,7 @@
 /// 1-bit convolutions against plain loops in double, in every kind of gradient; networks of them.
 
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "base/error.hpp"
@@ -281,6 +282,19 @@ TEST(BinaryImageNodes, are_all_convolutions_but_the_first_the_shortcuts_and_the_
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("'layer5.*' matches the name of no convolution"), std::string::npos);
   }
+}
+
+/// The maximum of four pixels behind a ReLU would be positive nearly everywhere, and so would be its sign.
+TEST(BinaryImageNodes, pool_before_the_norm) {
+  const auto kinds_before_pooling = [](const Quantization& quantization) {
+    const ImageNodes nodes(shape_of(Network::vgg16, quantization));
+    std::set<NodeKind> kinds;
+    for (const Node& node : nodes.nodes())
+      if (node.kind == NodeKind::maximum) kinds.insert(nodes.nodes()[node.from].kind);
+    return kinds;
+  };
+  EXPECT_EQ(kinds_before_pooling({QuantizationKind::qat}), std::set{NodeKind::convolution});
+  EXPECT_EQ(kinds_before_pooling({}), std::set{NodeKind::norm});
 }
 
 TEST(BinaryImageNodes, refuse_batches_whose_gradients_have_too_long_columns) {

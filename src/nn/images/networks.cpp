@@ -40,14 +40,23 @@ void add_resnet18(ImageNodes& nodes, int first_outputs) {
 
 /// VGG-16 (Simonyan and Zisserman, ICLR 2015, Table 1, D) with batch normalisation. One dense layer reads the mean of
 /// the last pixels in place of three, as for images of 32 pixels, and where one pixel is left nothing is pooled.
+///
+/// With 1-bit convolutions a stage pools before its last norm (Rastegari et al., ECCV 2016, Section 3.2): the maximum
+/// of four numbers behind a ReLU is positive for most pixels, so that most signs would be equal.
 void add_vgg16(ImageNodes& nodes, int first_outputs) {
   constexpr std::array convolutions{2, 2, 3, 3, 3};
+  const bool pools_first = nodes.quantization().kind != QuantizationKind::none;
   int from = 0, number = 1;
   for (std::size_t stage = 0; stage < convolutions.size(); ++stage) {
     const int outputs = first_outputs << std::min<std::size_t>(stage, 3);
-    for (int k = 0; k < convolutions[stage]; ++k)
-      from = convolution_norm(nodes, "features.", std::to_string(number++), from, outputs, 1);
-    if (nodes.last().height > 1 && nodes.last().width > 1) from = nodes.maximum(from);
+    for (int k = 1; k <= convolutions[stage]; ++k, ++number) {
+      const std::string place = std::to_string(number);
+      from = nodes.convolution("features.conv" + place, from, outputs, 3, 1);
+      const bool pools = k == convolutions[stage] && nodes.last().height > 1 && nodes.last().width > 1;
+      if (pools && pools_first) from = nodes.maximum(from);
+      from = nodes.norm("features.bn" + place, from, true);
+      if (pools && !pools_first) from = nodes.maximum(from);
+    }
   }
   nodes.mean(from);
 }
