@@ -1,61 +1,104 @@
 #!/usr/bin/env python3
-"""Times a training step of BERT-Base with 1-bit layers beside the same step in float and in bfloat16.
+"""Times a training step of a network with 1-bit layers beside the same step in float.
 
-The runs of inputs/performance/bert_base.yaml take turns, --rounds times, with OMP_NUM_THREADS threads or, without
-it, one for each core. A row has the median over all rounds of a step and of its phases, and the least and the greatest
-step. Run it on an idle machine, with
+TASK is `bert`, BERT-Base, or `images`, ResNet-18 and VGG-16 on images of 32 x 32 pixels (scripts/image_tasks.py icons).
+The runs of inputs/performance take turns, --rounds times, with OMP_NUM_THREADS threads or, without it, one for each
+core. --peer adds the networks of images in float in a PyTorch; its fastest mode and memory format counts. A row has the
+median over all rounds of a step and of its phases, and the least and the greatest step. Run it on an idle machine, with
 a program built from committed sources: every row names the commit and the machine (ONEBIT_MACHINE, in words).
 """
 
 import argparse
+import collections
 import os
 import pathlib
 import statistics
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from lib import ROOT, launch, provenance, tables
+from performance_peers import peers_of
 
-INPUT = ROOT / "inputs/performance/bert_base.yaml"
-KINDS = {"fp32": {}, "bf16": {"model.precision": "bf16"},
-         "qat": {"model.quantization.kind": "qat"},
-         "scq, 1 bit": {"model.quantization.kind": "scq", "model.quantization.bits": 1},
-         "fqt, b = 4": {"model.quantization.kind": "fqt", "model.quantization.bits": 4}}
+QAT = {"model.quantization.kind": "qat"}
+FQT = {"model.quantization.kind": "fqt", "model.quantization.bits": 4}
+KINDS = {
+    "bert": {"fp32": {}, "bf16": {"model.precision": "bf16"}, "qat": QAT,
+             "scq, 1 bit": {"model.quantization.kind": "scq", "model.quantization.bits": 1}, "fqt, b = 4": FQT},
+    "images": {"fp32": {}, "qat": QAT, "fqt, b = 4": FQT},
+}
+NETWORKS = {
+    "bert": {"BERT-Base": ("bert_base.yaml", {})},
+    "images": {"ResNet-18": ("resnet18.yaml", {}), "VGG-16": ("resnet18.yaml", {"images.network": "vgg16"})},
+}
+NAMES_OF_PEERS = {"ResNet-18": "resnet18", "VGG-16": "vgg16"}
+FILES = {"bert": "step.csv", "images": "networks.csv"}
 PHASES = ("step_s", "forward_s", "backward_s", "update_s")
 NOT_COUNTED = 2  # steps of a run
 THREADS = os.environ.get("OMP_NUM_THREADS") or str(len(os.sched_getaffinity(0)))
 
 
+def steps_of(arguments, network, settings):
+    """The rows of steps.csv of one run."""
+    file, own = NETWORKS[arguments.task][network]
+    length = {"train.steps": arguments.steps + NOT_COUNTED, "run.progress_interval_s": 0}
+    return launch.steps_of([arguments.onebit, "train", str(ROOT / "inputs/performance" / file)],
+                           {**length, **own, **settings}, {**os.environ, "OMP_NUM_THREADS": THREADS})[NOT_COUNTED:]
+
+
+def measure(arguments, network, peers):
+    """{layers: rows with the PHASES that were measured} of a network, all of them in turns."""
+    found = collections.defaultdict(list)
+    for _ in range(arguments.rounds):
+        for kind, settings in KINDS[arguments.task].items():
+            found[kind] += steps_of(arguments, network, settings)
+        for peer in peers:
+            _, _, median = peer.time(NAMES_OF_PEERS[network], "fp32")
+            found[f"fp32, {peer.name}, {peer.mode}"].append({"step_s": 1e-3 * median})
+    return found
+
+
+def rows_of(network, found, rounds, origin):
+    rows, plain = [], None
+    for kind, steps in found.items():
+        times = {phase: [float(row[phase]) for row in steps if phase in row] for phase in PHASES}
+        median = {phase: statistics.median(values) for phase, values in times.items() if values}
+        plain = plain or median["step_s"]
+        rows.append({"model": network, "layers": kind, "threads": THREADS, "steps": len(steps),
+                     **{phase: f"{median[phase]:.4g}" if phase in median else "" for phase in PHASES},
+                     "least_step_s": f"{min(times['step_s']):.4g}", "greatest_step_s": f"{max(times['step_s']):.4g}",
+                     "times_as_fast_as_fp32": f"{plain / median['step_s']:.3g}", **origin, "runs": rounds})
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=NETWORKS, metavar="TASK")
     parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT, metavar="PROGRAM")
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/results/quantized_training/step.csv",
-                        metavar="FILE.csv", help="default: %(default)s")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "docs/results/quantized_training", metavar="DIR",
+                        help="takes step.csv (bert) or networks.csv (images); default: %(default)s")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON",
+                        help="a Python with PyTorch; may be given several times")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=4, help="of a run in a round; default: %(default)s")
     arguments = parser.parse_args()
+    arguments.as_installed = False
+    if arguments.peer and arguments.task != "images":
+        parser.error("--peer is for images: performance.py times BERT-Base in PyTorch")
+    os.environ["OMP_NUM_THREADS"] = THREADS
 
-    origin = provenance.of_program(arguments.onebit, arguments.output)
-    steps = {kind: [] for kind in KINDS}
-    for _ in range(arguments.rounds):
-        for kind, settings in KINDS.items():
-            steps[kind] += launch.steps_of(
-                [arguments.onebit, "train", str(INPUT)],
-                {"train.steps": arguments.steps + NOT_COUNTED, "run.progress_interval_s": 0, **settings},
-                {**os.environ, "OMP_NUM_THREADS": THREADS})[NOT_COUNTED:]
-    rows, plain = [], None
-    for kind, found in steps.items():
-        times = {phase: [float(row[phase]) for row in found] for phase in PHASES}
-        median = {phase: statistics.median(values) for phase, values in times.items()}
-        plain = plain or median["step_s"]
-        rows.append({"model": "BERT-Base", "layers": kind, "threads": THREADS, "steps": len(found),
-                     **{phase: f"{value:.4g}" for phase, value in median.items()},
-                     "least_step_s": f"{min(times['step_s']):.4g}", "greatest_step_s": f"{max(times['step_s']):.4g}",
-                     "times_as_fast_as_fp32": f"{plain / median['step_s']:.3g}", **origin, "runs": arguments.rounds})
-    tables.replace_rows(arguments.output, list(rows[0]), rows)
-    print(tables.aligned(["layers", "step / s", "forward / s", "backward / s", "update / s", "times as fast as fp32"],
-                         [[row["layers"], *(row[phase] for phase in PHASES), row["times_as_fast_as_fp32"]]
-                          for row in rows]))
+    output = arguments.output / FILES[arguments.task]
+    origin = provenance.of_program(arguments.onebit, output)
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        peers = peers_of(arguments, directory)
+        for network in NETWORKS[arguments.task]:
+            rows += rows_of(network, measure(arguments, network, peers), arguments.rounds, origin)
+    tables.replace_rows(output, list(rows[0]), rows)
+    print(tables.aligned(["model", "layers", "step / s", "forward / s", "backward / s", "update / s",
+                          "times as fast as fp32"],
+                         [[row["model"], row["layers"], *(row[phase] for phase in PHASES),
+                           row["times_as_fast_as_fp32"]] for row in rows]))
 
 
 if __name__ == "__main__":

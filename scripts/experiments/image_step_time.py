@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Times training steps of ResNet-18 in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
+"""Times training steps of ResNet-18 or VGG-16 in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
 
-The network is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels, a first convolution of 3 x 3 pixels
-and no pooling after it. It takes OMP_NUM_THREADS threads. Adam is fused where this PyTorch has it. `compile` compiles
-the whole network. Both memory formats of PyTorch are timed, NCHW and NHWC (`channels_last`), and the faster one counts.
-Prints each step's milliseconds and the median of the faster format, the first steps (--warm-up) left out.
+ResNet-18 is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels, a first convolution of 3 x 3 pixels
+and no pooling after it. VGG-16 has batch normalisation and one dense layer. It takes OMP_NUM_THREADS threads. Adam is
+fused where this PyTorch has it. `compile` compiles the whole network. Both memory formats of PyTorch are timed, NCHW
+and NHWC (`channels_last`), and the faster one counts. Prints each step's milliseconds and the median of the faster
+format, the first steps (--warm-up) left out.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from step_time import adam
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib.models import RESNET18, resnet18_blocks
+from lib.models import RESNET18, VGG16_STAGES, resnet18_blocks
 
 
 def norm_of(inputs, outputs, kernel, stride):
@@ -50,10 +51,29 @@ class ResNet18(torch.nn.Module):
         return F.cross_entropy(self.head(x.mean((2, 3))), classes)
 
 
-def times_of(mode, memory_format, warm_up, steps):
+class Vgg16(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers, inputs = [], RESNET18.channels
+        for convolutions, factor in VGG16_STAGES:
+            for place in range(convolutions):
+                pooling = [torch.nn.MaxPool2d(2)] if place == convolutions - 1 else []
+                layers += [norm_of(inputs, factor * RESNET18.width, 3, 1), torch.nn.ReLU(inplace=True), *pooling]
+                inputs = factor * RESNET18.width
+        self.features = torch.nn.Sequential(*layers)
+        self.head = torch.nn.Linear(inputs, RESNET18.classes)
+
+    def forward(self, x, classes):
+        return F.cross_entropy(self.head(self.features(x).mean((2, 3))), classes)
+
+
+NETWORKS = {"resnet18": ResNet18, "vgg16": Vgg16}
+
+
+def times_of(network, mode, memory_format, warm_up, steps):
     """Milliseconds of each step."""
     torch.manual_seed(1)
-    model = ResNet18().to(memory_format=memory_format)
+    model = NETWORKS[network]().to(memory_format=memory_format)
     optimizer = adam(model.parameters())
     shape = RESNET18
     pixels = torch.randn(shape.batch, shape.channels, shape.size, shape.size).to(memory_format=memory_format)
@@ -72,6 +92,7 @@ def times_of(mode, memory_format, warm_up, steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=NETWORKS, default="resnet18")
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--warm-up", type=int, default=5)
@@ -80,11 +101,11 @@ def main():
     torch.set_flush_denormal(True)
     medians = {}
     for name, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
-        times = times_of(arguments.mode, memory_format, arguments.warm_up, arguments.steps)
+        times = times_of(arguments.network, arguments.mode, memory_format, arguments.warm_up, arguments.steps)
         medians[name] = statistics.median(times)
         print(name, " ".join(f"{t:.1f}" for t in times))
     fastest = min(medians, key=medians.get)
-    print(f"torch {torch.__version__}, resnet18, {arguments.mode}, {fastest}, "
+    print(f"torch {torch.__version__}, {arguments.network}, {arguments.mode}, {fastest}, "
           f"{torch.get_num_threads()} threads, median {medians[fastest]:.1f} ms")
 
 

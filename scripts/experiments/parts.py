@@ -14,10 +14,11 @@ CORES = 2  # for which the minutes are
 KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/digits_train.tsv"
 SMPI = "build/smpi/onebit_smpi"
 ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.idx"
+MNIST = "corpus/digits_train_images.idx"
 # Of files that a part reads.
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
-            ANIMALS: "scripts/image_tasks.py animals",
+            ANIMALS: "scripts/image_tasks.py animals", MNIST: "scripts/image_tasks.py digits",
             SMPI: "scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
@@ -45,7 +46,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
-    Study("images", (ANIMALS,), ("resnet18", "dcgan")),
+    Study("images", (ANIMALS, MNIST), ("resnet18", "resnet18_family", "dcgan", "fqt_resnet18", "fqt_vgg16")),
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
@@ -61,10 +62,10 @@ def laboratory(name, minutes, arguments="", needs=(), script=None):
                  f"--output {{results}}/communication/{name}.csv {arguments}"])
 
 
-def layers(name, minutes, files, output, script):
+def layers(name, minutes, files, output, command, needs=()):
     """Times of 1-bit layers."""
-    return Part(name, "speed", minutes, ("idle",), [f"quantized_training/{file}" for file in files],
-                [f"scripts/experiments/{script}.py --onebit {{onebit}} "
+    return Part(name, "speed", minutes, ("idle", *needs), [f"quantized_training/{file}" for file in files],
+                [f"scripts/experiments/{command} --onebit {{onebit}} "
                  f"--output {{results}}/quantized_training{output}"], True)
 
 
@@ -78,10 +79,11 @@ def performance(name, minutes, files, arguments="", needs=()):
 
 QUICKSTART = ("adam", "onebit_adam")
 PARTS = [
-    layers("products", 0.5, ["products.csv"], "/products.csv", "products"),
-    layers("step", 4, ["step.csv"], "/step.csv", "binary_step"),
-    layers("ranks", 2, ["ranks.csv"], "/ranks.csv", "binary_ranks")._replace(needs=("idle", KJV)),
-    layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers"),
+    layers("products", 0.5, ["products.csv"], "/products.csv", "products.py"),
+    layers("step", 4, ["step.csv"], "", "binary_step.py bert"),
+    layers("networks", 4, ["networks.csv"], "", "binary_step.py images --peer torch={python}", ["python", ICONS]),
+    layers("ranks", 2, ["ranks.csv"], "/ranks.csv", "binary_ranks.py", [KJV]),
+    layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers.py"),
     performance("threads", 2, ["threads.csv"]),
     performance("checkpoints", 3, ["checkpoints.csv"]),
     performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python", ICONS]),

@@ -15,6 +15,7 @@ from performance_page import MODELS, threads
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPTIMIZER_PHASES = ("compress_s", "all_to_all_s", "average_s", "all_gather_s", "update_s")
+NETWORKS_OF_IMAGES = ("resnet18", "vgg16")
 STEPS_NOT_COUNTED = 4  # of OneBit
 STEPS_OF_WARM_UP = 3  # of a PyTorch process; the first one compiles
 MKL_AVX512 = " with AVX-512 in MKL"  # how a mode says that the library below is preloaded
@@ -61,11 +62,12 @@ class Peer:
 
     def time(self, model, precision):
         """(version, steps, median of a step in ms) of one process."""
-        steps = MODELS[model][1]
+        steps = MODELS["resnet18" if model in NETWORKS_OF_IMAGES else model][1]
         if model == "optimizer":
             command = [self.python, str(HERE / "optimizer_time.py")]
-        elif model == "resnet18":
-            command = [self.python, str(HERE / "image_step_time.py"), "--warm-up", str(STEPS_OF_WARM_UP)]
+        elif model in NETWORKS_OF_IMAGES:
+            command = [self.python, str(HERE / "image_step_time.py"), "--network", model]
+            command += ["--warm-up", str(STEPS_OF_WARM_UP)]
         else:
             command = [self.python, str(HERE / "step_time.py"), model, "--precision", precision]
             command += ["--dropout", "0.1" if model.startswith("bert") else "0", "--warm-up", str(STEPS_OF_WARM_UP)]

@@ -37,6 +37,7 @@ def step_flop(model):
 
 ResNet18 = collections.namedtuple("ResNet18", "width batch channels size classes")
 RESNET18 = ResNet18(64, 32, 3, 32, 9)
+VGG16_STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))  # convolutions, and channels over the width
 
 
 def resnet18_blocks(width):
