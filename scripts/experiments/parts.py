@@ -46,7 +46,7 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
-    Study("images", (ANIMALS, MNIST), ("resnet18", "resnet18_family", "dcgan", "fqt_resnet18", "fqt_vgg16")),
+    Study("images", (ANIMALS, MNIST), ("resnet18", "dcgan", "fqt_resnet18", "fqt_vgg16")),
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),

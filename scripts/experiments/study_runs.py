@@ -386,6 +386,7 @@ def run_cells(cells, program, arguments):
     todo = [cell for key, cell in all_cells.items()
             if any(fnmatch.fnmatch(name, arguments.only) for name in (cell.name, f"{cell.study.name}/{cell.name}"))
             and not is_complete(key)]
+    todo.sort(key=lambda cell: bool(cell.needs))  # those that others begin with come first
     print(f"{len(todo)} of {len(cells)} runs to do", flush=True)
     started, count = {}, max(arguments.cores, 1)
     cores = Cores(count)
