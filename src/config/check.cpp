@@ -49,7 +49,7 @@ void check_algorithm(const Input& in) {
   const bool skips_adam = algorithm.freezes() && in.freeze.step.word.empty() && in.freeze.step.number == 0;
   if (skips_adam && !algorithm.has(starts_from_variance))
     refuse(in, "freeze.step", "1-bit LAMB learns its tensors' learning rates before T_w, and freeze.step is 0",
-           "give at least a step, better several times 1/(1 − lamb.coefficient_beta)");
+           "give at least a step, better several tens of them");
   // A restart from a file has the variance of its run.
   const bool restarts = in.checkpoint.restart != "none" && in.checkpoint.restart != "auto";
   if (skips_adam && in.freeze.from.empty() && !restarts)

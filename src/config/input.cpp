@@ -83,7 +83,7 @@ std::string documentation() {
          "leading `~` and `$NAME` are refused, because no shell replaces them. `--set` takes lists, maps and quoted\n"
          "texts as YAML, and any other value as the text that it is, so `#` begins no comment there;\n"
          "`--set run.dump_parameters=` is the empty text.\n\n"
-         "A key that is given but has no effect on the run, such as `lamb.factor_min` with another algorithm than\n"
+         "A key that is given but has no effect on the run, such as `lamb.min_coefficient` where the algorithm is not\n"
          "`onebit_lamb`, is named in a warning. `onebit validate my.yaml` checks an input; with `--ranks N` also that\n"
          "a run on N ranks could start: its batch, its files, its memory and its output directory.\n";
   for (const Section& section : keys(defaults)) {

@@ -72,12 +72,10 @@ struct Input {
     Decay decay = Decay::constant;
     double rate = 0.99;
     int every = 520;
-    double floor = 0.0;
   } schedule;
   struct {
     NumberOrWord step{"auto", 0};
     Criterion criterion = Criterion::two_sided;
-    double threshold = 0.96;
     double at_most = 0.2;
     std::string from;
   } freeze;
@@ -99,10 +97,6 @@ struct Input {
   struct {
     double min_coefficient = 0.01;
     double max_coefficient = 10.0;
-    double coefficient_beta = 0.9;
-    double factor_min = 0.5;
-    double factor_max = 4.0;
-    double factor_threshold = 0.1;
   } lamb;
   struct {
     double outer_lr = 0.7;
@@ -111,7 +105,6 @@ struct Input {
   } diloco;
   struct {
     double lr_factor = 5.0;
-    double table_beta1 = 0.6;
     int iterations = 5;
   } muon;
   struct {
@@ -174,7 +167,6 @@ struct Input {
     TokenizerKind tokenizer = TokenizerKind::bytes;
     int vocabulary = 8192;
     std::string cache;
-    double validation_fraction = 0.1;
     std::string labelled;
     std::string labelled_validation;
   } data;

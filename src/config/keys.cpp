@@ -260,20 +260,17 @@ std::vector<Section> keys(Input& in) {
       "Warm-up of the learning rate: steps in which it rises linearly to its peak.");
   key("decay", in.schedule.decay,
       "After the warm-up: `exponential` and `step` multiply by `rate` every `every` steps (`exponential` counts from "
-      "the end of the warm-up, `step` from the start of the run); `linear` and `cosine` fall to `floor` at the last "
-      "step.");
+      "the end of the warm-up, `step` from the start of the run); `linear` and `cosine` fall to 0 at the last step.");
   key("rate", in.schedule.rate, real_above(0, 1), "Factor of `exponential` and `step`.");
   key("every", in.schedule.every, integer(1), "Steps between two factors.");
-  key("floor", in.schedule.floor, real(0, 1), "End of `linear` and `cosine`, as a fraction of the peak.");
 
   key.section("freeze", "When the variance is frozen and compression begins (T_w).");
   key("step", in.freeze.step, integer_or_word(0, {"auto"}),
       "T_w: the last step of the dense phase, less than `train.steps`. `auto` freezes at the first step at which "
       "`criterion` holds, not before the learning rate's warm-up has ended, and at the latest as `at_most` says.");
   key("criterion", in.freeze.criterion,
-      "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ threshold, `paper` asks r "
-      "≥ threshold, which holds from the start while v still grows from zero.");
-  key("threshold", in.freeze.threshold, real_above(0, 1), "How near to 1 the ratio must be.");
+      "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ 0.96, `paper` asks r ≥ "
+      "0.96, which holds from the start while v still grows from zero.");
   key("at_most", in.freeze.at_most, real_above(0, 1),
       "With `step: auto`: the variance is frozen at the latest at this fraction of `train.steps`, rounded up, but not "
       "before the learning rate's warm-up has ended, and before the last step. In the paper T_w is 15 to 20 % of a "
@@ -325,12 +322,6 @@ std::vector<Section> keys(Input& in) {
       "Least ratio of a tensor's norm to its update's. DeepSpeed: `min_coeff`.");
   key("max_coefficient", in.lamb.max_coefficient, real_above(0),
       "Greatest ratio of a tensor's norm to its update's. DeepSpeed: `max_coeff`.");
-  key("coefficient_beta", in.lamb.coefficient_beta, real(0, 0.999999),
-      "Decay of the average of the ratio before T_w, with which compression starts. DeepSpeed: `coeff_beta`.");
-  key("factor_min", in.lamb.factor_min, real_above(0, 1), "Least factor on that average while compressing.");
-  key("factor_max", in.lamb.factor_max, real(1), "Greatest factor on that average while compressing.");
-  key("factor_threshold", in.lamb.factor_threshold, real(0, 1),
-      "Greatest relative change of the factor from one step to the next.");
 
   key.section("diloco",
               "Algorithm `diloco`: what an outer step makes of `optimizer.local_steps` local ones "
@@ -345,7 +336,6 @@ std::vector<Section> keys(Input& in) {
   key.section("muon", "Algorithms `muon` and `onebit_muon` (docs/reference/algorithms/muon.md).");
   key("lr_factor", in.muon.lr_factor, real_above(0),
       "μ: the learning rate of matrices is μ √max(1, rows/columns) γ. Tables (embeddings) and vectors have γ.");
-  key("table_beta1", in.muon.table_beta1, real(0, 0.999999), "β1 of tables; matrices have `optimizer.beta1`.");
   key("iterations", in.muon.iterations, integer(1), "Iterations of Newton–Schulz.");
 
   key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");
@@ -498,15 +488,13 @@ std::vector<Section> keys(Input& in) {
               "which must be that of the pre-training, and the labelled texts.");
   key("corpus", in.data.corpus, path_type(),
       "Files of plain text, read one after the other; `sentencepiece` needs UTF-8. Byte order marks are left out, line "
-      "ends stay as they are. Relative to the working directory.");
+      "ends stay as they are. The last tenth of the text is kept for validation. Relative to the working directory.");
   key("tokenizer", in.data.tokenizer,
       "`bytes`: 256 bytes and [MASK]; `characters`: the bytes that occur in the text, and [MASK] for `bert`; "
       "`sentencepiece`: subwords, trained on the training text on first use.");
   key("vocabulary", in.data.vocabulary, integer(300, 16777216),
       "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
   key("cache", in.data.cache, path_type(), "Directory for trained tokenisers; empty takes `run.output`.");
-  key("validation_fraction", in.data.validation_fraction, real_above(0, 0.9),
-      "Fraction of the text, at its end, that is kept for validation.");
   key("labelled", in.data.labelled, path_type(),
       "Workload `classification`: training file, each line a label, a tab and a text (docs/guide/checkpoint.md).");
   key("labelled_validation", in.data.labelled_validation, path_type(),

@@ -26,9 +26,6 @@ bool chooses_freeze(const Input& in) { return algorithm(in).freezes() && !in.fre
 bool multiplies_rate(const Input& in) {
   return in.schedule.decay == Decay::exponential || in.schedule.decay == Decay::step;
 }
-bool falls_to_floor(const Input& in) {
-  return in.schedule.decay == Decay::linear || in.schedule.decay == Decay::cosine;
-}
 
 bool compresses(const Input& in) {
   return algorithm(in).compresses && in.compression.compressor != CompressorKind::none;
@@ -77,11 +74,9 @@ const Rule rules[] = {
      [](const Input& in) { return in.optimizer.clip > 0 && algorithm(in).compresses; }},
     {"schedule.rate", "decay exponential or step", multiplies_rate},
     {"schedule.every", "decay exponential or step", multiplies_rate},
-    {"schedule.floor", "decay linear or cosine", falls_to_floor},
     {"freeze.step", "an algorithm that freezes its variance at T_w",
      [](const Input& in) { return algorithm(in).freezes(); }},
     {"freeze.criterion", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
-    {"freeze.threshold", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
     {"freeze.at_most", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
     {"compression.compressor", "an algorithm that compresses",
      [](const Input& in) { return algorithm(in).compresses; }},

@@ -35,7 +35,6 @@ private:
   bool m_auto;
   long m_latest;  ///< the variance is frozen at this step in any case
   bool m_two_sided;
-  double m_threshold;
   long m_warmup;
   long m_delta;
   double m_ratio;

@@ -9,6 +9,8 @@
 namespace onebit::workload {
 namespace {
 
+constexpr double validation_fraction = 0.1;  // of the text, at its end
+
 data::CorpusOptions corpus_options(const config::Input& input) {
   data::CorpusOptions options;
   options.files = input.data.corpus;
@@ -16,7 +18,7 @@ data::CorpusOptions corpus_options(const config::Input& input) {
   options.has_mask = input.model.architecture == Architecture::bert;
   options.vocabulary = input.data.vocabulary;
   options.cache_directory = input.data.cache.empty() ? input.run.output : input.data.cache;
-  options.validation_fraction = input.data.validation_fraction;
+  options.validation_fraction = validation_fraction;
   return options;
 }
 

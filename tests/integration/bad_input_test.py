@@ -710,7 +710,7 @@ for mark in ("bom", "crlf", "cr", "no_end", "blank_lines"):
         {"bom": b"\xef\xbb\xbf"}.get(mark, b"") + {"crlf": "a\tone\r\nb\ttwo\r\n", "cr": "a\tone\rb\ttwo\r",
                                                     "no_end": "a\tone\nb\ttwo", "blank_lines": "a\tone\nb\ttwo\n\n"}
         .get(mark, "a\tone\nb\ttwo\n").encode()), check=two_classes)
-works("key_without_effect", QUADRATIC + "lamb: {factor_min: 0.4}\n")
+works("key_without_effect", QUADRATIC + "lamb: {min_coefficient: 0.1}\n")
 works("empty_section", QUADRATIC + "optimizer:\n", ranks=2)
 works("transport_device", QUADRATIC + "comm: {transport: device}\n", ranks=2)
 works("on_nonfinite_skip", REPLAY + "optimizer: {on_nonfinite: skip}\n", prepare=gradients("nan", 2), ranks=2,

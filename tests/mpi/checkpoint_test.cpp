@@ -58,7 +58,7 @@ config::Input make_input(const std::string& output, const std::vector<std::strin
       "quadratic: {dimension: 203, noise: 0.5}\n"
       "train: {steps: 24, batch: 12, validate_every: 4}\n"
       "optimizer: {lr: 0.01, beta2: 0.8, epsilon: 0.1, weight_decay: 0.01, local_steps: 3}\n"
-      "schedule: {warmup_steps: 4, decay: cosine, floor: 0.1}\n"
+      "schedule: {warmup_steps: 4, decay: cosine}\n"
       "freeze: {step: 8}\n"
       "zero_one: {variance_freeze_step: 8, variance_update_scaler: 2, local_step_scaler: 4, local_step_clipper: 4}\n"
       "compression: {group: 64}\n"

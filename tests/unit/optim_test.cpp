@@ -30,7 +30,6 @@ config::Input make_input(Decay decay) {
   input.schedule.decay = decay;
   input.schedule.rate = 0.5;
   input.schedule.every = 20;
-  input.schedule.floor = 0.1;
   return input;
 }
 
@@ -50,16 +49,17 @@ TEST(Schedule, decays_as_documented) {
   EXPECT_DOUBLE_EQ(at(Decay::exponential, 50), 0.5);
   EXPECT_DOUBLE_EQ(at(Decay::step, 19), 2.0);
   EXPECT_DOUBLE_EQ(at(Decay::step, 20), 1.0);
-  EXPECT_DOUBLE_EQ(at(Decay::linear, 60), 2.0 * 0.55);
-  EXPECT_DOUBLE_EQ(at(Decay::linear, 110), 0.2);
-  EXPECT_DOUBLE_EQ(at(Decay::cosine, 60), 2.0 * 0.55);
-  EXPECT_NEAR(at(Decay::cosine, 110), 0.2, 1e-12);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 35), 1.5);
+  EXPECT_DOUBLE_EQ(at(Decay::linear, 110), 0);
+  EXPECT_DOUBLE_EQ(at(Decay::cosine, 60), 1);
+  EXPECT_DOUBLE_EQ(at(Decay::cosine, 35), 1 + std::sqrt(0.5));
+  EXPECT_NEAR(at(Decay::cosine, 110), 0, 1e-12);
 }
 
 TEST(Schedule, paper_bert_rate) {
   config::Input input;
   input.optimizer.lr = 4e-4;
-  input.schedule = {12500, Decay::exponential, 0.99, 520, 0};
+  input.schedule = {12500, Decay::exponential, 0.99, 520};
   input.train.steps = 152000;
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500), 4e-4);
   EXPECT_DOUBLE_EQ(optim::learning_rate(input, 12500 + 519), 4e-4);

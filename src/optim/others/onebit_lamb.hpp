@@ -21,6 +21,9 @@ KOKKOS_INLINE_FUNCTION double clamp(double value, double low, double high) {
 }
 KOKKOS_INLINE_FUNCTION double square(float value) { return static_cast<double>(value) * static_cast<double>(value); }
 
+/// DeepSpeed's defaults of `coeff_beta`, `factor_min`, `factor_max` and `factor_threshold`.
+inline constexpr double lamb_beta = 0.9, lamb_least_factor = 0.5, lamb_greatest_factor = 4, lamb_factor_change = 0.1;
+
 /// `onebit_lamb`; docs/reference/algorithms/successors.md has the symbols.
 template <class Exec>
 class OnebitLamb : public Algorithm<Exec> {
@@ -102,7 +105,6 @@ public:
         exec, "OneBit::optim::lamb_norm", m_norms, KOKKOS_LAMBDA(std::size_t i) { return square(x(i)); });
     compute_direction_norms(exec, update, x);
     const double low = m_setup.input.lamb.min_coefficient, high = m_setup.input.lamb.max_coefficient;
-    const double beta = m_setup.input.lamb.coefficient_beta;
     const auto norms = m_norms;
     const auto direction_norms = m_direction_norms;
     const auto average = m_average;
@@ -112,7 +114,7 @@ public:
           coefficient(l) = 1;
           if (norms(l) > 0 && direction_norms(l) > 0) {
             coefficient(l) = clamp(math::sqrt(norms(l) / direction_norms(l)), low, high);
-            average(l) = beta * average(l) + (1 - beta) * coefficient(l);
+            average(l) = lamb_beta * average(l) + (1 - lamb_beta) * coefficient(l);
           }
         });
   }
@@ -203,8 +205,6 @@ public:
           KOKKOS_LAMBDA(std::size_t i) { return square(update.preconditioned(m(i), v(i))); });
       compute_direction_norms(exec, update, x);
     }
-    const auto& lamb = m_setup.input.lamb;
-    const double factor_min = lamb.factor_min, factor_max = lamb.factor_max, threshold = lamb.factor_threshold;
     const auto factor = m_factor;
     const auto preconditioned_norms = m_norms;
     const auto direction_norms = m_direction_norms;
@@ -217,8 +217,8 @@ public:
             const double rho = clamp(math::sqrt(preconditioned_norms(l) / direction_norms(l)), 0, 1);
             f = rho * f + (1 - rho);
           }
-          f = clamp(f, factor_min, factor_max);
-          factor(l) = clamp(f, factor(l) * (1 - threshold), factor(l) * (1 + threshold));
+          f = clamp(f, lamb_least_factor, lamb_greatest_factor);
+          factor(l) = clamp(f, factor(l) * (1 - lamb_factor_change), factor(l) * (1 + lamb_factor_change));
           coefficient(l) = factor(l) * average(l);
         });
   }

@@ -24,9 +24,9 @@ double learning_rate(const config::Input& input, long step) {
     case Decay::step:
       return peak * std::pow(schedule.rate, static_cast<double>(step / schedule.every));
     case Decay::linear:
-      return peak * (1.0 - (1.0 - schedule.floor) * passed);
+      return peak * (1.0 - passed);
     case Decay::cosine:
-      return peak * (schedule.floor + (1.0 - schedule.floor) * 0.5 * (1.0 + std::cos(M_PI * passed)));
+      return peak * 0.5 * (1.0 + std::cos(M_PI * passed));
   }
   return peak;
 }
