@@ -53,7 +53,7 @@ def measure(arguments, network, peers):
         for kind, settings in KINDS[arguments.task].items():
             found[kind] += steps_of(arguments, network, settings)
         for peer in peers:
-            _, _, median = peer.time(NAMES_OF_PEERS[network], "fp32")
+            _, _, median = peer.time(NAMES_OF_PEERS[network], "fp32", arguments.steps)
             found[f"fp32, {peer.name}, {peer.mode}"].append({"step_s": 1e-3 * median})
     return found
 
@@ -82,7 +82,6 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=4, help="of a run in a round; default: %(default)s")
     arguments = parser.parse_args()
-    arguments.as_installed = False
     if arguments.peer and arguments.task != "images":
         parser.error("--peer is for images: performance.py times BERT-Base in PyTorch")
     os.environ["OMP_NUM_THREADS"] = THREADS
@@ -91,7 +90,7 @@ def main():
     origin = provenance.of_program(arguments.onebit, output)
     rows = []
     with tempfile.TemporaryDirectory() as directory:
-        peers = peers_of(arguments, directory)
+        peers = peers_of(arguments.peer, directory)
         for network in NETWORKS[arguments.task]:
             rows += rows_of(network, measure(arguments, network, peers), arguments.rounds, origin)
     tables.replace_rows(output, list(rows[0]), rows)

@@ -75,13 +75,14 @@ def measure(arguments):
         print(f"{model:10} {precision} {program:10} {measured[0]:14} {mode:30} {measured[2]:9.1f} ms", flush=True)
 
     with tempfile.TemporaryDirectory() as directory:
-        peers = peers_of(arguments, directory)
+        peers = peers_of(arguments.peer, directory, arguments.as_installed)
         for run in range(1, arguments.runs + 1):
             for model in models:
-                for precision in MODELS[model][2]:
+                _, steps, precisions = MODELS[model]
+                for precision in precisions:
                     add(model, "onebit", "", precision, run, onebit(arguments.onebit, model, precision))
                     for peer in peers:
-                        add(model, peer.name, peer.mode, precision, run, peer.time(model, precision))
+                        add(model, peer.name, peer.mode, precision, run, peer.time(model, precision, steps))
             for text in arguments.gpt2_peer:
                 name, command = text.split("=", 1)
                 text = output_of(shlex.split(command))

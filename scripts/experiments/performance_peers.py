@@ -11,7 +11,7 @@ import tempfile
 import time
 
 from lib import ROOT, launch, program_name, tables
-from performance_page import MODELS, threads
+from performance_page import threads
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPTIMIZER_PHASES = ("compress_s", "all_to_all_s", "average_s", "all_gather_s", "update_s")
@@ -60,9 +60,8 @@ class Peer:
         self.options = ["--mode", mode]
         self.variables = {"LD_PRELOAD": preloaded} if preloaded else {}
 
-    def time(self, model, precision):
+    def time(self, model, precision, steps):
         """(version, steps, median of a step in ms) of one process."""
-        steps = MODELS["resnet18" if model in NETWORKS_OF_IMAGES else model][1]
         if model == "optimizer":
             command = [self.python, str(HERE / "optimizer_time.py")]
         elif model in NETWORKS_OF_IMAGES:
@@ -79,18 +78,19 @@ def compile_mkl_library(path):
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=MKL_SOURCE, text=True, check=True)
 
 
-def peers_of(arguments, directory):
-    """Every PyTorch in each of its modes. `directory` takes the library that is preloaded."""
+def peers_of(pythons, directory, as_installed=False):
+    """Every PyTorch in each of its modes, of texts NAME=PYTHON. `directory` takes the library that is preloaded; with
+    `as_installed` each mode comes without that library too."""
     preloaded = ""
     if "GenuineIntel" not in pathlib.Path("/proc/cpuinfo").read_text():
         preloaded = f"{directory}/mkl_avx512.so"
         compile_mkl_library(preloaded)
     peers = []
-    for text in arguments.peer:
+    for text in pythons:
         name, python = text.split("=", 1)
         version = output_of([python, "-c", "import torch; print(torch.__version__)"])
         for mode in ("eager",) if version.startswith("1.") else ("eager", "compile"):
-            for library in ("", preloaded) if arguments.as_installed and preloaded else (preloaded,):
+            for library in ("", preloaded) if as_installed and preloaded else (preloaded,):
                 peers.append(Peer(name, python, mode, library))
     return peers
 

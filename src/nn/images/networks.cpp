@@ -10,11 +10,17 @@ namespace onebit::nn {
 namespace {
 
 /// A convolution of 3 × 3 pixels, its norm and a ReLU, before which the output of node `addend` is added if it is not
-/// 0. \returns the norm
+/// 0. \returns the last node
+///
+/// Where it pools, a 1-bit convolution does so before the norm (Rastegari et al., ECCV 2016, Section 3.2): the maximum
+/// of four numbers behind a ReLU is positive for most pixels, so that most signs would be equal.
 int convolution_norm(ImageNodes& nodes, const std::string& name, const std::string& number, int from, int outputs,
-                     int stride, int addend = 0) {
-  const int convolution = nodes.convolution(name + "conv" + number, from, outputs, 3, stride);
-  return nodes.norm(name + "bn" + number, convolution, true, addend);
+                     int stride, int addend = 0, bool pools = false) {
+  const bool pools_first = nodes.quantization().kind != QuantizationKind::none;
+  int node = nodes.convolution(name + "conv" + number, from, outputs, 3, stride);
+  if (pools && pools_first) node = nodes.maximum(node);
+  node = nodes.norm(name + "bn" + number, node, true, addend);
+  return pools && !pools_first ? nodes.maximum(node) : node;
 }
 
 /// A convolution of one pixel and its norm, where a block of ResNet halves the images.
@@ -40,22 +46,14 @@ void add_resnet18(ImageNodes& nodes, int first_outputs) {
 
 /// VGG-16 (Simonyan and Zisserman, ICLR 2015, Table 1, D) with batch normalisation. One dense layer reads the mean of
 /// the last pixels in place of three, as for images of 32 pixels, and where one pixel is left nothing is pooled.
-///
-/// With 1-bit convolutions a stage pools before its last norm (Rastegari et al., ECCV 2016, Section 3.2): the maximum
-/// of four numbers behind a ReLU is positive for most pixels, so that most signs would be equal.
 void add_vgg16(ImageNodes& nodes, int first_outputs) {
   constexpr std::array convolutions{2, 2, 3, 3, 3};
-  const bool pools_first = nodes.quantization().kind != QuantizationKind::none;
   int from = 0, number = 1;
   for (std::size_t stage = 0; stage < convolutions.size(); ++stage) {
     const int outputs = first_outputs << std::min<std::size_t>(stage, 3);
     for (int k = 1; k <= convolutions[stage]; ++k, ++number) {
-      const std::string place = std::to_string(number);
-      from = nodes.convolution("features.conv" + place, from, outputs, 3, 1);
       const bool pools = k == convolutions[stage] && nodes.last().height > 1 && nodes.last().width > 1;
-      if (pools && pools_first) from = nodes.maximum(from);
-      from = nodes.norm("features.bn" + place, from, true);
-      if (pools && !pools_first) from = nodes.maximum(from);
+      from = convolution_norm(nodes, "features.", std::to_string(number), from, outputs, 1, 0, pools);
     }
   }
   nodes.mean(from);
