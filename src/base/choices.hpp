@@ -62,8 +62,8 @@ enum class Criterion { two_sided, paper };
 constexpr auto names(Criterion) { return std::array{"two_sided", "paper"}; }
 
 /// `none` averages densely; compress/codecs.hpp has the codecs of the others.
-enum class CompressorKind { none, sign, sign_ternary, column, nbit };
-constexpr auto names(CompressorKind) { return std::array{"none", "sign", "sign_ternary", "column", "nbit"}; }
+enum class CompressorKind { none, sign, sign_ternary, column, nbit, fp8 };
+constexpr auto names(CompressorKind) { return std::array{"none", "sign", "sign_ternary", "column", "nbit", "fp8"}; }
 
 /// Magnitude of a group: mean of the absolute values, or root mean square.
 enum class Scale { l1, l2 };

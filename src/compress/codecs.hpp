@@ -148,6 +148,55 @@ struct NBitCodec {
   }
 };
 
+/// `fp8`: the nearest of v · max|c| / 448 for v of the format e4m3 (Micikevicius et al. 2022, arXiv 2209.05433): a
+/// sign, 4 bits of exponent and 3 of mantissa, the greatest number 448. Halves go to the even code.
+struct Fp8Codec {
+  using Code = Fp8Codec;
+  using Statistics = std::tuple<GreatestMagnitude>;
+  static constexpr int scales = 1, planes = 8;
+  static constexpr bool codes_before_scales = false, by_columns = false;
+  static constexpr double greatest_number = 448;
+  static constexpr int least_exponent = -6;  ///< of a number that has a leading 1
+  static constexpr int mantissa_bits = 3;
+
+  struct Values {
+    double unit, units;  ///< what 1 stands for, and its reciprocal
+  };
+
+  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
+    floats[0] = static_cast<float>(statistics[0]);
+  }
+  KOKKOS_FUNCTION Values values(const std::uint32_t* words) const {
+    const double greatest = as_float(words[0]);
+    return {greatest / greatest_number, greatest > 0 ? greatest_number / greatest : 0.0};
+  }
+  /// Below the sign: the distance between neighbours is 2^(exponent − 3), and a number's code is the count of the
+  /// numbers between 0 and it, of which each exponent but the least adds 8. Rounding up to the next power of two is
+  /// carried by the sum.
+  KOKKOS_FUNCTION std::uint32_t encode(const Values& values, float c) const {
+    const float v = static_cast<float>(c * values.units);
+    if (!(v == v)) return 0;  // max|c| is infinite, and so is what 0 stands for
+    const std::uint32_t bits = as_bits(v);
+    const int exponent = static_cast<int>(bits >> 23 & 255u) - 127;
+    const int above_least = exponent > least_exponent ? exponent - least_exponent : 0;
+    const float per_distance = power_of_two(mantissa_bits - least_exponent - above_least);
+    const float magnitude = v < 0 ? -v : v;
+    const std::uint32_t code =
+        static_cast<std::uint32_t>(math::nearbyint(magnitude * per_distance)) + (above_least << mantissa_bits);
+    return code | (v < 0 ? 128u : 0u);
+  }
+  KOKKOS_FUNCTION float decode(const Values& values, std::uint32_t code) const {
+    const int magnitude = static_cast<int>(code & 127u), above_least = magnitude < 16 ? 0 : (magnitude >> 3) - 1;
+    const float v = static_cast<float>(magnitude - (above_least << mantissa_bits)) *
+                    power_of_two(least_exponent + above_least - mantissa_bits);
+    return static_cast<float>(((code & 128u) != 0 ? -v : v) * values.unit);
+  }
+
+private:
+  /// 2^k of a normal number.
+  KOKKOS_FUNCTION static float power_of_two(int k) { return as_float(static_cast<std::uint32_t>(k + 127) << 23); }
+};
+
 /// What a vector is compressed with.
 struct Options {
   CompressorKind kind = CompressorKind::sign;
@@ -195,7 +244,7 @@ using Compressors = Table<
     TwoCodecs<CompressorKind::sign, &Options::scale, SignCodec<SumOfMagnitudes>, SignCodec<SumOfSquares>>,
     TwoCodecs<CompressorKind::sign_ternary, &Options::scale, TernaryCodec<SumOfMagnitudes>, TernaryCodec<SumOfSquares>>,
     TwoCodecs<CompressorKind::column, &Options::reconstruction, ColumnMeanCodec, ColumnRangeCodec>,
-    OneCodec<CompressorKind::nbit, NBitCodec>>;
+    OneCodec<CompressorKind::nbit, NBitCodec>, OneCodec<CompressorKind::fp8, Fp8Codec>>;
 static_assert(Compressors::size == names(CompressorKind()).size() - 1, "each compressor but `none` needs its line");
 
 /// True where a compressor's groups are columns of matrices.

@@ -181,6 +181,31 @@ inline CodecRef codec_ref<CompressorKind::nbit>(const Options& options) {
           encode, decode};
 }
 
+/// |v| of the lower 7 bits of a code of e4m3: 2^(E−7) (1 + m/8), or 2^−6 m/8 where E = 0.
+inline double e4m3_ref(std::uint32_t code) {
+  const int exponent = static_cast<int>(code >> 3), mantissa = static_cast<int>(code & 7u);
+  return exponent == 0 ? std::ldexp(mantissa / 8.0, -6) : std::ldexp(1 + mantissa / 8.0, exponent - 7);
+}
+
+template <>
+inline CodecRef codec_ref<CompressorKind::fp8>(const Options&) {
+  const auto encode = [](const float* s, float c) {
+    const float v = s[0] == 0 ? 0.0f : static_cast<float>(c * (448 / static_cast<double>(s[0])));
+    const auto distance = [&](std::uint32_t code) { return std::fabs(e4m3_ref(code) - std::fabs(v)); };
+    std::uint32_t nearest = 0;
+    for (std::uint32_t code = 1; e4m3_ref(code) <= 448; ++code)
+      if (distance(code) < distance(nearest) || (distance(code) == distance(nearest) && code % 2 == 0)) nearest = code;
+    return nearest | (v < 0 ? 128u : 0u);
+  };
+  const auto decode = [](const float* s, std::uint32_t code) {
+    const double v = e4m3_ref(code & 127u);
+    return static_cast<float>((code >= 128 ? -v : v) * (static_cast<double>(s[0]) / 448));
+  };
+  return {1, 8,
+          [](const StatisticsRef& g) { return std::vector<float>{static_cast<float>(std::max(g.greatest, -g.least))}; },
+          encode, decode};
+}
+
 /// The definition of the compressor that the options name.
 inline CodecRef codec_ref(const Options& options) {
   CodecRef codec;

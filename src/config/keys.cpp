@@ -283,7 +283,7 @@ std::vector<Section> keys(Input& in) {
   key("compressor", in.compression.compressor,
       "`none`: averages are dense, for networks on which compression does not pay; `sign`: one bit, and a scale for "
       "each group; `sign_ternary`: two bits, zeros stay zero; `column`: one bit, and two values for each column of a "
-      "matrix (1-bit SGD); `nbit`: `bits` bits.");
+      "matrix (1-bit SGD); `nbit`: `bits` bits, equally spaced; `fp8`: eight bits, the format e4m3.");
   key("scale", in.compression.scale,
       "Magnitude of a group of N elements for `sign` and `sign_ternary`: `l1` ‖c‖₁/N (the paper), `l2` ‖c‖₂/√N "
       "(DeepSpeed); for `sign_ternary` N counts the elements that are not 0.");

@@ -84,7 +84,10 @@ private:
   /// Bytes of all chunks' messages of a compressed vector.
   double message(CompressorKind kind) const {
     const auto& in = m_in.compression;
-    const double planes = kind == CompressorKind::nbit ? in.bits : kind == CompressorKind::sign_ternary ? 2 : 1;
+    const double planes = kind == CompressorKind::nbit           ? in.bits
+                          : kind == CompressorKind::fp8          ? 8
+                          : kind == CompressorKind::sign_ternary ? 2
+                                                                 : 1;
     const config::NumberOrWord group = config::scale_group(m_in);
     const double groups = kind == CompressorKind::column ? 2 * m_columns
                           : group.word == "tensor"       ? m_tensors

@@ -187,7 +187,7 @@ value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true 
 for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
                     "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
-                    "compression.compressor": "none, sign, sign_ternary, column, nbit",
+                    "compression.compressor": "none, sign, sign_ternary, column, nbit, fp8",
                     "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
                     "workload.kind": "transformer, classification, images, dcgan, quadratic, replay, synthetic",
                     "images.network": "resnet18, vgg16", "images.augment": "none, crop, crop_flip",

@@ -352,7 +352,7 @@ TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
 
 TYPED_TEST(Collectives, zeros_of_all_ranks_stay_zero) {
   for (const Options& options : test::compressors()) {
-    if (options.kind != CompressorKind::sign_ternary && options.kind != CompressorKind::nbit) continue;
+    if (options.kind == CompressorKind::sign || options.kind == CompressorKind::column) continue;
     for (const Cut& cut : test::cuts(1000, this->world.size())) {
       SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options));
       const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world);
@@ -454,6 +454,7 @@ TYPED_TEST(Collectives, volume_of_each_compressor) {
     const bool column = options.kind == CompressorKind::column;
     const compress::Layout layout(length, ranks, column ? Grouping::column : Grouping::vector, 0, columns);
     const std::uint64_t bits = options.kind == CompressorKind::nbit           ? options.bits
+                               : options.kind == CompressorKind::fp8          ? 8
                                : options.kind == CompressorKind::sign_ternary ? 2
                                                                               : 1;
     const std::uint64_t message = column ? 32 * 2 * 4 + 3200 / 8 : 4 + 3200 * bits / 8;

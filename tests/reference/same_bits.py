@@ -41,7 +41,7 @@ ALGORITHMS = ["adam", "onebit_adam", "onebit_adam_32bit", "adam_1bit_naive", "ad
               "onebit_sgd", "zero_one_adam", "onebit_lamb", "onebit_lion", "signum",
               "distributed_lion", "diloco", "efficient_adam", "sharded_adam", "sharded_onebit_adam",
               "server_onebit_adam"]
-COMPRESSORS = ["sign", "sign_ternary", "column", "nbit"]
+COMPRESSORS = ["sign", "sign_ternary", "column", "nbit", "fp8"]
 GROUPS = ["vector", "chunk", "tensor", 64]
 VARIANTS = [
     {"comm.exchange": "pairwise"},
