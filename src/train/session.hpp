@@ -23,6 +23,7 @@
 #include "train/checkpoint/initial_parameters.hpp"
 #include "train/checkpoint/initial_variance.hpp"
 #include "train/gradient_exchange.hpp"
+#include "train/results/energy.hpp"
 #include "workload/precision.hpp"
 #include "workload/workload.hpp"
 
@@ -36,7 +37,8 @@ struct Session {
   /// \throws AgreedError
   Session(const Exec& exec, const config::Input& given, const Communicator& communicator,
           const Checkpoints& checkpoints)
-      : exec(exec),
+      : energy(exec, communicator),
+        exec(exec),
         communicator(communicator),
         input(given),
         precision(choose_precision(exec, input, communicator, checkpoints)),
@@ -80,6 +82,7 @@ struct Session {
 
   const std::string date = utc_now();
   const Stopwatch watch;
+  Energy energy;
   const ViewMemory view_memory;  ///< counts the Views of all that follows
   const Exec exec;
   const Communicator& communicator;

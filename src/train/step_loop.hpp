@@ -165,6 +165,7 @@ private:
   void report(StepRecord& record) {
     const Region region("OneBit::train::results");
     const comm::Transport<Exec>& transport = *m_session.averaging.transport;
+    m_session.energy.sample();
     m_run.last = record.state;
     record.tokens = m_session.workload->tokens_per_step();
     record.traffic = transport.traffic();

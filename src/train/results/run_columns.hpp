@@ -111,9 +111,12 @@ Columns end_columns(const Session<Exec>& session, long overruns) {
   double most[3] = {};
   for (std::size_t i = 0; i < all.size(); ++i) most[i % 3] = std::max(most[i % 3], all[i]);
   const Hosts hosts = hosts_of(session.communicator);
+  const Energy::Joules energy = session.energy.total(session.communicator);
   return {{"hosts", hosts.count},
           {"host_names", hosts.names},
           {"wall_s", session.watch.seconds()},
+          {"host_joules", energy.hosts},
+          {"gpu_joules", energy.gpus},
           {"bucket_bytes", session.exchange.gradient_buckets() ? session.input.comm.bucket_bytes : 0},
           {"compressed_bucket_bytes", session.input.comm.compressed_bucket_bytes},
           {"compressed_overlap", session.exchange.momentum_buckets() ? "backward" : "none"},

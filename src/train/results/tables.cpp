@@ -142,7 +142,9 @@ const CsvTable profile_table = {
 const CsvTable run_table = {
     "run.csv",
     "One row: what was run, and its results. A row of a run that restarted from a checkpoint counts the whole run, "
-    "except in the columns of the build, `ranks`, `date`, `wall_s`, `compute_overruns` and `peak_memory_bytes`.",
+    "except in the columns of the build, `ranks`, `date`, `wall_s`, `host_joules`, `gpu_joules`, `compute_overruns` "
+    "and "
+    "`peak_memory_bytes`.",
     {
         {{"version", "git", "compiler"}, "", "of this build"},
         {{"kokkos", "backend"}, "", "its version; the execution space that computed"},
@@ -235,6 +237,13 @@ const CsvTable run_table = {
         {{"wall_s"},
          "s",
          "of this process, from the beginning of its set-up to this row: with validation and checkpoints"},
+        {{"host_joules"},
+         "J",
+         "energy of the processors of all hosts in `wall_s`, and of their memory where it has a counter of its own "
+         "(RAPL); with what else ran there. Empty if a host has no counter, or one that this user may not read"},
+        {{"gpu_joules"},
+         "J",
+         "the same of all NVIDIA GPUs that computed, by NVML; whole ones, also where MIG divides them"},
         {{"bucket_bytes"},
          "B",
          "`comm.bucket_bytes` if gradients were averaged in buckets during the backward pass. 0 otherwise: off, one "
