@@ -4,29 +4,32 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: scripts/test.sh [--no-cuda]
+Usage: scripts/test.sh [--no-cuda | --cuda-tests]
 
 Sets up, builds with the preset 'openmp' and runs every test. Then runs device
 code on a simulated device, in build/simt (docs/develop/tests.md). Where nvcc is
-found, it also compiles and links everything for CUDA in build/cuda-check, and trains
-with the host backends of that program, which needs no GPU. Fails if any of it fails.
+found, it also compiles and links the program for CUDA in build/cuda-check, and trains
+with its host backends, which needs no GPU. Fails if any of it fails.
 
 Ends with the skipped pieces, by name and reason. With CI=true in the
 environment it also fails if one of them is not in tests/allowed_skips.txt, which
 lists what a machine of continuous integration cannot have.
 
-  --no-cuda  leave CUDA out
-  --help     this text
+  --no-cuda     leave CUDA out
+  --cuda-tests  compile the tests for CUDA too, which takes as long again; they run
+                on a machine with a GPU (scripts/gpu_check.sh)
+  --help        this text
 TEXT
 }
 
-cuda=no without_cuda="no nvcc here: nothing was compiled for CUDA"
+cuda=no cuda_tests=OFF without_cuda="no nvcc here: nothing was compiled for CUDA"
 if command -v nvcc >/dev/null; then
   cuda=yes
 fi
 for argument in "$@"; do
   case $argument in
     --no-cuda) cuda=no without_cuda="left out by --no-cuda" ;;
+    --cuda-tests) cuda_tests=ON ;;
     --help|-h) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
   esac
@@ -60,7 +63,8 @@ simt_build=$!
 trap 'kill "$simt_build" 2>/dev/null || true' EXIT
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
+  (cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
+         -DONEBIT_BUILD_TESTS="$cuda_tests" &&
     export NVCC_APPEND_FLAGS="-Xcicc -O0 -Xptxas -O0" &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
@@ -88,7 +92,7 @@ if [[ $cuda == no ]]; then
   echo "CUDA: not compiled"
   skip cuda.compilation "$without_cuda"
 elif wait "$cuda_build"; then
-  echo "CUDA: everything compiled and linked in build/cuda-check; of it, the host backends are run, without a GPU"
+  echo "CUDA: compiled and linked in build/cuda-check; of it, the host backends are run, without a GPU"
   python3 tests/cuda/without_gpu.py build/cuda-check || failed=yes
 else
   grep -E -A 12 'error|FAILED' "$cuda_log" | head -n 100
