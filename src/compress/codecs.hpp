@@ -239,12 +239,15 @@ struct Table {
   }
 };
 
+// clang-format off
 /// The table of compressors.
 using Compressors = Table<
     TwoCodecs<CompressorKind::sign, &Options::scale, SignCodec<SumOfMagnitudes>, SignCodec<SumOfSquares>>,
     TwoCodecs<CompressorKind::sign_ternary, &Options::scale, TernaryCodec<SumOfMagnitudes>, TernaryCodec<SumOfSquares>>,
     TwoCodecs<CompressorKind::column, &Options::reconstruction, ColumnMeanCodec, ColumnRangeCodec>,
-    OneCodec<CompressorKind::nbit, NBitCodec>, OneCodec<CompressorKind::fp8, Fp8Codec>>;
+    OneCodec<CompressorKind::nbit, NBitCodec>,
+    OneCodec<CompressorKind::fp8, Fp8Codec>>;
+// clang-format on
 static_assert(Compressors::size == names(CompressorKind()).size() - 1, "each compressor but `none` needs its line");
 
 /// True where a compressor's groups are columns of matrices.
