@@ -126,7 +126,7 @@ struct Input {
   struct {
     WorkloadKind kind = WorkloadKind::transformer;
     double compute_time_ms = 0.0;
-    int parameters = 25000000;
+    NumberOrWord parameters{"", 25000000};
   } workload;
   struct {
     Architecture architecture = Architecture::bert;

@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "base/names.hpp"
+#include "config/published_models.hpp"
 
 namespace onebit::config {
 namespace {
@@ -393,7 +394,9 @@ std::vector<Section> keys(Input& in) {
   key("compute_time_ms", in.workload.compute_time_ms, real(0),
       "Least time of a step's gradient: the rank computes, and sleeps for the rest, for experiments in which ranks "
       "share cores (docs/guide/network.md). 0 does not sleep.");
-  key("parameters", in.workload.parameters, integer(1), "Parameters of workload `synthetic`.");
+  key("parameters", in.workload.parameters, integer_or_word(1, published_model_names()),
+      "Parameters of workload `synthetic`: a number, in the proportions of BERT-Large, or the tensors of a published "
+      "model (src/config/published_models.hpp).");
 
   key.section("model", "Workloads `transformer` and `classification`: the shape.");
   key("architecture", in.model.architecture,

@@ -5,6 +5,7 @@
 
 #include "base/device/parallel.hpp"
 #include "base/random.hpp"
+#include "config/published_models.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {
@@ -24,14 +25,52 @@ inline TensorTable synthetic_tensors(std::size_t parameters) {
   return tensors;
 }
 
-/// With the gradient that each step copies.
-inline Footprint synthetic_footprint(const config::Input& input) {
-  const std::size_t parameters = input.workload.parameters;
-  return {synthetic_tensors(parameters), static_cast<double>(sizeof(float)) * parameters, {"workload.parameters"}};
+/// The tensors of a published model, in the order in which a forward pass reads them.
+inline TensorTable published_tensors(const config::PublishedModel& model) {
+  TensorTable tensors;
+  const auto add_dense = [&](const std::string& name, std::size_t outputs, std::size_t inputs) {
+    tensors.add(name + ".weight", {outputs, inputs}, true);
+    if (model.has_biases) tensors.add(name + ".bias", {outputs}, false);
+  };
+  const auto add_norm = [&](const std::string& name) {
+    tensors.add(name + ".scale", {model.hidden}, false);
+    if (model.has_biases) tensors.add(name + ".shift", {model.hidden}, false);
+  };
+  for (std::size_t k = 0; k < model.tables.size(); ++k)
+    if (model.tables[k] > 0) tensors.add("table." + std::to_string(k), {model.tables[k], model.hidden}, true, 0);
+  if (model.patch > 0) add_dense("patch", model.hidden, model.patch);
+  for (std::size_t layer = 0; layer < model.layers; ++layer) {
+    const std::string name = "layer." + std::to_string(layer) + ".";
+    add_norm(name + "attention.norm");
+    add_dense(name + "attention.query", model.hidden, model.hidden);
+    add_dense(name + "attention.key", model.keys, model.hidden);
+    add_dense(name + "attention.value", model.keys, model.hidden);
+    add_dense(name + "attention.output", model.hidden, model.hidden);
+    add_norm(name + "feed_forward.norm");
+    if (model.is_gated) add_dense(name + "feed_forward.gate", model.feed_forward, model.hidden);
+    add_dense(name + "feed_forward.up", model.feed_forward, model.hidden);
+    add_dense(name + "feed_forward.down", model.hidden, model.feed_forward);
+  }
+  add_norm("norm");
+  if (model.head > 0) add_dense("head", model.head, model.hidden);
+  return tensors;
 }
 
-/// The gradient of rank i is standard normal noise drawn by (seed, i). The tensors have the proportions of a
-/// transformer's, an embedding and 24 layers. They are complete from the last to the first. The loss is 0.
+inline TensorTable synthetic_tensors(const config::NumberOrWord& parameters) {
+  for (const config::PublishedModel& model : config::published_models)
+    if (model.name == parameters.word) return published_tensors(model);
+  return synthetic_tensors(static_cast<std::size_t>(parameters.number));
+}
+
+/// With the gradient that each step copies.
+inline Footprint synthetic_footprint(const config::Input& input) {
+  TensorTable tensors = synthetic_tensors(input.workload.parameters);
+  const double bytes = static_cast<double>(sizeof(float)) * static_cast<double>(tensors.size());
+  return {std::move(tensors), bytes, {"workload.parameters"}};
+}
+
+/// The gradient of rank i is standard normal noise drawn by (seed, i). The tensors are complete from the last to the
+/// first. The loss is 0.
 template <class Exec>
 class Synthetic : public Workload<Exec> {
 public:

@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "../support.hpp"
+#include "workload/synthetic.hpp"
 #include "workload/workload.hpp"
 
 namespace onebit::workload {
@@ -19,7 +21,7 @@ namespace {
 config::Input synthetic_input(int parameters, double compute_time_ms = 0) {
   config::Input input;
   input.workload.kind = WorkloadKind::synthetic;
-  input.workload.parameters = parameters;
+  input.workload.parameters = {"", parameters};
   input.workload.compute_time_ms = compute_time_ms;
   return input;
 }
@@ -70,6 +72,18 @@ TYPED_TEST(WorkloadTest, synthetic_gradient_depends_on_seed_and_rank_alone) {
   // Five standard deviations of each estimate for standard normal numbers.
   EXPECT_NEAR(sum / 20000, 0, 5 * std::sqrt(1.0 / 20000));
   EXPECT_NEAR(squares / 20000, 1, 5 * std::sqrt(2.0 / 20000));
+}
+
+TEST(PublishedModels, have_as_many_parameters_as_published) {
+  const std::map<std::string, std::size_t> expected = {{"bert_large", 335141888}, {"gpt2", 124439808},
+                                                       {"gpt2_xl", 1557611200},   {"vit_large", 304326632},
+                                                       {"llama3_8b", 8030261248}, {"llama3_70b", 70553706496}};
+  EXPECT_EQ(expected.size(), config::published_models.size());
+  for (const auto& [name, parameters] : expected) {
+    config::Input input = synthetic_input(0);
+    input.workload.parameters = {name, 0};
+    EXPECT_EQ(synthetic_footprint(input).tensors.size(), parameters) << name;
+  }
 }
 
 TYPED_TEST(WorkloadTest, synthetic_tensors_are_complete_from_the_last_to_the_first) {
