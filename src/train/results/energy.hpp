@@ -2,6 +2,7 @@
 /// \file energy.hpp
 /// The energy that a run takes, from the counters of its hosts (RAPL, in Linux's powercap) and of its GPUs (NVML).
 
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <vector>

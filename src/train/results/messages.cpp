@@ -37,10 +37,15 @@ std::string duration(double seconds) {
   return (minutes > 0 ? std::to_string(minutes) + " min " : "") + std::to_string(all % 60) + " s";
 }
 
+bool has_tokens(WorkloadKind kind) { return kind == WorkloadKind::transformer || kind == WorkloadKind::classification; }
+
 }  // namespace
 
 Progress::Progress(const config::Input& input, bool prints, long first_step)
-    : m_interval(prints ? interval(input) : 0), m_first_step(first_step), m_steps(input.train.steps) {}
+    : m_interval(prints ? interval(input) : 0),
+      m_first_step(first_step),
+      m_steps(input.train.steps),
+      m_unit(has_tokens(input.workload.kind) ? "tokens" : "samples") {}
 
 void Progress::operator()(const StepRecord& record, double tokens_per_second) {
   if (m_interval <= 0) return;
@@ -49,8 +54,8 @@ void Progress::operator()(const StepRecord& record, double tokens_per_second) {
   m_since_line.restart();
   const double left =
       m_since_start.seconds() / static_cast<double>(record.step - m_first_step + 1) * (m_steps - record.step);
-  std::printf("step %ld/%ld  loss %.4f  lr %.3g  phase %s  %.0f tokens/s  time left %s", record.step, m_steps,
-              record.loss, record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second,
+  std::printf("step %ld/%ld  loss %.4f  lr %.3g  phase %s  %.0f %s/s  time left %s", record.step, m_steps, record.loss,
+              record.lr, record.state.compressed ? "compressed" : "dense", tokens_per_second, m_unit,
               duration(left).c_str());
   if (validated) std::printf("  validation loss %.4f", record.validation_loss);
   if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);

@@ -19,6 +19,7 @@ public:
 private:
   double m_interval;
   long m_first_step, m_steps;
+  const char* m_unit;  ///< what the workload counts
   Stopwatch m_since_start, m_since_line;
 };
 

@@ -191,7 +191,7 @@ const CsvTable run_table = {
          "shape of the model, with the tokeniser's vocabulary; empty for workloads without a model"},
         {{"tokens_per_s"},
          "1/s",
-         "figure of merit: tokens (samples for `quadratic` and `synthetic`) of all ranks in the steps that were "
+         "figure of merit: tokens (samples of workloads without tokens) of all ranks in the steps that were "
          "taken, over the time of all steps; without the first step and validation"},
         {{"step_s"},
          "s",
