@@ -13,6 +13,7 @@ Writes PAGE.csv beside PAGE.md and goes on where it was with rows of the same co
 import argparse
 import itertools
 import pathlib
+import shutil
 import statistics
 import sys
 
@@ -239,6 +240,9 @@ def main():
     parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
     arguments = parser.parse_args()
     if not arguments.draw_only:
+        if shutil.which(arguments.program) is None:
+            sys.exit(f"many_ranks: there is no program {arguments.program}; remedy: cmake --preset smpi; "
+                     "cmake --build --preset smpi")
         first, = smpi.bench(arguments.program, PLATFORMS["star"][0], 2, LIBRARY[:1], ELEMENTS, 4 * ELEMENTS)
         simulate(arguments, {"git": provenance.check_version(first["git"], arguments.output),
                              "machine": provenance.machine()})
@@ -249,4 +253,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except smpi.Failed as error:
+        sys.exit(f"many_ranks: {error}")
