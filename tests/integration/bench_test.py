@@ -45,10 +45,17 @@ def processes_with(argument):
     return found
 
 
+def is_program(process):
+    """Whether a process runs PROGRAM; not when it has ended meanwhile."""
+    try:
+        return os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)
+    except OSError:
+        return False
+
+
 def ranks_of(argument):
     """Process numbers of PROGRAM's ranks that have this word on their command line."""
-    return [process for process in processes_with(argument)
-            if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
+    return [process for process in processes_with(argument) if is_program(process)]
 
 
 def no_namespaces():
