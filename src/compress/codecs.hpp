@@ -116,60 +116,55 @@ struct ColumnRangeCodec : ColumnCode {
   }
 };
 
-/// `nbit`: the nearest of q · max|c| / s for integers q from −s to s, s = 2^(bits−1) − 1 (the grid of QSGD, Alistarh et
-/// al. 2017). The code is q + s.
-struct NBitCodec {
-  using Code = NBitCodec;
+/// A codec whose only scale is max|c|, and whose codes stand for numbers up to a greatest one.
+struct GreatestCodec {
   using Statistics = std::tuple<GreatestMagnitude>;
   static constexpr int scales = 1;
   static constexpr bool codes_before_scales = false, by_columns = false;
+
+  struct Values {
+    double unit, units;  ///< what the number 1 stands for, and its reciprocal
+  };
+
+  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
+    floats[0] = static_cast<float>(statistics[0]);
+  }
+  /// Of a group in which `number` stands for max|c|.
+  KOKKOS_FUNCTION static Values values_up_to(double number, const std::uint32_t* words) {
+    const double greatest = as_float(words[0]);
+    return {greatest / number, greatest > 0 ? number / greatest : 0.0};
+  }
+};
+
+/// `nbit`: the nearest of q · max|c| / s for integers q from −s to s, s = 2^(bits−1) − 1 (the grid of QSGD, Alistarh et
+/// al. 2017). The code is q + s.
+struct NBitCodec : GreatestCodec {
+  using Code = NBitCodec;
   int planes;
   int levels;  ///< s
 
   explicit NBitCodec(int bits) : planes(bits), levels((1 << (bits - 1)) - 1) {}
 
-  struct Values {
-    double step, steps_per_unit;
-  };
-
-  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
-    floats[0] = static_cast<float>(statistics[0]);
-  }
-  KOKKOS_FUNCTION Values values(const std::uint32_t* words) const {
-    const double greatest = as_float(words[0]);
-    return {greatest / levels, greatest > 0 ? levels / greatest : 0.0};
-  }
+  KOKKOS_FUNCTION Values values(const std::uint32_t* words) const { return values_up_to(levels, words); }
   KOKKOS_FUNCTION std::uint32_t encode(const Values& values, float c) const {
-    const double q = math::nearbyint(c * values.steps_per_unit);
+    const double q = math::nearbyint(c * values.units);
     return static_cast<std::uint32_t>((q == q ? static_cast<int>(q) : 0) + levels);  // NaN: max|c| is infinite
   }
   KOKKOS_FUNCTION float decode(const Values& values, std::uint32_t code) const {
-    return static_cast<float>((static_cast<int>(code) - levels) * values.step);
+    return static_cast<float>((static_cast<int>(code) - levels) * values.unit);
   }
 };
 
 /// `fp8`: the nearest of v · max|c| / 448 for v of the format e4m3 (Micikevicius et al. 2022, arXiv 2209.05433): a
 /// sign, 4 bits of exponent and 3 of mantissa, the greatest number 448. Halves go to the even code.
-struct Fp8Codec {
+struct Fp8Codec : GreatestCodec {
   using Code = Fp8Codec;
-  using Statistics = std::tuple<GreatestMagnitude>;
-  static constexpr int scales = 1, planes = 8;
-  static constexpr bool codes_before_scales = false, by_columns = false;
+  static constexpr int planes = 8;
   static constexpr double greatest_number = 448;
   static constexpr int least_exponent = -6;  ///< of a number that has a leading 1
   static constexpr int mantissa_bits = 3;
 
-  struct Values {
-    double unit, units;  ///< what 1 stands for, and its reciprocal
-  };
-
-  KOKKOS_FUNCTION void set_scales(const double* statistics, double, float* floats) const {
-    floats[0] = static_cast<float>(statistics[0]);
-  }
-  KOKKOS_FUNCTION Values values(const std::uint32_t* words) const {
-    const double greatest = as_float(words[0]);
-    return {greatest / greatest_number, greatest > 0 ? greatest_number / greatest : 0.0};
-  }
+  KOKKOS_FUNCTION Values values(const std::uint32_t* words) const { return values_up_to(greatest_number, words); }
   /// Below the sign: the distance between neighbours is 2^(exponent − 3), and a number's code is the count of the
   /// numbers between 0 and it, of which each exponent but the least adds 8. Rounding up to the next power of two is
   /// carried by the sum.
@@ -249,6 +244,14 @@ using Compressors = Table<
     OneCodec<CompressorKind::fp8, Fp8Codec>>;
 // clang-format on
 static_assert(Compressors::size == names(CompressorKind()).size() - 1, "each compressor but `none` needs its line");
+
+/// Bits of a compressor's codes.
+inline int planes(const Options& options) {
+  int planes = 0;
+  Compressors::visit(options.kind,
+                     [&](auto line) { line.visit(options, [&](const auto& codec) { planes = codec.planes; }); });
+  return planes;
+}
 
 /// True where a compressor's groups are columns of matrices.
 inline bool by_columns(CompressorKind kind) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/overlap/bucket_average.hpp"
+#include "compress/codecs.hpp"
 #include "optim/muon/tensor_parts.hpp"
 
 namespace onebit::optim {
@@ -84,10 +85,7 @@ private:
   /// Bytes of all chunks' messages of a compressed vector.
   double message(CompressorKind kind) const {
     const auto& in = m_in.compression;
-    const double planes = kind == CompressorKind::nbit           ? in.bits
-                          : kind == CompressorKind::fp8          ? 8
-                          : kind == CompressorKind::sign_ternary ? 2
-                                                                 : 1;
+    const double planes = compress::planes({kind, in.scale, in.bits, in.reconstruction});
     const config::NumberOrWord group = config::scale_group(m_in);
     const double groups = kind == CompressorKind::column ? 2 * m_columns
                           : group.word == "tensor"       ? m_tensors
