@@ -144,7 +144,7 @@ class Cell:
                         if name in RUN_COLUMNS and name not in ("date", "wall_s")}, status="complete",
                        final_training_loss=final_training_loss(run.steps))
         else:
-            nonfinite = re.search(r"step (\d+): .* (?:not finite|exceed single precision)", log)
+            nonfinite = re.search(r"step (\d+): .* (?:not finite|finite element)", log)
             if done.returncode != 1 or not nonfinite:
                 sys.exit(f"study: {shlex.join(self.command)}\nended with status {done.returncode}:\n{log[-3000:]}")
             row.update(status="failed", failed_step=nonfinite[1], ranks=self.ranks)
