@@ -34,6 +34,10 @@ for argument in "$@"; do
     *) usage >&2; exit 2 ;;
   esac
 done
+if [[ $cuda == no && $cuda_tests == ON ]]; then
+  echo "test.sh: --cuda-tests: $without_cuda" >&2
+  exit 2
+fi
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh

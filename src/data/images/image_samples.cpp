@@ -16,15 +16,15 @@ const std::string& label_file(const ImageSet& files, const LabelledImages& set, 
   return (files.labels.empty() ? files.images : files.labels)[static_cast<std::size_t>(file)];
 }
 
-/// All labels in increasing order.
-std::vector<int> labels_of(const ImageSet& files, const LabelledImages& set) {
+/// All labels in increasing order, at least `least` of them.
+std::vector<int> labels_of(const ImageSet& files, const LabelledImages& set, std::size_t least) {
   std::vector<int> labels(set.labels.begin(), set.labels.end());
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
-  if (labels.size() < 2)
+  if (labels.size() < least)
     throw InputError(joined_names(files.labels.empty() ? files.images : files.labels, "labels"),
                      "all images have the label " + std::to_string(labels.front()),
-                     "give images of at least two classes");
+                     "give images of at least " + std::to_string(least) + " classes");
   return labels;
 }
 
@@ -75,7 +75,7 @@ ImageSamples::ImageSamples(const ImageOptions& options, std::uint64_t seed)
       m_seed(seed),
       m_training(read_images(options.training)),
       m_validation(read_images(options.validation)),
-      m_classes(labels_of(options.training, m_training)),
+      m_classes(labels_of(options.training, m_training, options.least_classes)),
       m_validation_order(joined_names(options.validation.images, "images"), validation_size()) {
   if (!(m_validation.extents == m_training.extents))
     throw InputError(options.validation.images.front(),
@@ -100,8 +100,9 @@ void ImageSamples::set_values(PixelScaling scaling) {
 }
 
 std::string ImageSamples::summary() const {
-  return std::to_string(m_classes.size()) + " classes; " + std::to_string(training_size()) + " images of " +
-         extents().words() + " to train on, " + std::to_string(validation_size()) + " to validate with";
+  return std::to_string(m_classes.size()) + (m_classes.size() == 1 ? " class; " : " classes; ") +
+         std::to_string(training_size()) + " images of " + extents().words() + " to train on, " +
+         std::to_string(validation_size()) + " to validate with";
 }
 
 void ImageSamples::copy(const std::uint8_t* image, const View& view, float* pixels) const {
