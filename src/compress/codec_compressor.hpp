@@ -25,14 +25,16 @@ struct Encode {
   }
 };
 
-/// A codec (compress/codecs.hpp) as a compressor (compressor.hpp).
+/// A codec (compress/codecs.hpp) as a compressor (compressor.hpp). Only its scales need the codec: codecs of one code
+/// share all other kernels, which take most of a compiler's time.
 template <class Exec, class Codec>
-class CodecCompressor final : public DecodingCompressor<Exec, Codec> {
+class CodecCompressor final : public DecodingCompressor<Exec, typename Codec::Code> {
 public:
-  using DecodingCompressor<Exec, Codec>::message_words;
+  using Code = typename Codec::Code;
+  using DecodingCompressor<Exec, Code>::message_words;
 
   CodecCompressor(const Layout& layout, const Codec& codec)
-      : DecodingCompressor<Exec, Codec>(layout, codec), m_scales(layout, codec, m_table.group_begins) {}
+      : DecodingCompressor<Exec, Code>(layout, codec), m_scales(layout, codec, m_table.group_begins) {}
 
   // One pass compensates and encodes. The statistics follow while c is in the cache.
   void encode(const Exec& exec, const Compression<Exec>& compression, int chunk, Range range) const override {
@@ -65,7 +67,7 @@ public:
   void finish(const Exec& exec, const Compression<Exec>& compression) const override {
     const Region region("OneBit::compress::finish");
     m_scales.write(exec, compression, message_words());
-    if (!Codec::codes_before_scales) write_codes(exec, compression);
+    if constexpr (!Codec::codes_before_scales) write_codes(exec, compression);
   }
 
   double residual_l2(const Exec& exec, int first_chunk, int chunks, const Feedback<Exec>& feedback) const override {
@@ -88,16 +90,16 @@ public:
   void encode_from(const Exec& exec, const Compression<Exec>& compression, int first_chunk, int chunks,
                    Range range) const {
     // A bucket is encoded beside the backward pass. `for_each_word` adds a table and a few numbers to the arguments.
-    static_assert(locks_large_launches<Exec> || sizeof(EncodeWord<Exec, Codec, kind>) + sizeof(WordTable<Exec>) <= 448);
+    static_assert(locks_large_launches<Exec> || sizeof(EncodeWord<Exec, Code, kind>) + sizeof(WordTable<Exec>) <= 448);
     for_each_word(exec, "OneBit::compress::compensate", m_table, first_chunk, chunks, range,
-                  EncodeWord<Exec, Codec, kind>{m_codec, m_table, compression, message_words(),
-                                                m_layout.chunk_begins[compression.first_chunk]});
+                  EncodeWord<Exec, Code, kind>{m_code, m_table, compression, message_words(),
+                                               m_layout.chunk_begins[compression.first_chunk]});
   }
 
   /// Writes the planes of each chunk into its message.
   void write_codes(const Exec& exec, const Compression<Exec>& compression) const {
     const WordTable<Exec> table = m_table;
-    const Codec codec = m_codec;
+    const Code code = m_code;
     const Compression<Exec> own = compression;
     const std::size_t length = message_words(), base = m_layout.chunk_begins[own.first_chunk];
     for_each_word(
@@ -108,15 +110,15 @@ public:
           float c_values[WordTable<Exec>::per_thread];
           const float* const c =
               load<Exec>(own.feedback.c.data() + (cursor.begin - base), table.length(cursor), c_values);
-          table.for_each_group(cursor, Encode<Codec>{codec, message, c, codes});
-          pack<Exec>(table, cursor, codes, codec.planes,
-                     message + table.groups * Codec::scales + cursor.word * codec.planes);
+          table.for_each_group(cursor, Encode<Code>{code, message, c, codes});
+          pack<Exec>(table, cursor, codes, code.planes,
+                     message + table.groups * Code::scales + cursor.word * code.planes);
         });
   }
 
 private:
-  using DecodingCompressor<Exec, Codec>::m_layout, DecodingCompressor<Exec, Codec>::m_codec,
-      DecodingCompressor<Exec, Codec>::m_table;
+  using DecodingCompressor<Exec, Code>::m_layout, DecodingCompressor<Exec, Code>::m_code,
+      DecodingCompressor<Exec, Code>::m_table;
 
   GroupScales<Exec, Codec> m_scales;
 };
