@@ -19,7 +19,7 @@ A study file (inputs/study) names an ordinary input and what each run changes in
         caption: TEXT
         set: {…}
         rows: {ROW: {label: TEXT, set: {…}, columns: [COLUMN, …]}}    columns: only where it has not all
-        columns: {COLUMN: {label: TEXT, set: {…}}}
+        columns: {COLUMN: {label: TEXT, set: {…}, ranks: …}}
         beside: [PATTERN, …]                           runs to compare with
     accuracy: true                                     where accuracies are to be shown
     figures:

@@ -156,22 +156,30 @@ def draw_final(study, names):
 
 
 def draw_learning_rate(study, names):
-    """Final validation loss over the learning rate, a line for each grid or algorithm, without rates that diverged."""
+    return draw_final_over(study, names, "lr", "peak learning rate γ")
+
+
+def draw_ranks(study, names):
+    return draw_final_over(study, names, "ranks", "ranks")
+
+
+def draw_final_over(study, names, column, x_label):
+    """Final validation loss over a setting, a line for each grid, row of a table or algorithm, without runs that
+    diverged."""
     groups = collections.defaultdict(dict)
     for name in names:
         losses = list(study.values(name, "final_validation_loss").values())
         if max(losses) < study.untrained():
-            groups[study.family(name)][float(study.first(name, "lr"))] = losses
+            groups[study.family(name)][float(study.first(name, column))] = losses
     figure, axes = pyplot.subplots(figsize=(WIDTH, 4), constrained_layout=True)
-    for place, (algorithm, points) in enumerate(groups.items()):
-        rates = sorted(points)
-        axes.plot(rates, [mean(points[rate]) for rate in rates], marker="o", markersize=5, label=algorithm,
-                  **style(place))
-        for rate in rates:
-            axes.plot([rate] * len(points[rate]), points[rate], "_", color=style(place)["color"], markersize=9)
-    axes.set(xscale="log", xlabel="peak learning rate γ", ylabel="final validation loss / nats")
-    ticks = sorted({rate for points in groups.values() for rate in points})
-    axes.set_xticks(ticks, [f"{rate:g}" for rate in ticks], fontsize=9, rotation=90 if len(ticks) > 10 else 0)
+    for place, (line, points) in enumerate(groups.items()):
+        settings = sorted(points)
+        axes.plot(settings, [mean(points[x]) for x in settings], marker="o", markersize=5, label=line, **style(place))
+        for x in settings:
+            axes.plot([x] * len(points[x]), points[x], "_", color=style(place)["color"], markersize=9)
+    axes.set(xscale="log", xlabel=x_label, ylabel="final validation loss / nats")
+    ticks = sorted({x for points in groups.values() for x in points})
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=9, rotation=90 if len(ticks) > 10 else 0)
     axes.minorticks_off()
     axes.grid(alpha=0.25)
     legend_beside(axes)

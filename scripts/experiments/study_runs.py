@@ -191,7 +191,7 @@ class Study:
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), dict(given.get("runs", {}))
         self.ranks = given.get("ranks", arguments.ranks)
-        self.grids, self.tables = {}, given.get("tables", {})
+        self.grids, self.tables, self._lines = {}, given.get("tables", {}), {}
         for name, grid in given.get("grids", {}).items():
             self._add_grid(name, grid)
         for name, wanted in self.tables.items():
@@ -225,7 +225,9 @@ class Study:
             sides = wanted["rows"][row], wanted["columns"][column]
             label = f"{self.words(wanted, 'rows', row)}, {self.words(wanted, 'columns', column)}"
             self._add(f"{name}_{row}_{column}", {
-                "label": label, "set": {**wanted.get("set", {}), **sides[0].get("set", {}), **sides[1].get("set", {})}})
+                "label": label, "ranks": sides[1].get("ranks", self.ranks),
+                "set": {**wanted.get("set", {}), **sides[0].get("set", {}), **sides[1].get("set", {})}})
+            self._lines[f"{name}_{row}_{column}"] = self.words(wanted, "rows", row)
 
     @staticmethod
     def words(wanted, side, name):
@@ -256,9 +258,9 @@ class Study:
         return self.runs[name].get("label", name)
 
     def family(self, name):
-        """The label of a run's line in a figure over learning rates."""
+        """The label of a run's line in a figure over learning rates or ranks."""
         return next((grid["label"] for grid in self.grids.values() if name in grid["runs"]),
-                    self.first(name, "algorithm"))
+                    self._lines.get(name) or self.first(name, "algorithm"))
 
     def drawn(self):
         """Runs whose curves are kept: those in figures over steps, and the first one."""

@@ -206,16 +206,17 @@ grids:
 tables:
   grid:
     caption: Which scale?
-    set: {optimizer.algorithm: double_squeeze}
+    set: {optimizer.algorithm: double_squeeze, optimizer.lr: 1e-2}
     rows:
       sign: {label: sign, set: {compression.compressor: sign}}
       nbit: {label: 4 bits, set: {compression.compressor: nbit}, columns: [chunk]}
     columns:
       chunk: {label: a chunk, set: {compression.group: chunk}}
-      n32: {label: 32 elements, set: {compression.group: 32}}
+      n32: {label: 32 elements on two ranks, set: {compression.group: 32}, ranks: 2}
     beside: [best]
 figures:
   learning_rate: {kind: learning_rate, runs: [best_*], caption: Rates.}
+  ranks: {kind: ranks, runs: [grid_*], caption: Ranks.}
 claims:
   - {text: The best rate is better, run: best, against: best_1e_3, at_most: -1e-9}
 """)
@@ -230,6 +231,11 @@ claims:
         self.assertEqual(nbit.split("|")[3], " – ")
         self.assertIn(f"For comparison, SGD, γ = 1e-1: {loss['best_1e_1']:.3f} (", page)
         self.assertEqual({row["runs"] for row in self.rows()}, {"3"})
+        self.assertEqual({row["run"] for row in self.rows() if row["ranks"] == "2"}, {"grid_sign_n32"})
+        figure = self.directory / "page/quadratic_ranks.svg"
+        support.check_figure(self, figure)
+        for line in ("sign", "4 bits"):  # the rows' labels, beside the outlines of their letters
+            self.assertIn(f"<!-- {line} -->", figure.read_text())
 
 
 if __name__ == "__main__":
