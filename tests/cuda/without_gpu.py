@@ -6,7 +6,8 @@ Usage: without_gpu.py BUILD_DIRECTORY
 1. No device lambda is in two object files of a program. nvcc keeps a pointer to the body of a KOKKOS_LAMBDA in each
    file. Where two files instantiate the function that makes it, the linker may keep one's caller and the other's
    pointer, which is null.
-2. The host backends train, over a CUDA runtime that has no GPU (runtime.c).
+2. The host backends train, over a CUDA runtime that has no GPU (runtime.c), and over such a driver where Kokkos
+   links it (driver.c).
 """
 
 import collections
@@ -62,6 +63,9 @@ class WithoutGpu(unittest.TestCase):
                             f"-DARCHITECTURE={architecture}", "-o", library.with_name(name),
                             HERE / "runtime.c", HERE / "succeed.c", f"-Wl,-soname,{name}",
                             f"-Wl,--version-script={scratch}/map"], check=True)
+            if "libcuda.so.1" in linked:
+                subprocess.run(["cc", "-shared", "-fPIC", f"-I{toolkit / 'include'}", "-o", f"{scratch}/libcuda.so.1",
+                                HERE / "driver.c"], check=True)
             environment = {**os.environ, "OMP_NUM_THREADS": "2",
                            "LD_LIBRARY_PATH": f"{scratch}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
             losses = {}
