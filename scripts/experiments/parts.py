@@ -50,7 +50,7 @@ STUDIES = (
     Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
-    Study("convergence", (KJV,), ("gpt", "bert", "small", "variance")),
+    Study("convergence", (KJV,), ("gpt", "bert", "small", "variance", "ranks")),
     Study("quantized_training", (SECTIONS, DIGITS), ("binary_pretrain", "binary_fine_tune", "binary_digits")),
 )
 

@@ -19,7 +19,7 @@ A study file (inputs/study) names an ordinary input and what each run changes in
         caption: TEXT
         set: {…}
         rows: {ROW: {label: TEXT, set: {…}, columns: [COLUMN, …]}}    columns: only where it has not all
-        columns: {COLUMN: {label: TEXT, set: {…}, ranks: …}}
+        columns: {COLUMN: {label: TEXT, set: {…}}}     rows and columns may have seeds and ranks, as runs do
         beside: [PATTERN, …]                           runs to compare with
     accuracy: true                                     where accuracies are to be shown
     figures:

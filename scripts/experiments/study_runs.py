@@ -225,7 +225,7 @@ class Study:
             sides = wanted["rows"][row], wanted["columns"][column]
             label = f"{self.words(wanted, 'rows', row)}, {self.words(wanted, 'columns', column)}"
             self._add(f"{name}_{row}_{column}", {
-                "label": label, "ranks": sides[1].get("ranks", self.ranks),
+                "label": label, **{key: side[key] for side in sides for key in ("ranks", "seeds") if key in side},
                 "set": {**wanted.get("set", {}), **sides[0].get("set", {}), **sides[1].get("set", {})}})
             self._lines[f"{name}_{row}_{column}"] = self.words(wanted, "rows", row)
 
