@@ -281,12 +281,12 @@ TEST_F(DataImages, labels_that_do_not_belong_to_the_images_are_refused) {
   const std::string three = write("three", idx_labels({0, 1, 1}));
   refused({small.images, {three}}, three, {"has 3 labels", small.images[0] + " has 2 images"});
   refused(idx_set("same", idx({2, 2, 2}, "abcdefgh"), idx_labels({5, 5})), path("same_labels.idx"),
-          {"all images have the label 5", "2 classes"});
+          {"all images have the label 5", "two classes"});
 
   // A generator takes them.
   ImageOptions generated{idx_set("one", idx({2, 2, 2}, "abcdefgh"), idx_labels({5, 5})), {}};
   generated.validation = generated.training;
-  generated.least_classes = 1;
+  generated.one_class = true;
   EXPECT_EQ(ImageSamples(generated, 1).summary(),
             "1 class; 2 images of 2 x 2 pixels of 1 channel to train on, 2 to validate with");
 

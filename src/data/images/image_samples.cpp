@@ -16,15 +16,15 @@ const std::string& label_file(const ImageSet& files, const LabelledImages& set, 
   return (files.labels.empty() ? files.images : files.labels)[static_cast<std::size_t>(file)];
 }
 
-/// All labels in increasing order, at least `least` of them.
-std::vector<int> labels_of(const ImageSet& files, const LabelledImages& set, std::size_t least) {
+/// All labels in increasing order.
+std::vector<int> labels_of(const ImageSet& files, const LabelledImages& set, bool may_be_one) {
   std::vector<int> labels(set.labels.begin(), set.labels.end());
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
-  if (labels.size() < least)
+  if (labels.size() < 2 && !may_be_one)
     throw InputError(joined_names(files.labels.empty() ? files.images : files.labels, "labels"),
                      "all images have the label " + std::to_string(labels.front()),
-                     "give images of at least " + std::to_string(least) + " classes");
+                     "give images of at least two classes");
   return labels;
 }
 
@@ -75,7 +75,7 @@ ImageSamples::ImageSamples(const ImageOptions& options, std::uint64_t seed)
       m_seed(seed),
       m_training(read_images(options.training)),
       m_validation(read_images(options.validation)),
-      m_classes(labels_of(options.training, m_training, options.least_classes)),
+      m_classes(labels_of(options.training, m_training, options.one_class)),
       m_validation_order(joined_names(options.validation.images, "images"), validation_size()) {
   if (!(m_validation.extents == m_training.extents))
     throw InputError(options.validation.images.front(),

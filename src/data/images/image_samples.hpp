@@ -26,7 +26,7 @@ struct ImageOptions {
   bool crop = false;    ///< training images are cut out at random after `crop_padding` pixels are put on each side
   bool flip = false;    ///< training images are mirrored, left for right, with probability 1/2
   PixelScaling scaling = PixelScaling::standardize;
-  std::size_t least_classes = 2;  ///< 1 for generators, which have no use for labels
+  bool one_class = false;  ///< the training images may be of one class: a generator has no use for labels
 };
 
 /// Pixels put on each side of an image before it is cropped to its size. They are black: 0 before the scaling.
@@ -42,7 +42,7 @@ struct ImageBatch {
 /// in memory as bytes.
 class ImageSamples final {
 public:
-  /// \throws InputError as `read_images`, when the training set has fewer classes than asked, and when the validation
+  /// \throws InputError as `read_images`, when the training set has one class and may not, and when the validation
   ///         set has other extents or a label that the training set lacks
   ImageSamples(const ImageOptions& options, std::uint64_t seed);
 

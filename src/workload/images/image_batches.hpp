@@ -31,7 +31,7 @@ inline data::ImageSamples read_samples(const config::Input& input, const Rounds&
   options.crop = in.augment != Augment::none;
   options.flip = in.augment == Augment::crop_flip;
   options.scaling = scaling;
-  if (scaling == data::PixelScaling::symmetric) options.least_classes = 1;  // a generator's
+  options.one_class = scaling == data::PixelScaling::symmetric;  // a generator's
   data::ImageSamples samples = located(input.where("images.training"), [&] {
     return data::ImageSamples(options, static_cast<std::uint64_t>(input.run.seed));
   });
