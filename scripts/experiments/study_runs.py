@@ -191,7 +191,7 @@ class Study:
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), dict(given.get("runs", {}))
         self.ranks = given.get("ranks", arguments.ranks)
-        self.grids, self.tables, self._lines = {}, given.get("tables", {}), {}
+        self.grids, self.tables = {}, given.get("tables", {})
         for name, grid in given.get("grids", {}).items():
             self._add_grid(name, grid)
         for name, wanted in self.tables.items():
@@ -216,6 +216,7 @@ class Study:
         members = [f"{name}_{re.sub(r'[^0-9e]', '_', rate)}" for rate in grid["rates"]]
         for member, rate in zip(members, grid["rates"]):
             self._add(member, {**grid, "label": f"{grid.get('label', name)}, γ = {rate}",
+                               "line": grid.get("label", name),
                                "set": {**grid.get("set", {}), "optimizer.lr": rate}})
         self.grids[name] = {"label": grid.get("label", name), "runs": members}
 
@@ -225,9 +226,9 @@ class Study:
             sides = wanted["rows"][row], wanted["columns"][column]
             label = f"{self.words(wanted, 'rows', row)}, {self.words(wanted, 'columns', column)}"
             self._add(f"{name}_{row}_{column}", {
-                "label": label, **{key: side[key] for side in sides for key in ("ranks", "seeds") if key in side},
+                "label": label, "line": self.words(wanted, "rows", row),
+                **{key: side[key] for side in sides for key in ("ranks", "seeds") if key in side},
                 "set": {**wanted.get("set", {}), **sides[0].get("set", {}), **sides[1].get("set", {})}})
-            self._lines[f"{name}_{row}_{column}"] = self.words(wanted, "rows", row)
 
     @staticmethod
     def words(wanted, side, name):
@@ -259,8 +260,7 @@ class Study:
 
     def family(self, name):
         """The label of a run's line in a figure over learning rates or ranks."""
-        return next((grid["label"] for grid in self.grids.values() if name in grid["runs"]),
-                    self._lines.get(name) or self.first(name, "algorithm"))
+        return self.runs[name].get("line") or self.first(name, "algorithm")
 
     def drawn(self):
         """Runs whose curves are kept: those in figures over steps, and the first one."""
