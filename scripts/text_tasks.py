@@ -4,6 +4,7 @@
 TASK is one of
     noun_classes  which of WordNet's 26 classes of nouns a gloss, the definition of a sense, belongs to
     hypernyms     two glosses of nouns: whether the second sense is the first one's hypernym, as "animal" is of "dog"
+    same_class    two glosses of nouns: whether their senses belong to the same class
 
 and has three files:
     wordnet_text.txt   for the tokeniser and for pre-training, the same of every task: a line of each sense's gloss and
@@ -106,36 +107,54 @@ def noun_classes(senses):
             yield Sample(CLASSES[one.file - FIRST_CLASS], (one.gloss,), one.is_held_out())
 
 
-def ancestors(senses, one):
-    """The keys of all senses above one."""
-    found, todo = set(), list(one.above)
-    while todo:
-        key = todo.pop()
-        if key not in found:
-            found.add(key)
-            todo += senses[key].above
-    return found
+def nouns_of(senses, is_held_out):
+    """The nouns of one side that have a gloss, in the order of their glosses' hashes."""
+    return sorted((one for one in senses.values() if one.part == "noun" and one.gloss
+                   and one.is_held_out() == is_held_out), key=lambda one: draw(one.gloss))
+
+
+def pairs(label, nouns, partners, are_related):
+    """A pair of each noun that has a partner. Every second noun gets the partner of the noun before it.
+
+    So both labels have the same second texts, and nothing but the pair tells them apart. Where the other's partner is
+    related to this noun too, the noun is left out.
+    """
+    for place, one in enumerate(nouns):
+        is_pair = place % 2 == 0
+        partner = partners[place if is_pair else place - 1]
+        if partner and (is_pair or not are_related(one, partner)):
+            yield Sample(label if is_pair else "other", (one.gloss, partner.gloss), one.is_held_out())
 
 
 def hypernyms(senses):
-    """A pair of each noun that has a hypernym. Every second noun gets the hypernym of the noun before it.
+    def is_above(one, upper):
+        found, todo = set(), list(one.above)
+        while todo:
+            key = todo.pop()
+            if key not in found:
+                found.add(key)
+                todo += senses[key].above
+        return any(senses[key] is upper for key in found)
 
-    So both labels have the same second texts, and nothing but the pair tells them apart. The nouns are in the order of
-    their glosses' hashes. Where the other's hypernym is above this noun too, the noun is left out.
-    """
     for side in (False, True):
-        lower = sorted((one for one in senses.values() if one.part == "noun" and one.gloss and one.above
-                        and one.is_held_out() == side), key=lambda one: draw(one.gloss))
-        for place, one in enumerate(lower):
-            is_pair = place % 2 == 0
-            key = (one if is_pair else lower[place - 1]).above[0]
-            upper = senses[key]
-            if upper.gloss and (side or not upper.is_held_out()) and (is_pair or key not in ancestors(senses, one)):
-                yield Sample("hypernym" if is_pair else "other", (one.gloss, upper.gloss), side)
+        lower = [one for one in nouns_of(senses, side) if one.above]
+        upper = [senses[one.above[0]] for one in lower]
+        known = [one if one.gloss and (side or not one.is_held_out()) else None for one in upper]
+        yield from pairs("hypernym", lower, known, is_above)
+
+
+def same_class(senses):
+    """The partner is the next noun of the class."""
+    for side in (False, True):
+        nouns, partners, following = nouns_of(senses, side), [], {}
+        for one in reversed(nouns):
+            partners.append(following.get(one.file))
+            following[one.file] = one
+        yield from pairs("same", nouns, partners[::-1], lambda one, other: one.file == other.file)
 
 
 # What makes the samples, and how many of them are taken to train on.
-TASKS = {"noun_classes": (noun_classes, 2000), "hypernyms": (hypernyms, 8000)}
+TASKS = {"noun_classes": (noun_classes, 500), "hypernyms": (hypernyms, 8000), "same_class": (same_class, 8000)}
 
 
 def distinct(samples):

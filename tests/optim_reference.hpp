@@ -498,8 +498,6 @@ inline void efficient_adam(SimulatedRanks& all, const std::vector<Values>& g, in
 inline bool is_vector(const Tensor& tensor) { return tensor.shape.size() == 1 && !tensor.decays; }
 inline bool is_matrix(const Tensor& tensor) { return tensor.shape.size() == 2 && tensor.matrices > 0; }
 
-constexpr double table_beta1 = 0.6;  // of Muon's tables
-
 /// The direction of matrices and tables, from their momentum; `all.v` is the variance of tables.
 inline Values muon_direction(SimulatedRanks& all, const Values& m, int t) {
   const auto& in = all.input;
@@ -518,7 +516,8 @@ inline Values muon_direction(SimulatedRanks& all, const Values& m, int t) {
     } else {
       for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i) {
         all.v[i] = all.beta2() * all.v[i] + (1 - all.beta2()) * m[i] * m[i];
-        u[i] = corrected(table_beta1) * m[i] / (std::sqrt(corrected(all.beta2()) * all.v[i]) + in.optimizer.epsilon);
+        u[i] = corrected(in.muon.table_beta1) * m[i] /
+               (std::sqrt(corrected(all.beta2()) * all.v[i]) + in.optimizer.epsilon);
       }
     }
   }
@@ -530,7 +529,7 @@ inline Values muon_momentum(const SimulatedRanks& all, const Values& m, const Va
   Values next(all.size());
   for (const Tensor& tensor : all.tensors.tensors()) {
     if (is_vector(tensor)) continue;
-    const double beta = is_matrix(tensor) ? all.beta1() : table_beta1;
+    const double beta = is_matrix(tensor) ? all.beta1() : all.input.muon.table_beta1;
     for (std::size_t i = tensor.offset; i < tensor.offset + tensor.size(); ++i)
       next[i] = beta * m[i] + (1 - beta) * g[i];
   }

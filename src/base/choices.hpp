@@ -58,8 +58,6 @@ constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "
 enum class Decay { constant, exponential, linear, cosine, step };
 constexpr auto names(Decay) { return std::array{"constant", "exponential", "linear", "cosine", "step"}; }
 
-enum class Criterion { two_sided, paper };
-constexpr auto names(Criterion) { return std::array{"two_sided", "paper"}; }
 
 /// `none` averages densely; compress/codecs.hpp has the codecs of the others.
 enum class CompressorKind { none, sign, sign_ternary, column, nbit, fp8 };

@@ -75,7 +75,6 @@ struct Input {
   } schedule;
   struct {
     NumberOrWord step{"auto", 0};
-    Criterion criterion = Criterion::two_sided;
     double at_most = 0.2;
     std::string from;
   } freeze;
@@ -105,6 +104,7 @@ struct Input {
   } diloco;
   struct {
     double lr_factor = 5.0;
+    double table_beta1 = 0.6;
     int iterations = 5;
   } muon;
   struct {

@@ -268,10 +268,8 @@ std::vector<Section> keys(Input& in) {
   key.section("freeze", "When the variance is frozen and compression begins (T_w).");
   key("step", in.freeze.step, integer_or_word(0, {"auto"}),
       "T_w: the last step of the dense phase, less than `train.steps`. `auto` freezes at the first step at which "
-      "`criterion` holds, not before the learning rate's warm-up has ended, and at the latest as `at_most` says.");
-  key("criterion", in.freeze.criterion,
-      "With r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)): `two_sided` asks min(r, 1/r) ≥ 0.96, `paper` asks r ≥ "
-      "0.96, which holds from the start while v still grows from zero.");
+      "min(r, 1/r) ≥ 0.96, where r = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ and Δ = round(1/(1−β2)), not before the learning rate's "
+      "warm-up has ended, and at the latest as `at_most` says.");
   key("at_most", in.freeze.at_most, real_above(0, 1),
       "With `step: auto`: the variance is frozen at the latest at this fraction of `train.steps`, rounded up, but not "
       "before the learning rate's warm-up has ended, and before the last step. In the paper T_w is 15 to 20 % of a "
@@ -337,6 +335,8 @@ std::vector<Section> keys(Input& in) {
   key.section("muon", "Algorithms `muon` and `onebit_muon` (docs/reference/algorithms/muon.md).");
   key("lr_factor", in.muon.lr_factor, real_above(0),
       "μ: the learning rate of matrices is μ √max(1, rows/columns) γ. Tables (embeddings) and vectors have γ.");
+  key("table_beta1", in.muon.table_beta1, real(0, 0.999999),
+      "β1 of tables; matrices and vectors have `optimizer.beta1`.");
   key("iterations", in.muon.iterations, integer(1), "Iterations of Newton–Schulz.");
 
   key.section("checkpoint", "Checkpoints and restart (docs/guide/checkpoint.md).");

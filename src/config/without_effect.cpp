@@ -76,7 +76,6 @@ const Rule rules[] = {
     {"schedule.every", "decay exponential or step", multiplies_rate},
     {"freeze.step", "an algorithm that freezes its variance at T_w",
      [](const Input& in) { return algorithm(in).freezes(); }},
-    {"freeze.criterion", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
     {"freeze.at_most", "an algorithm that freezes its variance, with freeze.step auto", chooses_freeze},
     {"compression.compressor", "an algorithm that compresses",
      [](const Input& in) { return algorithm(in).compresses; }},

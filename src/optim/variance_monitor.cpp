@@ -11,7 +11,6 @@ constexpr double threshold = 0.96;  // of the paper (Section 7.1)
 VarianceMonitor::VarianceMonitor(const config::Input& input)
     : m_auto(!input.freeze.step.word.empty()),
       m_latest(config::latest_freeze(input)),
-      m_two_sided(input.freeze.criterion == Criterion::two_sided),
       m_warmup(input.schedule.warmup_steps),
       m_delta(std::lround(1.0 / (1.0 - input.optimizer.beta2))),
       m_ratio(std::numeric_limits<double>::quiet_NaN()) {}
@@ -22,7 +21,7 @@ bool VarianceMonitor::record(long step, double variance_l1) {
     m_norms.pop_front();
   }
   m_norms.push_back(variance_l1);
-  const double stability = m_two_sided ? std::min(m_ratio, 1.0 / m_ratio) : m_ratio;
+  const double stability = std::min(m_ratio, 1.0 / m_ratio);
   if (m_auto && step >= m_warmup && stability >= threshold)  // false for NaN
     m_reason = "r_t";
   else if (step >= m_latest)

@@ -13,8 +13,7 @@ namespace onebit::optim {
 ///
 /// The paper freezes at the first step, not before the learning rate's warm-up has ended, at which
 /// r_t = ‖v_t‖₁ / ‖v_{t−Δ}‖₁ ≥ 0.96 with Δ = 1/(1−β2). Without bias correction v grows from zero, so that r_t ≥ 1 from
-/// the start. The default therefore asks min(r_t, 1/r_t) ≥ 0.96. Where r_t does not settle, config::latest_freeze sets
-/// T_w.
+/// the start. Here min(r_t, 1/r_t) ≥ 0.96 is asked. Where r_t does not settle, config::latest_freeze sets T_w.
 ///
 /// A skipped step is not recorded. A freeze that is due at it happens at the next recorded step.
 class VarianceMonitor {
@@ -34,7 +33,6 @@ public:
 private:
   bool m_auto;
   long m_latest;  ///< the variance is frozen at this step in any case
-  bool m_two_sided;
   long m_warmup;
   long m_delta;
   double m_ratio;

@@ -186,7 +186,7 @@ value("real_too_small_for_float", "optimizer.epsilon", "1e-60", "single precisio
 value("boolean_yes", "optimizer.bias_correction", "yes", "not a boolean", "true or false")
 for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algorithm": "adam, onebit_adam",
                     "optimizer.on_nonfinite": "abort, skip", "schedule.decay": "constant, exponential, linear",
-                    "freeze.criterion": "two_sided, paper", "compression.scale": "l1, l2",
+                    "compression.scale": "l1, l2",
                     "compression.compressor": "none, sign, sign_ternary, column, nbit, fp8",
                     "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
                     "workload.kind": "transformer, classification, images, dcgan, quadratic, replay, synthetic",

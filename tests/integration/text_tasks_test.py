@@ -88,6 +88,16 @@ class TextTasks(unittest.TestCase):
             share = sum(label == "other" for label, _, _ in side) / len(side)
             self.assertTrue(0.4 < share < 0.5, share)  # a few nouns are below the other's hypernym, too
 
+    def test_same_class(self):
+        for side in self.sides("same_class")[:2]:
+            for label, *glosses in side:
+                if " a gloss of two classes" in glosses:
+                    continue
+                first, second = (int(gloss.split()[-1]) % 26 for gloss in glosses)
+                self.assertEqual(label, "same" if first == second else "other")
+            share = sum(label == "other" for label, _, _ in side) / len(side)
+            self.assertTrue(0.4 < share <= 0.5, share)
+
     def test_a_folder_without_wordnet_is_refused(self):
         _, done = self.make("noun_classes", "none", expected=1, wordnet=self.directory / "absent")
         self.assertIn("wordnet-base", done.stderr)

@@ -334,18 +334,17 @@ class Training(unittest.TestCase):
         # Δ = 1/(1 − 0.9) = 10 steps: not before step 11, and not before the rise of the learning rate has ended.
         keys = {**TINY_GPT, "optimizer.algorithm": "onebit_adam_32bit", "freeze.step": "auto", "train.steps": 80,
                 "freeze.at_most": 1}
-        for criterion in ("two_sided", "paper"):
-            run, steps, _ = self.train({**keys, "freeze.criterion": criterion, "schedule.warmup_steps": 15})
-            frozen = int(run["variance_frozen_at_step"])
-            self.assertGreaterEqual(frozen, 15)
-            ratios = [float(row["variance_ratio"]) if row["variance_ratio"] else None for row in steps]
-            self.assertIsNone(ratios[9])
+        run, steps, _ = self.train({**keys, "schedule.warmup_steps": 15})
+        frozen = int(run["variance_frozen_at_step"])
+        self.assertGreaterEqual(frozen, 15)
+        ratios = [float(row["variance_ratio"]) if row["variance_ratio"] else None for row in steps]
+        self.assertIsNone(ratios[9])
 
-            def stable(ratio, criterion=criterion):
-                return (min(ratio, 1 / ratio) if criterion == "two_sided" else ratio) >= 0.96
+        def stable(ratio):
+            return min(ratio, 1 / ratio) >= 0.96
 
-            self.assertTrue(stable(ratios[frozen - 1]))
-            self.assertFalse(any(stable(ratio) for ratio in ratios[14:frozen - 1]))
+        self.assertTrue(stable(ratios[frozen - 1]))
+        self.assertFalse(any(stable(ratio) for ratio in ratios[14:frozen - 1]))
 
     def test_freeze_on_a_skipped_step_happens_at_the_next(self):
         t_w, steps = 10, 24
@@ -383,18 +382,17 @@ class Training(unittest.TestCase):
         # An input of three lines; the model is small for the test's sake.
         small = {"model.layers": 1, "model.hidden": 32, "model.sequence": 16, "train.validation_batch": 4,
                  "train.batch": 4, "optimizer.algorithm": "onebit_adam"}
-        for criterion in ("two_sided", "paper"):
-            for steps in (2, 3, 5, 10, 60):
-                run, rows, _ = self.train({**small, "train.steps": steps, "freeze.criterion": criterion}, 2)
-                frozen = -(-steps // 5)
-                self.assertEqual(run["variance_frozen_at_step"], str(frozen))
-                self.assertEqual([row["phase"] for row in rows], ["dense"] * frozen + ["compressed"] * (steps - frozen))
-                self.assertIn(f"variance frozen at step {frozen} of {steps}: by freeze.at_most; compression begins",
-                              self.stdout)
-                self.assertIn(f"{steps - frozen} of {steps} steps were compressed; reduction of the bytes "
-                              f"sent: {float(run['reduction']):.1f} against dense fp32 averages", self.stdout)
-                self.assertAlmostEqual(float(run["reduction_vs_16bit"]), float(run["reduction"]) / 2, delta=1e-6)
-                self.assertEqual(self.stdout.count("variance"), 1, "no warning")
+        for steps in (2, 3, 5, 10, 60):
+            run, rows, _ = self.train({**small, "train.steps": steps}, 2)
+            frozen = -(-steps // 5)
+            self.assertEqual(run["variance_frozen_at_step"], str(frozen))
+            self.assertEqual([row["phase"] for row in rows], ["dense"] * frozen + ["compressed"] * (steps - frozen))
+            self.assertIn(f"variance frozen at step {frozen} of {steps}: by freeze.at_most; compression begins",
+                          self.stdout)
+            self.assertIn(f"{steps - frozen} of {steps} steps were compressed; reduction of the bytes "
+                          f"sent: {float(run['reduction']):.1f} against dense fp32 averages", self.stdout)
+            self.assertAlmostEqual(float(run["reduction_vs_16bit"]), float(run["reduction"]) / 2, delta=1e-6)
+            self.assertEqual(self.stdout.count("variance"), 1, "no warning")
         # A rise of the learning rate that is longer is waited for.
         run, _, _ = self.train({**small, "train.steps": 20, "schedule.warmup_steps": 9}, 2)
         self.assertEqual(run["variance_frozen_at_step"], "9")

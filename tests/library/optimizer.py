@@ -422,15 +422,13 @@ class Freeze(unittest.TestCase):
 
         settled = next(t for t in range(11, 1000) if growing(t - 10) / growing(t) >= 0.96)
         self.assertGreater(settled, 30)
-        for expected, options in ((settled, {}), (11, {"criterion": "paper"}), (60, {"warmup_steps": 60}),
-                                  (20, {"at_most": 0.02})):
+        for expected, options in ((settled, {}), (60, {"warmup_steps": 60}), (20, {"at_most": 0.02})):
             self.assertEqual(self.frozen_at(AutoFreeze(1000, **options), growing), expected, options)
-        # r falls below 1 without end: neither criterion holds.
-        for criterion in ("two_sided", "paper"):
-            self.assertEqual(self.frozen_at(AutoFreeze(1000, criterion=criterion), lambda t: 0.9**t), 200)
+        # r falls below 1 without end.
+        self.assertEqual(self.frozen_at(AutoFreeze(1000), lambda t: 0.9**t), 200)
         self.assertEqual(self.frozen_at(5, growing), 5)
         self.assertEqual(self.frozen_at(AutoFreeze(1000), lambda t: 0.0), 200)
-        for text, wrong in (("no criterion 'x'", {"criterion": "x"}), ("total_steps is 0", {"total_steps": 0}),
+        for text, wrong in (("total_steps is 0", {"total_steps": 0}),
                             ("total_steps is 2.5", {"total_steps": 2.5}), ("warmup_steps is -1", {"warmup_steps": -1}),
                             ("at_most is 0", {"at_most": 0}), ("threshold is nan", {"threshold": math.nan})):
             with self.assertRaisesRegex(ValueError, text):

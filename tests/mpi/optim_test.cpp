@@ -444,7 +444,7 @@ TYPED_TEST(Optim, muon_is_its_reference_with_every_group_and_scale) {
       input.optimizer.weight_decay = 0.1;
       input.optimizer.clip = 1.0;
       input.optimizer.groups = {{"b?as", 3, 0.2, ""}, {"h*", 0.25, {}, ""}};
-      input.muon = {2.0, 2};
+      input.muon = {2.0, 0.3, 2};
       compare<TypeParam>(input, make_tensors_of_muon());
       if (std::string(name) == "muon") break;  // it compresses nothing
     }

@@ -76,11 +76,10 @@ long freezes_at(const config::Input& input, Norm norm) {
   return 0;
 }
 
-config::Input make_monitored(const char* criterion, int warmup) {
+config::Input make_monitored(int warmup) {
   config::Input input;
   input.optimizer.beta2 = 0.9;  // Δ = 10
   input.schedule.warmup_steps = warmup;
-  input.freeze.criterion = std::string(criterion) == "paper" ? Criterion::paper : Criterion::two_sided;
   return input;
 }
 
@@ -90,28 +89,25 @@ TEST(VarianceMonitor, delta_is_the_horizon_of_beta2) {
   EXPECT_EQ(optim::VarianceMonitor(input).delta(), 1000);
 }
 
-TEST(VarianceMonitor, two_sided_waits_until_a_growing_variance_has_settled) {
-  // v grows from zero as 1 − β2ᵗ: the paper's criterion holds at once, at t = Δ + 1.
+TEST(VarianceMonitor, waits_until_a_growing_variance_has_settled) {
+  // v grows from zero as 1 − β2ᵗ: r_t ≥ 0.96 holds at once, at t = Δ + 1.
   const auto norm = [](long t) { return 1 - std::pow(0.9, t); };
-  EXPECT_EQ(freezes_at(make_monitored("paper", 0), norm), 11);
-  const long two_sided = freezes_at(make_monitored("two_sided", 0), norm);
-  EXPECT_GT(two_sided, 25);
-  EXPECT_GE(norm(two_sided - 10) / norm(two_sided), 0.96);
-  EXPECT_LT(norm(two_sided - 11) / norm(two_sided - 1), 0.96);
+  const long frozen = freezes_at(make_monitored(0), norm);
+  EXPECT_GT(frozen, 25);
+  EXPECT_GE(norm(frozen - 10) / norm(frozen), 0.96);
+  EXPECT_LT(norm(frozen - 11) / norm(frozen - 1), 0.96);
 }
 
-TEST(VarianceMonitor, both_wait_for_a_falling_variance_and_for_the_warmup_of_the_rate) {
+TEST(VarianceMonitor, waits_for_a_falling_variance_and_for_the_warmup_of_the_rate) {
   const auto falling = [](long t) { return 1 + std::exp(-0.02 * static_cast<double>(t)); };
-  for (const char* criterion : {"paper", "two_sided"}) {
-    const long frozen = freezes_at(make_monitored(criterion, 0), falling);
-    EXPECT_GT(frozen, 20) << criterion;
-    EXPECT_GE(falling(frozen) / falling(frozen - 10), 0.96);
-    EXPECT_EQ(freezes_at(make_monitored(criterion, 300), falling), 300);
-  }
+  const long frozen = freezes_at(make_monitored(0), falling);
+  EXPECT_GT(frozen, 20);
+  EXPECT_GE(falling(frozen) / falling(frozen - 10), 0.96);
+  EXPECT_EQ(freezes_at(make_monitored(300), falling), 300);
 }
 
 TEST(VarianceMonitor, fixed_steps) {
-  config::Input input = make_monitored("two_sided", 0);
+  config::Input input = make_monitored(0);
   input.freeze.step = {"", 37};
   EXPECT_EQ(freezes_at(input, [](long) { return 1.0; }), 37);
   input.freeze.step = {"", 501};
@@ -119,7 +115,7 @@ TEST(VarianceMonitor, fixed_steps) {
 }
 
 TEST(VarianceMonitor, freezes_at_the_next_step_where_t_w_was_skipped) {
-  config::Input fixed = make_monitored("two_sided", 0), automatic = fixed;
+  config::Input fixed = make_monitored(0), automatic = fixed;
   fixed.freeze.step = {"", 37};
   automatic.train.steps = 185;  // 20 % are 37
   const auto growing = [](long t) { return std::pow(1.1, t); };
@@ -136,19 +132,17 @@ TEST(VarianceMonitor, auto_freezes_at_most_at_its_share_of_the_run) {
   const auto growing = [](long t) { return std::pow(1.1, t); };
   const auto stable = [](long) { return 1.0; };
   const auto nan = [](long) { return std::nan(""); };
-  for (const char* criterion : {"paper", "two_sided"}) {
-    config::Input input = make_monitored(criterion, 0);
-    input.train.steps = 400;
-    EXPECT_EQ(freezes_at(input, stable), 11) << "by r_t";
-    EXPECT_EQ(freezes_at(input, nan), 80);
-    input.freeze.at_most = 0.5;
-    EXPECT_EQ(freezes_at(input, nan), 200);
-    input.schedule.warmup_steps = 300;
-    EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's warm-up has ended";
-    input.freeze.step = {"", 7};
-    EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
-  }
-  EXPECT_EQ(freezes_at(make_monitored("two_sided", 0), growing), 200) << "of 1000 steps";
+  config::Input input = make_monitored(0);
+  input.train.steps = 400;
+  EXPECT_EQ(freezes_at(input, stable), 11) << "by r_t";
+  EXPECT_EQ(freezes_at(input, nan), 80);
+  input.freeze.at_most = 0.5;
+  EXPECT_EQ(freezes_at(input, nan), 200);
+  input.schedule.warmup_steps = 300;
+  EXPECT_EQ(freezes_at(input, nan), 300) << "not before the learning rate's warm-up has ended";
+  input.freeze.step = {"", 7};
+  EXPECT_EQ(freezes_at(input, nan), 7) << "a fixed T_w knows no share";
+  EXPECT_EQ(freezes_at(make_monitored(0), growing), 200) << "of 1000 steps";
 }
 
 /// Steps of a run of 10 that average, where those of `skipped` are left out.

@@ -29,14 +29,12 @@ class AutoFreeze:
 
     total_steps: of the run
     warmup_steps: of the learning rate's schedule; v is not frozen before
-    criterion: "two_sided", or "paper" for r ≥ threshold
     """
 
     total_steps: int
     warmup_steps: int = 0
     at_most: float = 0.2
     threshold: float = 0.96
-    criterion: str = "two_sided"
 
     def __post_init__(self):
         for name, least in (("total_steps", 1), ("warmup_steps", 0)):
@@ -45,9 +43,6 @@ class AutoFreeze:
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(message("torch.AutoFreeze", f"{name} is {getattr(self, name)!r}",
                                          "give a number above 0 and at most 1"))
-        if self.criterion not in ("two_sided", "paper"):
-            raise ValueError(message("torch.AutoFreeze", f"there is no criterion {self.criterion!r}",
-                                     "give 'two_sided' or 'paper'"))
 
     def latest(self):
         # A product such as 0.07 · 100 = 7.000000000000001 must not count a step more.
@@ -57,7 +52,7 @@ class AutoFreeze:
     def is_stable(self, step, ratio):
         if step < self.warmup_steps or not ratio > 0:  # NaN, too
             return False
-        return (min(ratio, 1 / ratio) if self.criterion == "two_sided" else ratio) >= self.threshold
+        return min(ratio, 1 / ratio) >= self.threshold
 
 
 class VarianceMonitor:

@@ -168,9 +168,9 @@ private:
     const double t = m_count;
     return make_adam_update(m_setup.input, context, norm, t, t);
   }
-  /// The update with the β1 of tables, which is 0.6 (docs/reference/algorithms/muon.md).
+  /// The update with the β1 of tables.
   AdamUpdate for_tables(AdamUpdate update) const {
-    const double beta1 = 0.6, t = m_count;
+    const double beta1 = m_setup.input.muon.table_beta1, t = m_count;
     update.beta1 = static_cast<float>(beta1);
     update.one_minus_beta1 = static_cast<float>(1.0 - beta1);
     update.momentum_correction = static_cast<float>(bias_correction(m_setup.input, beta1, t));
