@@ -58,7 +58,6 @@ constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "
 enum class Decay { constant, exponential, linear, cosine, step };
 constexpr auto names(Decay) { return std::array{"constant", "exponential", "linear", "cosine", "step"}; }
 
-
 /// `none` averages densely; compress/codecs.hpp has the codecs of the others.
 enum class CompressorKind { none, sign, sign_ternary, column, nbit, fp8 };
 constexpr auto names(CompressorKind) { return std::array{"none", "sign", "sign_ternary", "column", "nbit", "fp8"}; }
