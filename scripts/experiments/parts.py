@@ -15,10 +15,12 @@ KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/d
 SMPI = "build/smpi/onebit_smpi"
 ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.idx"
 MNIST = "corpus/digits_train_images.idx"
+WORDNET = [f"corpus/{task}_train.tsv" for task in ("noun_classes", "hypernyms", "same_class")]
 # Of files that a part reads.
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
             ANIMALS: "scripts/image_tasks.py animals", MNIST: "scripts/image_tasks.py digits",
+            **{path: f"scripts/text_tasks.py {path[7:-10]}" for path in WORDNET},
             SMPI: "scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
@@ -47,7 +49,8 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
     Study("images", (ANIMALS, MNIST), ("resnet18", "dcgan", "fqt_resnet18", "fqt_vgg16")),
-    Study("fine_tuning", (SECTIONS,), ("pretrain", "fine_tune")),
+    Study("fine_tuning", (SECTIONS, *WORDNET),
+          ("pretrain", "pretrain_wordnet", "noun_classes", "hypernyms", "same_class")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
     Study("convergence", (KJV,), ("gpt", "bert", "small", "variance", "ranks")),

@@ -196,7 +196,7 @@ def prediction_errors():
 
 README, ANSWERS = "README.md", "docs/results/README.md"  # of the first the results, of the second the answers
 CONVERGENCE, FINE_TUNING, THIRTY, COMMUNICATION, LIBRARIES, STEPS, TRAINING, SPEED, LAYERS, PERFORMANCE = (
-    f"docs/results/{name}.md" for name in ("convergence", "fine_tuning", "thirty", "communication",
+    f"docs/results/{name}.md" for name in ("convergence", "fine_tuning/pretrain", "thirty", "communication",
                                            "communication/libraries", "communication/steps",
                                            "quantized_training/binary_fine_tune", "quantized_speed",
                                            "quantized_speed/layers", "performance"))
