@@ -127,6 +127,7 @@ def pairs(label, nouns, partners, are_related):
 
 
 def hypernyms(senses):
+    """The partner is the noun's first hypernym."""
     def is_above(one, upper):
         found, todo = set(), list(one.above)
         while todo:

@@ -15,12 +15,13 @@ KJV, SECTIONS, DIGITS = "corpus/kjv.txt", "corpus/sections_train.tsv", "corpus/d
 SMPI = "build/smpi/onebit_smpi"
 ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.idx"
 MNIST = "corpus/digits_train_images.idx"
-WORDNET = [f"corpus/{task}_train.tsv" for task in ("noun_classes", "hypernyms", "same_class")]
-# Of files that a part reads.
+# What makes the files that a part reads.
+WORDNET = {f"corpus/{task}_train.tsv": f"scripts/text_tasks.py {task}"
+           for task in ("noun_classes", "hypernyms", "same_class")}
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
             ANIMALS: "scripts/image_tasks.py animals", MNIST: "scripts/image_tasks.py digits",
-            **{path: f"scripts/text_tasks.py {path[7:-10]}" for path in WORDNET},
+            **WORDNET,
             SMPI: "scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi"}
 
 # Rows of other machines stay in the files of a part that `keeps_machines`, so only this machine's rows are its own.
