@@ -2,11 +2,15 @@
 """Records the ranges of gradients' groups and the variance of their quantisers in training: Figures 2, 6, 8 and 9 of
 "1-Bit FQT".
 
-inputs/fine_tune.yaml runs without pre-training, once for each way to quantise, with model.quantization.record_every. It
-needs the files of `scripts/classification_tasks.py sections`. The rows of gradient_groups.csv go to
-docs/results/quantized_training/gradient_groups.csv, or to --output, with the commit and the machine (ONEBIT_MACHINE, in
-words); figures lie beside. Then it prints the tables of docs/results/gradient_groups.md. --draw-only draws and prints
-for a file that exists.
+An input runs once for each way to quantise, with model.quantization.record_every:
+
+    sections   inputs/fine_tune.yaml without pre-training; needs the files of `scripts/classification_tasks.py sections`
+    images     a ResNet-18 that was trained on animals, on digits; needs those of `scripts/image_tasks.py animals` and
+               `scripts/image_tasks.py digits`
+
+The rows go to a file of docs/results/quantized_training, or to --output, with the commit and the machine
+(ONEBIT_MACHINE, in words); figures lie beside. Then it prints the tables of docs/results/gradient_groups.md.
+--draw-only draws and prints for a file that exists.
 """
 
 import argparse
@@ -24,13 +28,28 @@ from lib import ROOT, launch, provenance
 from lib.plots import COLORS, WIDTH, pyplot, save
 from lib.tables import markdown, number, read_csv, write_csv
 
-INPUT = ROOT / "inputs/fine_tune.yaml"
-OUTPUT = ROOT / "docs/results/quantized_training/gradient_groups.csv"
+RESULTS = ROOT / "docs/results/quantized_training"
 RUNS = {"SCQ, 8 bits": ("scq", 8), "PSQ, 1 bit": ("psq", 1), "SCQ, 1 bit": ("scq", 1), "FQT, b = 2": ("fqt", 2),
         "FQT, b = 4": ("fqt", 4), "FQT, b = 8": ("fqt", 8)}
 PRECISE = "SCQ, 8 bits"  # its gradients are nearly those of full precision
+SCRATCH = PRECISE + ", from scratch"
 RECORD_EVERY = 25
-MIDDLE = "encoder.1.attention.qkv"
+
+# `before` is what a run changes that makes the weights with which the others begin. `layers` are those of the first
+# figure, all if it is empty. `middle` and `compared` are the layer and the runs of the second one.
+Task = collections.namedtuple("Task", "file input set before layers middle compared")
+TASKS = {
+    "sections": Task("gradient_groups.csv", "inputs/fine_tune.yaml",
+                     {"checkpoint.initialize_from": '""', "optimizer.algorithm": "adam"}, None,
+                     (), "encoder.1.attention.qkv", (PRECISE, "FQT, b = 2", "FQT, b = 4", "FQT, b = 8")),
+    "images": Task("image_groups.csv", "inputs/images/fqt_resnet18.yaml",
+                   {"train.steps": 150, "train.validate_every": 150, "train.validation_batch": 896,
+                    "optimizer.lr": 3e-3, "images.training": "[corpus/digits_train_images.idx]",
+                    "images.validation": "[corpus/digits_held_out_images.idx]"},
+                   {"model.quantization.kind": "qat", "train.validate_every": 300},
+                   tuple(f"layer{stage}.1.conv2" for stage in (1, 2, 3, 4)), "layer2.1.conv2",
+                   (PRECISE, SCRATCH, "FQT, b = 4")),
+}
 AXES = ("rows", "columns")
 QUANTILES = {"range_max": (COLORS[2], "-", "greatest"), "range_p99": (COLORS[2], "--", "99 %"),
              "range_p90": (COLORS[1], "--", "90 %"), "range_p50": (COLORS[0], "-", "median"),
@@ -38,28 +57,37 @@ QUANTILES = {"range_max": (COLORS[2], "-", "greatest"), "range_p99": (COLORS[2],
 ERRORS = {"variance": "exact", "paper_variance": "Eq. 4", "drawn_error": "drawn"}
 
 
-def run(arguments, kind, bits):
-    """The rows of gradient_groups.csv and the last accuracy of one run."""
-    with tempfile.TemporaryDirectory() as directory:
-        settings = {"checkpoint.initialize_from": '""', "optimizer.algorithm": "adam", "run.output": directory,
-                    "model.quantization.kind": kind, "model.quantization.bits": bits,
-                    "model.quantization.record_every": RECORD_EVERY}
-        command = [arguments.onebit, "train", INPUT, *launch.overrides(settings), *launch.overrides(arguments.set)]
-        subprocess.run(list(map(str, command)), check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
-                       env={"OMP_NUM_THREADS": "1", **os.environ})
-        results, = read_csv(f"{directory}/run.csv")
-        return read_csv(f"{directory}/gradient_groups.csv"), results["final_validation_accuracy"]
+def train(arguments, directory, settings):
+    """The results of one run whose output is the directory."""
+    settings = {"run.output": directory, **settings}
+    command = [arguments.onebit, "train", ROOT / arguments.task.input, *launch.overrides(settings),
+               *launch.overrides(arguments.set)]
+    subprocess.run(list(map(str, command)), check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
+                   env={"OMP_NUM_THREADS": "1", **os.environ})
+    results, = read_csv(f"{directory}/run.csv")
+    return results
 
 
 def measure(arguments):
     origin = {**provenance.of_program(arguments.onebit, arguments.output), "runs": 1}
-    rows = []
-    for name, (kind, bits) in RUNS.items():
-        recorded, accuracy = run(arguments, kind, bits)
-        rows += [{"run": name, "final_validation_accuracy": accuracy,
-                  **{key: f"{float(value):.5g}" if "." in value and key != "layer" else value
-                     for key, value in row.items()}, **origin} for row in recorded]
-        print(f"{name}: accuracy {accuracy}", flush=True)
+    task, rows = arguments.task, []
+    with tempfile.TemporaryDirectory() as directory:
+        runs, settings = dict(RUNS), {**task.set, "model.quantization.record_every": RECORD_EVERY}
+        if task.before:
+            train(arguments, f"{directory}/before", {**task.before, "run.dump_parameters": "parameters.h5"})
+            runs[SCRATCH] = runs[PRECISE]
+        for name, (kind, bits) in runs.items():
+            if task.before:
+                start = '""' if name == SCRATCH else f"{directory}/before/parameters.h5"
+                settings["checkpoint.initialize_from"] = start
+            output = f"{directory}/{len(rows)}"
+            results = train(arguments, output,
+                            {**settings, "model.quantization.kind": kind, "model.quantization.bits": bits})
+            accuracy = results["final_validation_accuracy"]
+            rows += [{"run": name, "final_validation_accuracy": accuracy,
+                      **{key: f"{float(value):.5g}" if "." in value and key != "layer" else value
+                         for key, value in row.items()}, **origin} for row in read_csv(f"{output}/gradient_groups.csv")]
+            print(f"{name}: accuracy {accuracy}", flush=True)
     write_csv(arguments.output, rows)
 
 
@@ -99,6 +127,20 @@ def ranges_figure(panels, path):
 
 def layers_of(rows):
     return sorted({row["layer"] for row in rows})
+
+
+def scratch_table(rows):
+    """A row for each layer and kind of groups: ranges from random weights over those from the other run's."""
+    found = []
+    for layer in layers_of(rows):
+        for axis in AXES:
+            scratch, tuned = ({int(row["step"]): number(row["range_mean"]) for row in rows
+                               if (row["run"], row["layer"], row["axis"]) == (name, layer, axis)}
+                              for name in (SCRATCH, PRECISE))
+            steps = sorted(scratch)
+            ratios = [scratch[step] / tuned[step] for step in steps]
+            found.append([layer, axis, middle(ratios[:1]), middle(ratios[-1:]), middle(ratios)])
+    return markdown(["layer", "groups", f"step {steps[0]}", f"step {steps[-1]}", "median"], found)
 
 
 def sums(rows, column):
@@ -174,25 +216,34 @@ def gradients(rows, names, layers):
             for axis in AXES for name in names for layer in layers}
 
 
-def draw(rows, directory):
-    ranges_figure(gradients(rows, [PRECISE], layers_of(rows)), directory / "gradient_groups_layers.svg")
-    ranges_figure(gradients(rows, [PRECISE, "FQT, b = 2", "FQT, b = 4", "FQT, b = 8"], [MIDDLE]),
-                  directory / "gradient_groups_middle.svg")
-    variance_figure(rows, directory / "gradient_groups_variance.svg")
+def draw(rows, task, output):
+    def beside(figure):
+        return output.with_name(f"{output.stem}_{figure}.svg")
+
+    ranges_figure(gradients(rows, [PRECISE], task.layers or layers_of(rows)), beside("layers"))
+    ranges_figure(gradients(rows, task.compared, [task.middle]), beside("middle"))
+    variance_figure(rows, beside("variance"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=TASKS)
     parser.add_argument("--onebit", type=launch.program, default=launch.ONEBIT)
-    parser.add_argument("--output", type=pathlib.Path, default=OUTPUT)
+    parser.add_argument("--output", type=pathlib.Path, metavar="FILE.csv",
+                        help="default: the task's in docs/results/quantized_training")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the input")
     parser.add_argument("--draw-only", action="store_true", help="run nothing")
     arguments = parser.parse_args()
+    arguments.output = arguments.output or RESULTS / TASKS[arguments.task].file
+    arguments.task = TASKS[arguments.task]
     if not arguments.draw_only:
         measure(arguments)
     rows = read_csv(arguments.output)
-    draw(rows, arguments.output.parent)
-    print(ranges_table(rows), variance_table(rows), sep="\n\n")
+    draw(rows, arguments.task, arguments.output)
+    tables = [ranges_table(rows), variance_table(rows)]
+    if arguments.task.before:
+        tables.append(scratch_table(rows))
+    print(*tables, sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -126,8 +126,11 @@ PARTS = [
     Part("smoke", "losses", 10, (KJV,), ["smoke.csv"],
          ["scripts/experiments/smoke.py --onebit {onebit} --output {results}/smoke.csv"]),
     Part("gradient_groups", "losses", 4, (SECTIONS,), ["quantized_training/gradient_groups.csv"],
-         ["scripts/experiments/gradient_groups.py --onebit {onebit} "
+         ["scripts/experiments/gradient_groups.py sections --onebit {onebit} "
           "--output {results}/quantized_training/gradient_groups.csv"]),
+    Part("image_groups", "losses", 7, (ANIMALS, MNIST), ["quantized_training/image_groups.csv"],
+         ["scripts/experiments/gradient_groups.py images --onebit {onebit} "
+          "--output {results}/quantized_training/image_groups.csv"]),
     *(study.part() for study in STUDIES),
 ]
 
