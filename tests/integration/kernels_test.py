@@ -33,6 +33,7 @@ optimizer: {weight_decay: 0.01, bias_correction: true}
 freeze: {step: 3}
 data: {corpus: [corpus.txt]}
 model: {preset: tiny, sequence: 24, vocabulary: 300}
+images: {width: 8}
 bench: {smallest: 100100, largest: 100100, warmup: 0, repetitions: 1}
 """
 OPTIMIZER = ["gradient_norm", "variance_norm", "adam", "momentum_compress", "compress", "residual_norm",
@@ -42,6 +43,7 @@ LINEAR = [f"{layer}_{part}" for layer in ("qkv", "attention_output", "feed_forwa
 NETWORK = [*LINEAR, "attention_forward", "attention_backward", "layer_norm_forward", "layer_norm_backward",
            "gelu_forward", "gelu_forward_subnormal", "gelu_backward", "softmax_loss", "newton_schulz_square",
            "newton_schulz_wide"]
+IMAGES = ["convolution_forward", "convolution_d_input", "convolution_d_weight", "unfold", "fold", "batch_norm_forward"]
 # In the one shape of so few elements.
 BINARY = ["binary_product", "average_1_bit_product", "binary_product_with_packing", "fp32_product"]
 
@@ -67,9 +69,9 @@ class Kernels(unittest.TestCase):
 
     def check(self, rows, backend, ranks, precision="fp32"):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
-        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK, *BINARY]))
+        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK, *IMAGES, *BINARY]))
         for row in rows:
-            rounded = row["kernel"] in LINEAR or row["kernel"].startswith(("gemm_", "newton_schulz_"))
+            rounded = row["kernel"] in LINEAR or row["kernel"].startswith(("gemm_", "newton_schulz_", "convolution_"))
             self.assertEqual(row["precision"], precision if rounded else "fp32")
         for row in rows:
             value = {name: float(row[name] or "nan") for name in row
@@ -89,7 +91,7 @@ class Kernels(unittest.TestCase):
                                        delta=1e-6 * value["flop"])
             else:
                 self.assertEqual(row["arithmetic_intensity"], "")
-            if row["kernel"] == "copy":  # moves bytes only
+            if row["kernel"] in ("copy", "unfold"):  # move bytes only
                 rate, roofline = value["bytes"] / value["median_s"], value["bandwidth_B_per_s"]
             else:
                 rate = value["flop"] / value["median_s"]
@@ -106,6 +108,9 @@ class Kernels(unittest.TestCase):
         self.assertEqual([float(by_name[kernel]["flop"]) for kernel in ("adam", "compress")], [14 * d, 3 * d])
         rows_of_rank, hidden = 4 * 24 // ranks, 64
         self.assertEqual(float(by_name["qkv_forward"]["flop"]), 2 * rows_of_rank * hidden * 3 * hidden)
+        outputs, channels = 4 // ranks * 32 * 32 * 8, 8
+        self.assertEqual(float(by_name["convolution_d_weight"]["flop"]), 2 * outputs * 9 * channels)
+        self.assertEqual(by_name["unfold"]["shape"], f"{4 // ranks}x32x32x{channels}")
         self.assertEqual(by_name["softmax_loss"]["shape"].split("x")[1], "300")
 
     def check_figures(self, rows):

@@ -178,6 +178,11 @@ void optimizer_kernels(const Exec& exec, const config::Input& input, std::size_t
 template <class Exec>
 void network_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure);
 
+/// The kernels of networks of images of 32 × 32 pixels, in the shape of the first stage of a network of width
+/// `images.width`, on at most 32 of this rank's samples of a step.
+template <class Exec>
+void image_kernels(const Exec& exec, const config::Input& input, int ranks, const Measure& measure);
+
 /// Products of signs beside those of floats, in shapes whose matrices have at most `bench.largest` elements.
 template <class Exec>
 void binary_kernels(const Exec& exec, const config::Input& input, const Measure& measure);

@@ -139,6 +139,7 @@ FiguresOfMerit kernels(const Exec& exec, const config::Input& input, const Commu
     optimizer_kernels(exec, input, static_cast<std::size_t>(d), measure);
   }
   network_kernels(exec, input, ranks, measure);
+  image_kernels(exec, input, ranks, measure);
   binary_kernels(exec, input, measure);
   const FiguresOfMerit figures = bench.finish();
   if (communicator.rank() == 0) std::printf("# results are in %s\n", input.run.output.c_str());
