@@ -69,7 +69,8 @@ class Kernels(unittest.TestCase):
 
     def check(self, rows, backend, ranks, precision="fp32"):
         machine = ["triad", "copy", "fma", "gemm"] + [f"gemm_{precision}"] * (precision != "fp32")
-        self.assertEqual(sorted(row["kernel"] for row in rows), sorted([*machine, *OPTIMIZER, *NETWORK, *IMAGES, *BINARY]))
+        self.assertEqual(sorted(row["kernel"] for row in rows),
+                         sorted([*machine, *OPTIMIZER, *NETWORK, *IMAGES, *BINARY]))
         for row in rows:
             rounded = row["kernel"] in LINEAR or row["kernel"].startswith(("gemm_", "newton_schulz_", "convolution_"))
             self.assertEqual(row["precision"], precision if rounded else "fp32")

@@ -59,9 +59,9 @@ def of_best(study, run, column="final_validation_loss"):
     return mean(float(row[column]) for row in read_csv(RESULTS / f"{page}/best_{study}_runs.csv") if row["run"] == run)
 
 
-def behind_best(study, runs):
+def behind_best(study, runs, run="onebit_muon"):
     """What 1-bit Muon's mean loss is above the best mean of other runs, and above Muon's."""
-    loss = of_best(study, "onebit_muon")
+    loss = of_best(study, run)
     return [loss - min(of_best(study, run) for run in runs), loss - of_best(study, "muon")]
 
 
@@ -210,9 +210,9 @@ CLAIMS = [
        lambda run=run: [of_best(study, run) for study in ("gpt", "base")])
       for name, run in (("Adam", "adam"), ("Muon", "muon"))),
     *((README, rf"\n\| {name} \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|",
-       lambda run=run: [of_best(study, run, column) for study in ("gpt", "base")
-                        for column in ("final_validation_loss", "reduction")])
-      for name, run in (("1-bit Adam", "onebit_adam"), ("1-bit Muon", "onebit_muon"))),
+       lambda runs=runs: [of_best(study, run, column) for study, run in zip(("gpt", "base"), runs)
+                          for column in ("final_validation_loss", "reduction")])
+      for name, runs in (("1-bit Adam", ("onebit_adam_l2", "onebit_adam")), ("1-bit Muon", ("l2", "onebit_muon")))),
     (README, r"(\d+) times as fast as a 16-bit one at 1 Gbit/s", lambda: [average_gain("1gbit", "bf16")]),
 
     # How well one bit trains.
@@ -224,10 +224,10 @@ CLAIMS = [
     (ANSWERS,
      r"For a GPT of characters 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at "
      r"([+-][\d.]+) from Muon",
-     lambda: behind_best("gpt", ("adam", "adam_06"))),
+     lambda: behind_best("gpt", ("adam", "adam_06"), "l2")),
     (ANSWERS,
      r"There 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
-     lambda: behind_best("sections", ("adam", "adam_06"))),
+     lambda: behind_best("sections", ("adam", "adam_06"), "l2")),
     (ANSWERS,
      r"on a GPU 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
      lambda: behind_best("base", ("adam",))),
