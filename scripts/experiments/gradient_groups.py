@@ -129,10 +129,10 @@ def layers_of(rows):
     return sorted({row["layer"] for row in rows})
 
 
-def scratch_table(rows):
-    """A row for each layer and kind of groups: ranges from random weights over those from the other run's."""
+def scratch_table(rows, layers):
+    """A row for each layer and kind of groups: mean ranges from random weights over those of fine-tuning."""
     found = []
-    for layer in layers_of(rows):
+    for layer in layers:
         for axis in AXES:
             scratch, tuned = ({int(row["step"]): number(row["range_mean"]) for row in rows
                                if (row["run"], row["layer"], row["axis"]) == (name, layer, axis)}
@@ -176,10 +176,10 @@ def ratio(row, above, below):
     return number(row[above]) / number(row[below]) if number(row[below]) > 0 else float("nan")
 
 
-def ranges_table(rows):
+def ranges_table(rows, layers):
     """A row for each gradient of the precise run, medians over its steps."""
     found = []
-    for layer in layers_of(rows):
+    for layer in layers:
         for axis in AXES:
             mine = [row for row in rows if (row["run"], row["layer"], row["axis"]) == (PRECISE, layer, axis)]
             found.append([layer, axis, mine[0]["groups"],
@@ -240,9 +240,10 @@ def main():
         measure(arguments)
     rows = read_csv(arguments.output)
     draw(rows, arguments.task, arguments.output)
-    tables = [ranges_table(rows), variance_table(rows)]
+    layers = arguments.task.layers or layers_of(rows)
+    tables = [ranges_table(rows, layers), variance_table(rows)]
     if arguments.task.before:
-        tables.append(scratch_table(rows))
+        tables.append(scratch_table(rows, layers))
     print(*tables, sep="\n\n")
 
 
