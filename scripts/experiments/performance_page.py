@@ -140,12 +140,11 @@ def aims_table(rows):
 
 
 def kernels_table(rows):
-    table = tables.markdown(["kernel", "shape", "factors", "ms", "FLOP/byte", "bound by", "of the roofline"], [
+    return tables.markdown(["kernel", "shape", "factors", "ms", "FLOP/byte", "bound by", "of the roofline"], [
         [row["kernel"], row["shape"], row["precision"], f"{1e3 * float(row['median_s']):.3g}",
          f"{intensity:.3g}" if intensity == intensity else "", row["bound"],
          tables.percent(tables.number(row["fraction_of_roofline"]))]
         for row in rows for intensity in [tables.number(row["arithmetic_intensity"])]])
-    return f"{aims_table(rows)}\n\n{table}"
 
 
 def draw_rooflines(path, machines):
@@ -161,12 +160,14 @@ def draw_rooflines(path, machines):
 
 
 def kernels_sections(directory):
-    """The figure, and the tables of each machine."""
+    """The figure, the parts of a step on each machine, and the kernels on the first one, which was measured last."""
     machines = tables.rows_by_machine(directory / "kernels.csv")
-    if machines:
-        draw_rooflines(directory / "roofline.svg", machines)
-    return [*(["![rooflines](roofline.svg)"] if machines else []),
-            *sections(directory / "kernels.csv", kernels_table)]
+    summaries = sections(directory / "kernels.csv", aims_table)
+    if not machines:
+        return summaries
+    draw_rooflines(directory / "roofline.svg", machines)
+    return ["![rooflines](roofline.svg)", *summaries, "### Each kernel on the first of these machines",
+            kernels_table(next(iter(machines.values())))]
 
 
 STEPS_TEXT = """\
@@ -215,8 +216,8 @@ def render(directory):
         "# Kernels against the roofline",
         "Made by `scripts/experiments/performance.py render` from [kernels.csv](kernels.csv), which `onebit bench "
         "kernels inputs/bench_kernels.yaml` writes. [kernels.md](../../develop/performance/kernels.md) says what a "
-        "kernel must move. The first table of a machine sums up the second: the fraction of the roofline, weighted by "
-        "time. The figure has the same rows; its lines are the medians of the measured bandwidths and peaks.",
+        "kernel must move. The table of a machine has the fraction of the roofline, weighted by time. The figure has "
+        "all kernels; its lines are the medians of the measured bandwidths and peaks.",
         *(part.replace("### ", "## ", 1) for part in kernels_sections(directory)),
     ]
     directory.with_suffix(".md").write_text(tables.page(page))

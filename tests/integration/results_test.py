@@ -40,10 +40,11 @@ COMMIT = re.compile(r"[0-9a-f]{7,40}|\S+-\d+-g([0-9a-f]{7,40})")  # as `git desc
 
 
 def rows_of(path, processor="", **wanted):
-    """Rows of a CSV file under docs/results with these values, of the first machine with `processor` in its name."""
-    rows = [row for row in read_csv(RESULTS / path) if processor in row.get("machine", "")]
-    rows = [row for row in rows if row.get("machine") == rows[0].get("machine")]
-    return [row for row in rows if all(row[column] == str(value) for column, value in wanted.items())]
+    """Rows of a CSV file under docs/results with these values, of the first machine with `processor` in its name that
+    has such rows."""
+    rows = [row for row in read_csv(RESULTS / path) if processor in row.get("machine", "")
+            and all(row[column] == str(value) for column, value in wanted.items())]
+    return [row for row in rows if row.get("machine") == rows[0].get("machine")]
 
 
 def loss_behind_adam(path, run="onebit_adam"):
