@@ -123,6 +123,12 @@ def step_ms(model, processor, peer=False):
     return min(map(statistics.median, times.values()))
 
 
+def network_gain(network):
+    """Step of a network in float in the fastest PyTorch over OneBit's with FQT."""
+    steps = {row["layers"]: float(row["step_s"]) for row in rows_of("quantized_training/networks.csv", model=network)}
+    return min(step for layers, step in steps.items() if "torch" in layers) / steps["fqt, b = 4"]
+
+
 def optimizer_row(processor):
     """Milliseconds of the optimiser and its compression, the same in PyTorch, and the second over the first."""
     own, peer = (step_ms("optimizer", processor, peer) for peer in (False, True))
@@ -232,6 +238,9 @@ CLAIMS = [
     (ANSWERS,
      r"on a GPU 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
      lambda: behind_best("base", ("adam",))),
+    (ANSWERS,
+     r"a step of a ResNet-18 takes ([\d.]+) times less time than in PyTorch in float, and of a VGG-16 ([\d.]+)",
+     lambda: [network_gain("ResNet-18"), network_gain("VGG-16")]),
     (ANSWERS, r"A step of BERT-Large takes ([\d.]+) times as long as in PyTorch's eager mode",
      lambda: [step_over_eager()]),
     (CONVERGENCE, BERT + r"\n\| 1-bit Adam is as good as Adam \|[^|]*\| ([+-][\d.]+) ±",
