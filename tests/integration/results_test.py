@@ -63,7 +63,7 @@ def of_best(study, run, column="final_validation_loss"):
 def behind_best(study, runs, run="onebit_muon"):
     """What 1-bit Muon's mean loss is above the best mean of other runs, and above Muon's."""
     loss = of_best(study, run)
-    return [loss - min(of_best(study, run) for run in runs), loss - of_best(study, "muon")]
+    return [loss - min(of_best(study, other) for other in runs), loss - of_best(study, "muon")]
 
 
 def step_over_eager():

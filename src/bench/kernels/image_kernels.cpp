@@ -36,10 +36,7 @@ struct Images {
 
   int pixels() const { return images * extents.pixels(); }
   std::size_t size() const { return static_cast<std::size_t>(pixels()) * extents.channels; }
-  std::string shape() const {
-    return std::to_string(images) + "x" + std::to_string(extents.height) + "x" + std::to_string(extents.width) + "x" +
-           std::to_string(extents.channels);
-  }
+  std::string shape() const { return bench::extents({images, extents.height, extents.width, extents.channels}); }
   Matrix matrix(const Buffer& buffer, int columns) const {
     return Matrix(buffer.data(), buffer.extent(0) / columns, columns);
   }
@@ -66,40 +63,34 @@ struct Images {
     const Buffer input = make_array(exec, 0, size()), weight = make_array(exec, 1, weights);
     const Buffer d_output = make_array(exec, 2, outputs), scratch = zeros(layer.scratch());
     const Buffer output = zeros(outputs), d_input = zeros(size()), d_weight = zeros(weights);
-    const double bytes = 4.0 * static_cast<double>(size() + weights + outputs);
-    const double flop = 2.0 * static_cast<double>(outputs) * K, allowed = product_tolerance(precision);
-    const auto inputs_ref = [&] { return reference(0, pixels(), C, precision); };
-    const auto weights_ref = [&] { return reference(1, D, K, precision); };
-    const auto gradients_ref = [&](Doubles& of_input, Doubles& of_weight) {
-      nn::convolution_backward_ref(extents, images, inputs_ref(), weights_ref(),
-                                   reference(2, static_cast<int>(outputs / D), D, precision), of_input, of_weight);
+    const double bytes = floats(static_cast<double>(size() + weights + outputs));
+    const double flop = 2.0 * static_cast<double>(outputs) * K;
+    const Doubles input_ref = reference(0, pixels(), C, precision), weight_ref = reference(1, D, K, precision);
+    Doubles d_input_ref(pixels(), C), d_weight_ref(D, K);
+    nn::convolution_backward_ref(extents, images, input_ref, weight_ref,
+                                 reference(2, static_cast<int>(outputs / D), D, precision), d_input_ref, d_weight_ref);
+    const auto measure_pass = [&](const char* name, const auto& run, const Buffer& result, const Doubles& right) {
+      measure_products(measure, precision, name, shape(), bytes, flop, run,
+                       [&] { return equals(result, right, product_tolerance(precision)); });
     };
-    measure_products(
-        measure, precision, "convolution_forward", shape(), bytes, flop,
-        [&] { layer.forward(exec, product, matrix(input, C), matrix(weight, K), scratch, matrix(output, D)); },
-        [&] { return equals(output, nn::convolution_ref(extents, images, inputs_ref(), weights_ref()), allowed); });
-    measure_products(
-        measure, precision, "convolution_d_input", shape(), bytes, flop,
+    measure_pass(
+        "convolution_forward",
+        [&] { layer.forward(exec, product, matrix(input, C), matrix(weight, K), scratch, matrix(output, D)); }, output,
+        nn::convolution_ref(extents, images, input_ref, weight_ref));
+    measure_pass(
+        "convolution_d_input",
         [&] {
           layer.backward_input(exec, product, matrix(d_output, D), matrix(weight, K), scratch, false,
                                matrix(d_input, C));
         },
-        [&] {
-          Doubles right(pixels(), C), unused(D, K);
-          gradients_ref(right, unused);
-          return equals(d_input, right, allowed);
-        });
-    measure_products(
-        measure, precision, "convolution_d_weight", shape(), bytes, flop,
+        d_input, d_input_ref);
+    measure_pass(
+        "convolution_d_weight",
         [&] {
           layer.backward_weight(exec, product, matrix(d_output, D), matrix(input, C), scratch, false,
                                 matrix(d_weight, K));
         },
-        [&] {
-          Doubles unused(pixels(), C), right(D, K);
-          gradients_ref(unused, right);
-          return equals(d_weight, right, allowed);
-        });
+        d_weight, d_weight_ref);
   }
 
   /// What a convolution without oneDNN does beside its products: the copies of pixels, and the sum of their gradients.
@@ -107,9 +98,9 @@ struct Images {
   void copies() const {
     const int C = extents.channels, K = extents.columns();
     const nn::Convolution<Exec, float> layer(extents, images);
-    const int block = std::min(layer.block(), images), blocks = images / block;
+    const int block = layer.block(), blocks = images / block;
     const int rows = block * extents.output_pixels(), of_block = block * extents.pixels();
-    const double bytes = 4.0 * blocks * (static_cast<double>(rows) * K + static_cast<double>(of_block) * C);
+    const double bytes = floats(blocks * (static_cast<double>(rows) * K + static_cast<double>(of_block) * C));
     const Buffer input = make_array(exec, 0, size()), copies = zeros(static_cast<std::size_t>(rows) * K);
     const auto in_block = [&](const Buffer& buffer, int k) {
       return Matrix(buffer.data() + static_cast<std::size_t>(k) * of_block * C, of_block, C);
@@ -146,7 +137,7 @@ struct Images {
 
   /// Statistics, normalisation and ReLU of groups of at most 16 images.
   void batch_norm() const {
-    const int C = extents.channels, group = std::min(images, 16), groups = std::max(images / group, 1);
+    const int C = extents.channels, group = std::min(images, 16), groups = images / group;
     const int rows = group * extents.pixels(), used = groups * rows;
     const std::size_t length = static_cast<std::size_t>(used) * C;
     const Buffer input = make_array(exec, 0, length), weight = make_array(exec, 1, C), bias = make_array(exec, 2, C);
@@ -163,7 +154,8 @@ struct Images {
                                           matrix(output, C),
                                           matrix(mean, C),
                                           matrix(reciprocal_std, C)};
-    measure({"batch_norm_forward", shape(), 8.0 * static_cast<double>(length), 6.0 * static_cast<double>(length),
+    measure({"batch_norm_forward", shape(), floats(2.0 * static_cast<double>(length)),
+             6.0 * static_cast<double>(length),
              [&] {
                nn::BatchNorms<Exec, float>::take_statistics(exec, norm, scratch);
                nn::BatchNorms<Exec, float>::normalize(exec, norm);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,16 @@ struct Kernel {
   std::function<void()> prepare{};        ///< called before each run and not timed, if a run overwrites its input
   Precision precision = Precision::fp32;  ///< of the factors of its products
 };
+/// The shape of a kernel: its extents with an x between them.
+inline std::string extents(std::initializer_list<int> numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : "x") + std::to_string(number);
+  return text;
+}
+
+/// Bytes of a number of floats.
+inline double floats(double count) { return 4 * count; }
+
 /// Checks and times a kernel.
 using Measure = std::function<void(const Kernel&)>;
 

@@ -57,12 +57,6 @@ Check compare(const Doubles& values, const Doubles& reference, double share = to
       [&](std::size_t i) { return reference.values[i]; }, share);
 }
 
-std::string extents(std::initializer_list<int> numbers) {
-  std::string text;
-  for (const int number : numbers) text += (text.empty() ? "" : "x") + std::to_string(number);
-  return text;
-}
-
 /// array(i) ← a subnormal number of either sign. Its bits are stored, because an operation would make it 0.
 template <class Exec>
 void fill_subnormal(const Exec& exec, const Vector<Exec, float>& array) {
@@ -74,9 +68,6 @@ void fill_subnormal(const Exec& exec, const Vector<Exec, float>& array) {
       });
   fence(exec, "OneBit::bench::fill_subnormal");
 }
-
-/// Bytes of a number of floats.
-double floats(double count) { return 4 * count; }
 
 /// The kernels of a model. The function of a kernel makes its buffers and frees them.
 template <class Exec>
