@@ -19,9 +19,14 @@ public:
     state().received = 0;
     state().interrupts = 0;
     state().setting_up = 1;
+    // oneDNN's products keep other things than a stack where the stack pointer points, which a handler's frame would
+    // overwrite. So the handler has a stack of its own. Linux gives a process' signals to its first thread.
+    static char stack[1 << 16];
+    const stack_t of_handler{stack, 0, sizeof stack};
+    ::sigaltstack(&of_handler, &m_stack);
     struct sigaction action {};
     action.sa_handler = [](int signal) { receive(signal); };
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGTERM, &action, &m_terminate);
     ::sigaction(SIGUSR1, &action, &m_user);
@@ -33,6 +38,7 @@ public:
     ::sigaction(SIGTERM, &m_terminate, nullptr);
     ::sigaction(SIGUSR1, &m_user, nullptr);
     ::sigaction(SIGINT, &m_interrupt, nullptr);
+    ::sigaltstack(&m_stack, nullptr);
   }
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -75,6 +81,7 @@ private:
   }
 
   struct sigaction m_terminate, m_user, m_interrupt;  ///< earlier actions
+  stack_t m_stack;                                    ///< earlier stack of handlers
 };
 
 }  // namespace onebit
