@@ -5,11 +5,12 @@ TASK is one of
     noun_classes  which of WordNet's 26 classes of nouns a gloss, the definition of a sense, belongs to
     hypernyms     two glosses of nouns: whether the second sense is the first one's hypernym, as "animal" is of "dog"
     same_class    two glosses of nouns: whether their senses belong to the same class
+    spans         a gloss and an example of its sense: the word of the example that has this sense
 
 and has three files:
     wordnet_text.txt   for the tokeniser and for pre-training, the same of every task: a line of each sense's gloss and
                        examples, without those held out
-    TASK_train.tsv     label<TAB>text, or label<TAB>text<TAB>second text
+    TASK_train.tsv     label<TAB>text, or label<TAB>text<TAB>second text; the label of spans is the word, or the words
     TASK_held_out.tsv
 
 Reads the files data.noun, data.verb, data.adj and data.adv of WordNet 3.0 (Debian's package wordnet-base). Their lines
@@ -25,7 +26,8 @@ gives the same files, and the program prints the start of the SHA-256 of each.
 
 Few samples are taken to train on (--train), because with many a model learns a task without pre-training.
 
-With --baselines it also prints the accuracy of a logistic regression on TF-IDF. It needs NumPy and SciPy.
+It also prints how often a guess is right: the most frequent label, or the word that WordNet has least often. With
+--baselines it prints the accuracy of a logistic regression on TF-IDF, too, but of spans. That needs NumPy and SciPy.
 """
 
 import argparse
@@ -154,8 +156,38 @@ def same_class(senses):
         yield from pairs("same", nouns, partners[::-1], lambda one, other: one.file == other.file)
 
 
+def inflected(word):
+    """A pattern of a word and its regular forms in -s, -ed and -ing."""
+    stem, last = re.escape(word[:-1]), word[-1]
+    if last == "e":
+        return f"{stem}(e|es|ed|ing)"
+    if last == "y":
+        return f"{stem}(y|ys|ies|yed|ied|ying)"
+    return f"{stem}{last}(|s|es|{last}?(ed|ing))"
+
+
+def places(name, example):
+    """Where an example has a name of a sense, whose last word may be inflected: (number of the word, as it stands)."""
+    wanted, found = words(name.replace("_", " ")).split(), example.split()
+    if not wanted:
+        return set()
+    pattern = re.compile(" ".join([*map(re.escape, wanted[:-1]), inflected(wanted[-1])]))
+    heads = ((begin, " ".join(found[begin:begin + len(wanted)])) for begin in range(len(found)))
+    return {(begin, head) for begin, head in heads if pattern.fullmatch(head)}
+
+
+def spans(senses):
+    """Examples that have one form of one name of their sense."""
+    for one in senses.values():
+        for example in one.examples:
+            found = set().union(*(places(name, example) for name in one.words))
+            if one.gloss and len(found) == 1:
+                yield Sample(found.pop()[1], (one.gloss, example), one.is_held_out())
+
+
 # What makes the samples, and how many of them are taken to train on.
-TASKS = {"noun_classes": (noun_classes, 500), "hypernyms": (hypernyms, 8000), "same_class": (same_class, 8000)}
+TASKS = {"noun_classes": (noun_classes, 500), "hypernyms": (hypernyms, 8000), "same_class": (same_class, 8000),
+         "spans": (spans, 8000)}
 
 
 def distinct(samples):
@@ -234,6 +266,12 @@ def logistic_regression(train, held_out):
     return sum(labels[answer] == sample.label for answer, sample in zip(answers, held_out)) / len(held_out)
 
 
+def rarest_word(senses, samples):
+    """The share of the samples whose label is the word of the last text that all texts have least often."""
+    frequency = collections.Counter(word for one in senses.values() for text in one.texts() for word in text.split())
+    return sum(min(sample.texts[-1].split(), key=frequency.get) == sample.label for sample in samples) / len(samples)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=TASKS, metavar="TASK")
@@ -249,14 +287,19 @@ def main():
     make, count = TASKS[arguments.task]
     samples = distinct(make(senses))
     train, held_out = ([sample for sample in samples if sample.is_held_out == wanted] for wanted in (False, True))
-    train = chosen(train, arguments.train or count)
-    if missing := {sample.label for sample in held_out} ^ {sample.label for sample in train}:
+    count = arguments.train or count
+    train = train[:count] if make is spans else chosen(train, count)
+    missing = set() if make is spans else {sample.label for sample in held_out} ^ {sample.label for sample in train}
+    if missing:
         stop(f"on one side there is no sample of {', '.join(sorted(missing))}", "give a whole WordNet")
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_lines(arguments.output / "wordnet_text.txt", text_lines(senses))
     for name, taken in (("train", train), ("held_out", held_out)):
         write_lines(arguments.output / f"{arguments.task}_{name}.tsv",
                     ["\t".join((sample.label, *sample.texts)) for sample in taken])
+    if make is spans:
+        print(f"to answer with the rarest word: {100 * rarest_word(senses, held_out):.1f} % of the held-out ones")
+        return
     label, number = collections.Counter(sample.label for sample in held_out).most_common(1)[0]
     print(f"to answer with '{label}' always: {100 * number / len(held_out):.1f} % of the held-out ones")
     if arguments.baselines:

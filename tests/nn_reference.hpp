@@ -108,4 +108,29 @@ std::vector<Real> is_right_ref(const Array<Real>& logits, const std::vector<int>
   return right;
 }
 
+/// Whether the answer of each sample is exact, or its F1, twice: of logits (2 B, T) the pair s ≤ e with the greatest
+/// sum, and of equal ones that with the least e, then the least s. \param ends (2 B) rows b T + t of the first and the
+/// last token that may be chosen
+template <class Real>
+std::vector<Real> span_measure_ref(const Array<Real>& logits, const std::vector<int>& ends,
+                                   const std::vector<int>& target, bool is_f1) {
+  std::vector<Real> measured;
+  for (int b = 0; b < logits.rows / 2; ++b) {
+    int start = -1, end = -2;
+    for (int e = ends[2 * b] % logits.columns; e <= ends[2 * b + 1] % logits.columns; ++e)
+      for (int s = ends[2 * b] % logits.columns; s <= e; ++s) {
+        const Real sum = logits(2 * b, s) + logits(2 * b + 1, e);
+        if (std::isnan(sum) || (start >= 0 && sum <= logits(2 * b, start) + logits(2 * b + 1, end))) continue;
+        start = s;
+        end = e;
+      }
+    int common = 0;
+    for (int t = start; t <= end; ++t) common += target[2 * b] <= t && t <= target[2 * b + 1];
+    const Real f1 = Real(2 * common) / Real(end - start + 1 + target[2 * b + 1] - target[2 * b] + 1);
+    const bool is_exact = start == target[2 * b] && end == target[2 * b + 1];
+    measured.insert(measured.end(), 2, is_f1 ? f1 : Real(is_exact));
+  }
+  return measured;
+}
+
 }  // namespace onebit::nn

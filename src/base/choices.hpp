@@ -14,9 +14,9 @@ enum class Backend { serial, openmp, cuda, hip };
 constexpr auto names(Backend) { return std::array{"serial", "openmp", "cuda", "hip"}; }
 constexpr bool is_gpu(Backend backend) { return backend == Backend::cuda || backend == Backend::hip; }
 
-enum class WorkloadKind { transformer, classification, images, dcgan, quadratic, replay, synthetic };
+enum class WorkloadKind { transformer, classification, spans, images, dcgan, quadratic, replay, synthetic };
 constexpr auto names(WorkloadKind) {
-  return std::array{"transformer", "classification", "images", "dcgan", "quadratic", "replay", "synthetic"};
+  return std::array{"transformer", "classification", "spans", "images", "dcgan", "quadratic", "replay", "synthetic"};
 }
 
 enum class Architecture { bert, gpt };

@@ -158,11 +158,12 @@ void check_workload(const Input& in, int ranks) {
            "leave it out, or train another workload");
   if (kind == WorkloadKind::replay && in.replay.file.empty())
     refuse(in, "replay.file", "workload replay needs a file of gradients", "set replay.file to an HDF5 file");
-  if (kind == WorkloadKind::classification)
+  if (has_labelled_texts(in))
     for (const auto& [path, file] : {std::make_pair("data.labelled", &in.data.labelled),
                                      std::make_pair("data.labelled_validation", &in.data.labelled_validation)})
       if (file->empty())
-        refuse(in, path, "workload classification needs labelled texts to train on and others to validate with",
+        refuse(in, path,
+               "workload " + onebit::to_string(kind) + " needs labelled texts to train on and others to validate with",
                std::string("set ") + path + " to a file of which each line is a label, a tab and a text");
   if (has_images(in)) check_images(in, ranks);
   if (has_quantizable_layers(in)) check_quantization(in);
@@ -176,9 +177,15 @@ void check_workload(const Input& in, int ranks) {
            "a sample of " + to_string(in.model.sequence) + " tokens has more than " + to_string(in.model.positions) +
                " positions",
            "lower model.sequence or raise model.positions");
-  // The first text of a classifier has a mark in front of it.
-  if (in.model.second_text >= in.model.sequence || (in.model.second_text == 1 && kind == WorkloadKind::classification &&
-                                                    in.model.architecture == Architecture::bert))
+  if (kind == WorkloadKind::spans && in.model.architecture != Architecture::bert)
+    refuse(in, "model.architecture", "a causal model cannot read what is behind a span's first token",
+           "set it to bert, or train another workload");
+  if (kind == WorkloadKind::spans && in.model.second_text == 0)
+    refuse(in, "model.second_text", "workload spans has two texts: what is asked, and what has the answer",
+           "set the position at which the second one begins");
+  // The first text of a labelled sample has a mark in front of it.
+  if (in.model.second_text >= in.model.sequence ||
+      (in.model.second_text == 1 && has_labelled_texts(in) && in.model.architecture == Architecture::bert))
     refuse(in, "model.second_text",
            "a second text at position " + to_string(in.model.second_text) + " of " + to_string(in.model.sequence) +
                " leaves one of the two no token",

@@ -9,9 +9,14 @@
 
 namespace onebit::config {
 
-/// Whether the workload trains a model of section `model`.
+/// Whether the workload trains on labelled texts.
+inline bool has_labelled_texts(const Input& input) {
+  return input.workload.kind == WorkloadKind::classification || input.workload.kind == WorkloadKind::spans;
+}
+
+/// Whether it trains a model of section `model`.
 inline bool has_model(const Input& input) {
-  return input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+  return input.workload.kind == WorkloadKind::transformer || has_labelled_texts(input);
 }
 
 /// Whether it has images of section `images`.

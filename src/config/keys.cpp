@@ -353,7 +353,7 @@ std::vector<Section> keys(Input& in) {
       "file to continue from.");
   key("initialize_from", in.checkpoint.initialize_from, path_type(),
       "Checkpoint of an earlier run: step 1 begins with its parameters and nothing else of it (a next phase of "
-      "training, fine-tuning; docs/guide/checkpoint.md says which models fit). `freeze.from` takes the variance as "
+      "training, fine-tuning; docs/guide/fine_tuning.md says which models fit). `freeze.from` takes the variance as "
       "well. Empty begins with the workload's parameters.");
 
   key.section("comm", "Communication.");
@@ -387,7 +387,8 @@ std::vector<Section> keys(Input& in) {
   key.section("workload", "What gives a loss and a gradient.");
   key("kind", in.workload.kind,
       "`transformer` trains a language model on text; `classification` trains the same model with a head that "
-      "classifies labelled texts (docs/guide/checkpoint.md, fine-tuning); `images` trains a convolutional network that "
+      "classifies labelled texts, and `spans` with a head that finds an answer in a text "
+      "(docs/guide/fine_tuning.md); `images` trains a convolutional network that "
       "classifies images, and `dcgan` a generator of images and its discriminator (docs/guide/images.md); `quadratic` "
       "is a noisy convex quadratic with known optimum; `replay` reads gradients from HDF5; `synthetic` has a fixed "
       "gradient that costs nothing.");
@@ -398,7 +399,7 @@ std::vector<Section> keys(Input& in) {
       "Parameters of workload `synthetic`: a number, in the proportions of BERT-Large, or the tensors of a published "
       "model (src/config/published_models.hpp).");
 
-  key.section("model", "Workloads `transformer` and `classification`: the shape.");
+  key.section("model", "Workloads `transformer`, `classification` and `spans`: the shape.");
   key("architecture", in.model.architecture,
       "`bert`: post-LayerNorm encoder, masked language model; `gpt`: pre-LayerNorm decoder, causal.");
   std::vector<std::string> preset_names;
@@ -414,7 +415,8 @@ std::vector<Section> keys(Input& in) {
   key("sequence", in.model.sequence, integer(1, 65536), "Tokens T of a sample; at most `positions`.");
   key("second_text", in.model.second_text, integer(0, 65535),
       "Position at which the second of two texts begins, which `bert` gives its other token type; less than "
-      "`sequence`. Lines of workload `classification` then have two texts; of a masked language model's samples, the "
+      "`sequence`. Lines of workload `classification` then have two texts, and those of `spans` always; of a masked "
+      "language model's samples, the "
       "tokens from there on have that type. 0: one text.");
   key("pooling", in.model.pooling,
       "Workload `classification`: which rows of a sample the head reads. `position`: the first token of `bert`, the "
@@ -486,9 +488,10 @@ std::vector<Section> keys(Input& in) {
       "What is drawn for each training image: `crop` puts 4 black pixels on each side and cuts out the image's size at "
       "random; `crop_flip` also mirrors half of the images; `none` draws nothing.");
 
-  key.section("data",
-              "Workload `transformer`: the text. Workload `classification`: the text that the tokeniser is made from, "
-              "which must be that of the pre-training, and the labelled texts.");
+  key.section(
+      "data",
+      "Workload `transformer`: the text. Workloads `classification` and `spans`: the text that the tokeniser is "
+      "made from, which must be that of the pre-training, and the labelled texts.");
   key("corpus", in.data.corpus, path_type(),
       "Files of plain text, read one after the other; `sentencepiece` needs UTF-8. Byte order marks are left out, line "
       "ends stay as they are. The last tenth of the text is kept for validation. Relative to the working directory.");
@@ -499,9 +502,10 @@ std::vector<Section> keys(Input& in) {
       "Tokens of the `sentencepiece` tokeniser, [MASK] included.");
   key("cache", in.data.cache, path_type(), "Directory for trained tokenisers; empty takes `run.output`.");
   key("labelled", in.data.labelled, path_type(),
-      "Workload `classification`: training file, each line a label, a tab and a text (docs/guide/checkpoint.md).");
+      "Workload `classification`: training file, each line a label, a tab and a text. Workload `spans`: each line an "
+      "answer, a tab, what is asked, a tab and a text that has the answer (docs/guide/fine_tuning.md).");
   key("labelled_validation", in.data.labelled_validation, path_type(),
-      "Workload `classification`: validation file of the same form, with other texts.");
+      "Workloads `classification` and `spans`: validation file of the same form, with other texts.");
 
   key.section("quadratic",
               "Workload `quadratic`: f(x) = ½ Σ h_j (x_j − 1)², h spread log-evenly over [1/condition, 1], x₀ = 0.");

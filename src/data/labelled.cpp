@@ -2,6 +2,8 @@
 #include "base/system/stop_signal.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <map>
 #include <string_view>
 
@@ -90,6 +92,41 @@ std::vector<std::string> labels_of(const std::string& file, const std::vector<Li
   return labels;
 }
 
+/// Its tokens. Refuses a text that the tokeniser does not give back.
+std::vector<int> encoded(const Tokenizer& tokenizer, std::string_view text, const std::string& where) {
+  std::vector<int> tokens = tokenizer.encode(text);
+  if (tokens.empty() || tokenizer.decode(tokens) != text)
+    throw InputError(where, "the tokeniser cannot write this text: '" + excerpt(std::string(text)) + "'",
+                     "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
+  return tokens;
+}
+
+/// Whether a letter, a digit or a part of a character beyond ASCII.
+bool is_of_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || (c & 0x80) != 0; }
+
+/// Where the answer stands first in a text as whole words; npos if nowhere.
+std::size_t find_answer(std::string_view text, std::string_view answer) {
+  const auto joins = [&](std::size_t k) {
+    return k > 0 && k < text.size() && is_of_word(text[k - 1]) && is_of_word(text[k]);
+  };
+  std::size_t begin = text.find(answer);
+  while (begin != std::string_view::npos && (joins(begin) || joins(begin + answer.size())))
+    begin = text.find(answer, begin + 1);
+  return begin;
+}
+
+/// The first and the last of the tokens that have a part of the bytes [begin, end) of their text.
+std::array<int, 2> tokens_of_bytes(const Tokenizer& tokenizer, const std::vector<int>& tokens, std::size_t begin,
+                                   std::size_t end) {
+  const auto of_byte = [&](std::size_t byte) {
+    int k = 0;
+    std::vector<int> prefix;
+    while (prefix.push_back(tokens[k]), tokenizer.decode(prefix).size() <= byte) ++k;
+    return k;
+  };
+  return {of_byte(begin), of_byte(end - 1)};
+}
+
 }  // namespace
 
 LabelledSamples::LabelledSamples(const std::string& training_file, const std::string& validation_file,
@@ -104,46 +141,72 @@ LabelledSamples::LabelledSamples(const std::string& training_file, const std::st
           "give each text at least one token, and the mark of an encoder another one");
   m_training = read(training_file, tokenizer, true);
   m_validation = read(validation_file, tokenizer, false);
+  for (const auto& [file, set] : {std::make_pair(&training_file, &m_training), {&validation_file, &m_validation}})
+    if (set->targets.empty())
+      throw InputError(*file, "no answer is among the tokens for which its text has a place",
+                       "give second texts more tokens (model.sequence, model.second_text)");
   m_validation_order = ValidationOrder(validation_file, validation_size());
 }
 
 std::string LabelledSamples::summary() const {
   constexpr std::size_t most_shown = 10;
+  const std::string sizes = std::to_string(training_size()) + " texts to train on, " +
+                            std::to_string(validation_size()) + " to validate with";
+  if (m_form.label == Label::answer)
+    return sizes + "; left out because their answer is cut: " + std::to_string(m_training.cut_answers) + " and " +
+           std::to_string(m_validation.cut_answers);
   std::string names;
   for (std::size_t k = 0; k < std::min(m_classes.size(), most_shown); ++k)
     names += (k > 0 ? ", " : "") + excerpt(m_classes[k]);
   return std::to_string(m_classes.size()) + " classes (" + names + (m_classes.size() > most_shown ? ", …" : "") +
-         "); " + std::to_string(training_size()) + " texts to train on, " + std::to_string(validation_size()) +
-         " to validate with";
+         "); " + sizes;
+}
+
+int LabelledSamples::class_of(std::string_view label, const std::string& where) const {
+  const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
+  if (found == m_classes.end() || *found != label)
+    throw InputError(where, "no sample of the training file has the label '" + excerpt(std::string(label)) + "'",
+                     "correct the label, or leave out the line");
+  return static_cast<int>(found - m_classes.begin());
+}
+
+std::vector<int> LabelledSamples::answer_of(std::string_view answer, std::string_view text,
+                                            const std::vector<int>& tokens, const Tokenizer& tokenizer,
+                                            const std::string& where) const {
+  const std::size_t begin = find_answer(text, answer);
+  if (begin == std::string_view::npos)
+    throw InputError(where, "the second text lacks the answer '" + excerpt(std::string(answer)) + "'",
+                     "write the answer as its words stand there, or leave out the line");
+  const auto [first, last] = tokens_of_bytes(tokenizer, tokens, begin, begin + answer.size());
+  return {m_form.second_text + first, m_form.second_text + last};
 }
 
 LabelledSamples::Set LabelledSamples::read(const std::string& file, const Tokenizer& tokenizer, bool is_training) {
   const std::string text = read_text_files({file}, false);
   const std::vector<Line> lines = cut_into_lines(file, text, m_form.texts());
-  if (is_training) m_classes = labels_of(file, lines);
+  if (is_training && m_form.label == Label::of_class) m_classes = labels_of(file, lines);
   Set set;
   set.begins.push_back(0);
   const Activity activity("OneBit::data::encode");
   for (std::size_t line = 0; line < lines.size(); ++line) {
     Activity::goes_on();
     StopSignal::check();
-    const std::string label(lines[line].label);
-    const auto found = std::lower_bound(m_classes.begin(), m_classes.end(), label);
-    if (found == m_classes.end() || *found != label)
-      throw InputError(place(file, lines[line].number),
-                       "no sample of the training file has the label '" + excerpt(label) + "'",
-                       "correct the label, or leave out the line");
-    set.labels.push_back(static_cast<int>(found - m_classes.begin()));
+    const std::string where = place(file, lines[line].number);
+    std::vector<std::vector<int>> texts;
+    for (const std::string_view one : lines[line].texts) texts.push_back(encoded(tokenizer, one, where));
+    const std::vector<int> targets =
+        m_form.label == Label::of_class
+            ? std::vector{class_of(lines[line].label, where)}
+            : answer_of(lines[line].label, lines[line].texts[1], texts[1], tokenizer, where);
+    if (m_form.label == Label::answer && targets.back() >= m_form.sequence) {
+      ++set.cut_answers;
+      continue;
+    }
+    set.targets.insert(set.targets.end(), targets.begin(), targets.end());
     for (int k = 0; k < m_form.texts(); ++k) {
-      const std::string_view text_k = lines[line].texts[k];
-      const std::vector<int> tokens = tokenizer.encode(text_k);
-      if (tokens.empty() || tokenizer.decode(tokens) != text_k)
-        throw InputError(place(file, lines[line].number),
-                         "the tokeniser cannot write this text: '" + excerpt(std::string(text_k)) + "'",
-                         "use the text's own corpus for the tokeniser, or the tokenizer 'bytes'");
       const std::size_t most = m_form.end(k) - m_form.begin(k);
-      set.tokens.insert(set.tokens.end(), tokens.begin(),
-                        tokens.begin() + static_cast<std::ptrdiff_t>(std::min(tokens.size(), most)));
+      set.tokens.insert(set.tokens.end(), texts[k].begin(),
+                        texts[k].begin() + static_cast<std::ptrdiff_t>(std::min(texts[k].size(), most)));
       set.begins.push_back(set.tokens.size());
     }
   }
@@ -154,21 +217,30 @@ template <class IndexOf>
 void LabelledSamples::fill(const Set& set, int count, const IndexOf& index_of, Batch& batch) const {
   const auto samples = static_cast<std::size_t>(count), sequence = static_cast<std::size_t>(m_form.sequence);
   batch.input.resize(samples * sequence);
-  batch.predicted.resize(samples);
-  batch.target.resize(samples);
+  const std::size_t targets = m_form.targets();
+  batch.predicted.resize(samples * targets);
+  batch.target.resize(samples * targets);
   for (std::size_t sample = 0; sample < samples; ++sample) {
     const std::size_t index = index_of(sample);
     int* const input = batch.input.data() + sample * sequence;
     input[0] = m_mask_token;  // a causal model's first text begins here
-    int last = 0;
+    int first = 0, last = 0;
     for (int k = 0; k < m_form.texts(); ++k) {
       const std::size_t text = index * m_form.texts() + k, begin = set.begins[text];
-      const int first = m_form.begin(k), length = static_cast<int>(set.begins[text + 1] - begin);
+      const int length = static_cast<int>(set.begins[text + 1] - begin);
+      first = m_form.begin(k);
       for (int t = first; t < m_form.end(k); ++t) input[t] = set.tokens[begin + (t - first) % length];
       last = first + length - 1;
     }
-    batch.predicted[sample] = static_cast<int>(sample * sequence) + (m_form.summary == Summary::first ? 0 : last);
-    batch.target[sample] = set.labels[index];
+    std::copy_n(set.targets.begin() + static_cast<std::ptrdiff_t>(index * targets), targets,
+                batch.target.begin() + static_cast<std::ptrdiff_t>(sample * targets));
+    const int row = static_cast<int>(sample * sequence);
+    if (m_form.label == Label::answer) {
+      batch.predicted[2 * sample] = row + first;
+      batch.predicted[2 * sample + 1] = row + last;
+    } else {
+      batch.predicted[sample] = row + (m_form.summary == Summary::first ? 0 : last);
+    }
   }
 }
 

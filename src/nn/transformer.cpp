@@ -62,6 +62,7 @@ const Shape& checked(const Shape& shape) {
         "set initializer_range, the standard deviation, to a positive number");
   check(shape.classes == 0 || shape.classes > 1,
         "a model cannot tell " + std::to_string(shape.classes) + " classes apart", "give at least two");
+  check(shape.classes == 0 || !shape.spans, "a model with classes has no head for spans", "choose one of them");
   check(
       shape.hidden % shape.heads == 0,
       "hidden (" + std::to_string(shape.hidden) + ") is not a multiple of heads (" + std::to_string(shape.heads) + ")",
@@ -129,6 +130,11 @@ ParameterOffsets::ParameterOffsets(const Shape& shape) {
     output = dense("classifier.output", shape.classes, H);
     return;
   }
+  if (shape.spans) {  // without a bias, which would be the same for all tokens among which is chosen
+    output.weight = table.add("spans.output.weight", {2, H}, true);
+    multiplied.push_back(output.weight);
+    return;
+  }
   output.weight = word;
   multiplied.push_back(word);
   if (bert) {
@@ -191,7 +197,7 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
     scales(layer.feed_forward_output, of_residual);
   }
   for (const ParameterOffsets::WeightAndBias& norm : offsets.norms) ones(norm.weight);
-  if (shape.architecture == Architecture::bert && shape.classes == 0) ones(offsets.head_norm.weight);
+  if (shape.architecture == Architecture::bert && shape.has_language_head()) ones(offsets.head_norm.weight);
 }
 
 /// The tensors whose gradient no product writes, in ranges of at most block_length elements.
@@ -229,6 +235,7 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
           batch, shape.heads, sequence, shape.hidden, shape.architecture == Architecture::gpt, m_product.precision()},
       m_rows(batch * sequence),
       m_predictions(predictions),
+      m_outputs(shape.outputs(sequence)),
       m_dropout(dropout),
       m_epsilon(shape.architecture == Architecture::bert ? Real(1e-12) : Real(1e-5)),
       m_inputs(shape.layers),
@@ -244,16 +251,16 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
   check(predictions > 0 && predictions <= m_rows,
         std::to_string(predictions) + " predictions in a batch of " + std::to_string(m_rows) + " tokens",
         "predict at least one token and at most all of them");
-  check(
-      shape.classes == 0 || predictions == batch,
-      std::to_string(predictions) + " predictions for " + std::to_string(batch) + " samples, of which each has a class",
-      "predict one class for each sample");
+  const int of_sample = shape.spans ? 2 : 1;
+  check(shape.has_language_head() || predictions == of_sample * batch,
+        std::to_string(predictions) + " predictions for " + std::to_string(batch) + " samples",
+        "predict one class for each sample, or the two ends of its span");
   check(dropout >= 0 && dropout < 1, "dropout " + std::to_string(dropout) + " is not in [0, 1)",
         "0.1 is usual, 0 turns it off");
   check(sequence <= 65536 && shape.layers < 20000, "dropout cannot tell so many positions or layers apart",
         "use at most 65536 positions and 20000 layers");
 
-  const std::size_t N = m_rows, P = predictions, H = shape.hidden, F = shape.feed_forward, V = shape.outputs(),
+  const std::size_t N = m_rows, P = predictions, H = shape.hidden, F = shape.feed_forward, V = m_outputs,
                     L = shape.layers, norms = 2 * L + 1;
   const bool bert = shape.architecture == Architecture::bert;
   const auto buffer = [](const char* name, std::size_t length) {
@@ -267,24 +274,28 @@ Transformer<Exec, Real>::Transformer(const Exec& exec, const Shape& shape, int b
   m_attention_log_sums = buffer("attention_log_sums", L * N * shape.heads);
   m_context = buffer("context", L * N * H);
   m_feed_forward = buffer("feed_forward", L * N * F);
-  if (bert || shape.classes > 0) {
+  if (shape.spans) {
+    m_scores = buffer("scores", N * 2);
+  } else {
+    m_head_output = buffer("head_output", P * H);
+    m_d_head = buffer("d_head", P * H);
+  }
+  if (shape.classes > 0 || (bert && shape.has_language_head())) {
     m_predicted = buffer("predicted", P * H);
     m_head_input = buffer("head_input", P * H);
   }
-  if (bert && shape.classes == 0) {
+  if (bert && shape.has_language_head()) {
     m_head_gelu = buffer("head_gelu", P * H);
     m_head_mean = buffer("head_mean", P);
     m_head_reciprocal_std = buffer("head_reciprocal_std", P);
     m_d_head_gelu = buffer("d_head_gelu", P * H);
   }
-  m_head_output = buffer("head_output", P * H);
   m_logits = buffer("logits", P * V);
   m_attention_scratch = buffer("attention_scratch", m_attention.scratch_size(exec));
   m_wide = buffer("wide", N * std::max(F, 3 * H));
   m_d_norm = buffer("d_norm", N * H);
   m_d_residual = buffer("d_residual", N * H);
   if (dropout > 0) m_d_branch = buffer("d_branch", N * H);
-  m_d_head = buffer("d_head", P * H);
   const std::size_t row_blocks = row_block_count<Exec>(m_rows), head_blocks = row_block_count<Exec>(predictions);
   m_sums = buffer("sums", std::max({row_blocks * 3 * H, row_blocks * F, head_blocks * 3 * H, head_blocks * V}));
   m_losses = buffer("losses", P);
@@ -326,7 +337,14 @@ LayerNorm<Exec, Real> Transformer<Exec, Real>::head_norm(const Vector<Exec, cons
 template <class Exec, class Real>
 double Transformer<Exec, Real>::accuracy(const Exec& exec, const Tokens<Exec>& tokens) {
   const Region region("OneBit::nn::accuracy");
-  Kernels::is_right(exec, tokens.target, matrix_at<Exec>(m_logits, 0, m_predictions, m_shape.outputs()), m_losses);
+  if (m_shape.spans) return span_measure(exec, SpanMeasure::exact, tokens);
+  Kernels::is_right(exec, tokens.target, logit_matrix(), m_losses);
+  return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_predictions;
+}
+
+template <class Exec, class Real>
+double Transformer<Exec, Real>::span_measure(const Exec& exec, SpanMeasure of, const Tokens<Exec>& tokens) {
+  Spans<Exec, Real>::measure(exec, of, tokens.predicted, tokens.target, logit_matrix(), m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / m_predictions;
 }
 
@@ -404,11 +422,15 @@ double Transformer<Exec, Real>::head(const Exec& exec, const Vector<Exec, const 
   const int H = m_shape.hidden;
   const bool bert = m_shape.architecture == Architecture::bert;
   const auto bias = [&](std::size_t offset, int out) { return vector_at<Exec>(x, offset, out); };
-  const int P = m_predictions, outputs = m_shape.outputs();
-  const bool classes = m_shape.classes > 0, has_bias = bert || classes;
-  const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H);
-  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), logits = matrix_at<Exec>(m_logits, 0, P, outputs);
-  if (bert || classes) {
+  const int P = m_predictions, outputs = m_outputs;
+  const bool classes = m_shape.classes > 0, has_bias = m_shape.has_language_head() ? bert : classes;
+  const auto last = rows_of(m_norm_output, 2 * m_shape.layers, H), logits = logit_matrix();
+  const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H);
+  if (m_shape.spans) {
+    const auto scores = rows_of(m_scores, 0, 2);
+    dense(exec, m_offsets.output.weight, last, scores);
+    Spans<Exec, Real>::gather(exec, tokens.predicted, scores, logits);
+  } else if (bert || classes) {
     const auto predicted = matrix_at<Exec>(m_predicted, 0, P, H), head_input = matrix_at<Exec>(m_head_input, 0, P, H);
     if (classes && m_shape.mean_pooling)
       Kernels::mean_rows(exec, last, predicted);
@@ -427,7 +449,7 @@ double Transformer<Exec, Real>::head(const Exec& exec, const Vector<Exec, const 
   } else {
     Kernels::gather_rows(exec, tokens.predicted, last, head_output);
   }
-  dense(exec, m_offsets.output.weight, head_output, logits);
+  if (!m_shape.spans) dense(exec, m_offsets.output.weight, head_output, logits);
   Kernels::cross_entropy(exec, bias(m_offsets.output.bias, has_bias ? outputs : 0), tokens.target, output, logits,
                          m_losses);
   return sum_losses<Exec, Real>(exec, m_loss_sum, m_losses) / P;
@@ -491,13 +513,23 @@ struct Transformer<Exec, Real>::BackwardPass {
 };
 
 template <class Exec, class Real>
+void Transformer<Exec, Real>::spans_backward(const BackwardPass& pass, Real scale) {
+  const auto d_scores = rows_of(m_scores, 0, 2), last = rows_of(m_norm_output, 2 * m_shape.layers, m_shape.hidden);
+  Spans<Exec, Real>::gather_backward(pass.exec, logit_matrix(), d_scores);
+  const Factor& d_output = pass.factor(d_scores, scale / m_predictions);
+  pass.dense_input(m_offsets.output.weight, d_output, pass.d_norm, false, scale / m_predictions);
+  pass.dense_weight(m_offsets.output.weight, d_output, last, scale / m_predictions);
+}
+
+template <class Exec, class Real>
 void Transformer<Exec, Real>::head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale) {
-  const int P = m_predictions, H = m_shape.hidden, outputs = m_shape.outputs();
+  if (m_shape.spans) return spans_backward(pass, scale);
+  const int P = m_predictions, H = m_shape.hidden, outputs = m_outputs;
   const bool bert = m_shape.architecture == Architecture::bert, classes = m_shape.classes > 0;
   const auto head_input = matrix_at<Exec>(m_head_input, 0, P, H), predicted = matrix_at<Exec>(m_predicted, 0, P, H);
   const auto head_output = matrix_at<Exec>(m_head_output, 0, P, H), d_head = matrix_at<Exec>(m_d_head, 0, P, H);
   // The forward pass left P times the gradient of the mean loss in the place of the logits.
-  const auto d_logits = matrix_at<Exec>(m_logits, 0, P, outputs);
+  const auto d_logits = logit_matrix();
   const Factor& d_output = pass.factor(d_logits, scale / P);
   pass.dense_input(m_offsets.output.weight, d_output, d_head, false, scale / P);
   pass.dense_weight(m_offsets.output.weight, d_output, head_output, scale / P);

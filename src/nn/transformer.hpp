@@ -10,7 +10,8 @@
 ///
 /// The head is a language model's. With `Shape::classes` > 0 it is BERT's classifier (Devlin et al. 2019, section 4.1;
 /// BertForSequenceClassification in transformers): logits = W₂ dropout(tanh(W₁ n + b₁)) + b₂, where n is one row of
-/// n_{2 L} for each sample, or the mean of its T rows with `Shape::mean_pooling`.
+/// n_{2 L} for each sample, or the mean of its T rows with `Shape::mean_pooling`. With `Shape::spans` it is a dense
+/// layer that gives each row of n_{2 L} two scores (spans.hpp).
 ///
 /// `Shape::quantization` quantises the dense layers of the halves (quantized_layers.hpp).
 
@@ -27,9 +28,11 @@
 #include "linalg/matrix_product.hpp"
 #include "nn/attention.hpp"
 #include "nn/dropout.hpp"
+#include "nn/flat_vectors.hpp"
 #include "nn/layers.hpp"
 #include "nn/quantized/quantization.hpp"
 #include "nn/quantized/quantized_layers.hpp"
+#include "nn/spans.hpp"
 
 namespace onebit::nn {
 
@@ -46,10 +49,14 @@ struct Shape {
   int classes = 0;                  ///< of the classifier, which replaces all other heads; 0: none
   bool mean_pooling = false;        ///< the classifier reads the mean of a sample's rows, not one of them
   int second_text = 0;              ///< first position of BERT's second text, whose type is 1; 0: all have type 0
+  bool spans = false;               ///< the head points at a span of the second text; it replaces all other heads
   double initializer_range = 0.02;  ///< standard deviation of initial weights, except for embeddings
   Quantization quantization{};
 
-  int outputs() const { return classes > 0 ? classes : vocabulary; }  ///< logits of a prediction
+  /// Whether the head is a language model's.
+  bool has_language_head() const { return classes == 0 && !spans; }
+  /// Logits of a prediction in samples of T tokens.
+  int outputs(int sequence) const { return spans ? sequence : classes > 0 ? classes : vocabulary; }
 };
 
 /// Names, shapes and offsets of the parameters. Weights are (out, in), as in PyTorch.
@@ -63,12 +70,14 @@ TensorTable tensor_table(const Shape& shape);
 template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
 
-/// A batch: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is predicted.
+/// A batch: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is predicted. For
+/// spans P = 2 B: the entries 2 b and 2 b + 1 are of the first and of the last token.
 template <class Exec>
 struct Tokens {
-  Vector<Exec, int> input;      ///< (B*T)
-  Vector<Exec, int> predicted;  ///< (P) rows of (B*T), all different; for classes P = B, entry p in sample p
-  Vector<Exec, int> target;     ///< (P)
+  Vector<Exec, int> input;  ///< (B*T)
+  Vector<Exec, int>
+      predicted;             ///< (P) rows of (B*T); for classes P = B, entry p in sample p; for spans the second texts'
+  Vector<Exec, int> target;  ///< (P) tokens or classes; for spans the right answers' positions in [0, T)
 };
 
 /// First elements of the tensors in the flat buffer.
@@ -94,7 +103,7 @@ struct ParameterOffsets {
   std::vector<WeightAndBias> norms;      ///< (2 L + 1), in the order of the chain
   std::vector<Layer> layers;             ///< (L)
   WeightAndBias head_dense, head_norm;   ///< head_norm for BERT's language model only
-  WeightAndBias output;                  ///< weight = `word` except for classes; no bias in GPT's language model
+  WeightAndBias output;                  ///< weight = `word` in language models; no bias in GPT's and of spans
   std::vector<std::size_t> multiplied;   ///< weights of dense layers, whose gradient a product writes first
   std::vector<std::string> dense_names;  ///< of the halves' dense layers, by their number
 
@@ -111,7 +120,7 @@ class Transformer {
 public:
   /// \param batch       B, samples of a step
   /// \param sequence    T
-  /// \param predictions P, predicted rows of a step, over all samples; B for classes
+  /// \param predictions P, predicted rows of a step, over all samples; B for classes, 2 B for spans
   /// \param dropout     probability of dropping, in [0, 1): after the embeddings, on the attention's probabilities and
   ///                    before each residual
   /// \param product     for the dense layers
@@ -122,8 +131,11 @@ public:
   double loss(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens) {
     return run(exec, x, tokens, Real(0), DropoutKey(), CrossEntropyOutput::logits);
   }
-  /// Fraction of the predictions of the last `loss`, of the same tokens, whose target has the greatest logit.
+  /// Fraction of the predictions of the last `loss`, of the same tokens, whose target has the greatest logit; of the
+  /// answers that are exact, for spans.
   double accuracy(const Exec& exec, const Tokens<Exec>& tokens);
+  /// Mean F1 of the answers of the last `loss`, of the same tokens, for spans.
+  double f1(const Exec& exec, const Tokens<Exec>& tokens) { return span_measure(exec, SpanMeasure::f1, tokens); }
 
   /// The loss with dropout; keeps what `backward` needs.
   double forward(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
@@ -142,7 +154,7 @@ public:
   /// What `backward` measures of their quantisers.
   void measure_quantizers(QuantizerMeasures measures) { m_quantizer_measures = measures; }
 
-  /// (P, V), or (P, classes), of the last `loss`; after `forward` their gradient.
+  /// (P, V), (P, classes) or (P, T) of spans, of the last `loss`; after `forward` their gradient.
   Vector<Exec, Real> logits() const { return m_logits; }
 
 private:
@@ -164,6 +176,9 @@ private:
   double head(const Exec& exec, const Vector<Exec, const Real>& x, const Tokens<Exec>& tokens,
               CrossEntropyOutput output);
   void dense(const Exec& exec, std::size_t weight, const Factor& from, const RealMatrix& to);
+  double span_measure(const Exec& exec, SpanMeasure of, const Tokens<Exec>& tokens);
+  void spans_backward(const BackwardPass& pass, Real scale);
+  RealMatrix logit_matrix() const { return matrix_at<Exec>(m_logits, 0, m_predictions, m_outputs); }
   void head_backward(const BackwardPass& pass, const Tokens<Exec>& tokens, Real scale);
   void types_backward(const Exec& exec, const Vector<Exec, Real>& g);
   RealMatrix norm_backward(const BackwardPass& pass, int k, std::size_t branch_bias);
@@ -186,7 +201,7 @@ private:
   linalg::MatrixProduct<Exec, Real> m_product;
   std::unique_ptr<QuantizedLayers<Exec, Real>> m_quantized;
   Attention<Exec, Real> m_attention;
-  int m_rows, m_predictions;  ///< N = B*T, P
+  int m_rows, m_predictions, m_outputs;  ///< N = B*T, P, logits of a prediction
   Real m_dropout;
   Real m_epsilon;  ///< of the layer normalisations
 
@@ -205,7 +220,8 @@ private:
   Buffer m_head_input;                        ///< (P, H), before GELU or after tanh; not for GPT's language model
   Buffer m_head_gelu;                         ///< (P, H); BERT's language model only
   Buffer m_head_mean, m_head_reciprocal_std;  ///< (P); BERT's language model only
-  Buffer m_head_output;                       ///< (P, H), input of the last dense layer
+  Buffer m_head_output;                       ///< (P, H), input of the last dense layer; not for spans
+  Buffer m_scores;                            ///< (N, 2) of spans, or their gradient
   Buffer m_logits;                            ///< (P, outputs), or their gradient
 
   // Factors of more than one product, which are rounded once in bf16.

@@ -72,7 +72,7 @@ template <class Exec>
 std::optional<FiguresOfMerit> train(const Exec& exec, const config::Input& input, const Communicator& communicator) {
   const StopSignal stop_signal;
   const bool root = communicator.rank() == 0;
-  communicator.on_root([&] { check_output(input); });
+  communicator.on_root([&] { train::check_output(input); });
   Checkpoints checkpoints(input, communicator);
   communicator.on_root([&] { begin_output(input, checkpoints.restarts()); });
   try {

@@ -14,11 +14,11 @@ namespace onebit::train {
 template <class Exec>
 bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& record) {
   const Region region("OneBit::train::validate");
-  enum { stopped, failed, loss, right, samples, count };
+  enum { stopped, failed, loss, right, f1, samples, count };
   double sums[count] = {};
   const auto exchange = [&](bool fails, const workload::LossSum& mine) {
-    const double values[count] = {StopSignal::received() ? 1.0 : 0.0, fails ? 1.0 : 0.0, mine.sum, mine.right,
-                                  mine.samples};
+    const double values[count] = {
+        StopSignal::received() ? 1.0 : 0.0, fails ? 1.0 : 0.0, mine.sum, mine.right, mine.f1, mine.samples};
     std::copy_n(values, count, sums);
     session.communicator.sum(sums, count);
     return sums[stopped] == 0 && sums[failed] == 0;
@@ -35,6 +35,7 @@ bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& rec
   record.validated = true;
   record.validation_loss = sums[loss] / sums[samples];
   record.validation_accuracy = sums[right] / sums[samples];
+  record.validation_f1 = sums[f1] / sums[samples];
   if (mine.features.empty()) return true;
   // All ranks have as many, because they have one workload and none has failed.
   session.communicator.sum(mine.features.data(), static_cast<int>(mine.features.size()));

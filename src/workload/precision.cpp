@@ -21,6 +21,7 @@ nn::Shape trial_shape(const config::Input& input) {
   const int layers = std::min(m.layers, 2), vocabulary = m.vocabulary != 0 ? m.vocabulary : tokens;
   nn::Shape shape{m.architecture, layers, m.hidden, m.heads, m.feed_forward, vocabulary, m.positions};
   if (input.workload.kind == WorkloadKind::classification) shape.classes = 2;
+  shape.spans = input.workload.kind == WorkloadKind::spans;
   return shape;
 }
 

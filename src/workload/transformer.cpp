@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "config/checks.hpp"
 #include "data/labelled.hpp"
 #include "data/sampler.hpp"
 
@@ -22,6 +23,8 @@ data::CorpusOptions corpus_options(const config::Input& input) {
   return options;
 }
 
+bool has_spans(const config::Input& input) { return input.workload.kind == WorkloadKind::spans; }
+
 data::Objective objective(const config::Input& input) {
   return input.model.architecture == Architecture::bert ? data::Objective::masked : data::Objective::causal;
 }
@@ -38,12 +41,11 @@ nn::Shape shape(const config::Input& input, int tokenizer_vocabulary) {
   shape.next_sentence_head = m.architecture == Architecture::bert;
   shape.mean_pooling = m.pooling == Pooling::mean;
   shape.second_text = m.second_text;
+  shape.spans = has_spans(input);
   shape.initializer_range = m.initializer_range;
   shape.quantization = quantization(input);
   return shape;
 }
-
-bool classifies(const config::Input& input) { return input.workload.kind == WorkloadKind::classification; }
 
 /// Makes the source of batches.
 /// \param shape     gets the number of classes
@@ -51,12 +53,12 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
                                             const Rounds& rounds, nn::Shape& shape) {
   const auto seed = static_cast<std::uint64_t>(input.run.seed);
   const int sequence = input.model.sequence;
-  if (!classifies(input))
+  if (!config::has_labelled_texts(input))
     return located(input.where("model.sequence"),
                    [&] { return std::make_unique<data::Sampler>(corpus, objective(input), sequence, seed); });
   const data::SampleForm form{
       input.model.architecture == Architecture::bert ? data::Summary::first : data::Summary::last, sequence,
-      input.model.second_text};
+      input.model.second_text, has_spans(input) ? data::Label::answer : data::Label::of_class};
   return located(input.where("data.labelled"), [&] {
     auto samples = std::make_unique<data::LabelledSamples>(input.data.labelled, input.data.labelled_validation,
                                                            corpus.tokenizer(), form, seed);
@@ -70,7 +72,8 @@ std::unique_ptr<data::Samples> make_samples(const config::Input& input, const da
 /// docs/develop/performance/memory.md has the sums. In double, because products of the input's numbers overflow
 /// integers.
 double activation_bytes(const config::Input& input, const nn::Shape& shape, const TensorTable& tensors, int batch) {
-  const double L = shape.layers, H = shape.hidden, A = shape.heads, F = shape.feed_forward, V = shape.outputs();
+  const double L = shape.layers, H = shape.hidden, A = shape.heads, F = shape.feed_forward,
+               V = shape.outputs(input.model.sequence);
   const double N = static_cast<double>(batch) * input.model.sequence, P = 1.0 * batch * predictions(input, 1);
   const double head = shape.architecture == Architecture::bert ? 6 : 2, dropout = input.model.dropout > 0 ? 1 : 0;
   const double kept = (2 * L + 1) * (2 * N * H + 2 * N) + L * N * (4 * H + F + A) + P * V + head * P * H +
@@ -113,11 +116,11 @@ Footprint footprint_before_training(const config::Input& input, int batch) {
       located(input.where("data.corpus"), [&] { return data::read_text_files(input.data.corpus, true).size(); });
   nn::Shape untrained = shape(input, input.data.vocabulary);
   constexpr std::size_t bytes_of_token = 4;
-  if (!classifies(input)) return footprint_of(input, untrained, bytes / bytes_of_token, batch);
+  if (!config::has_labelled_texts(input)) return footprint_of(input, untrained, bytes / bytes_of_token, batch);
   located(input.where("data.labelled"), [&] { data::read_text_files({input.data.labelled}, true); });
   located(input.where("data.labelled_validation"),
           [&] { data::read_text_files({input.data.labelled_validation}, true); });
-  untrained.classes = 2;
+  if (!untrained.spans) untrained.classes = 2;
   return footprint_of(input, untrained, bytes / bytes_of_token, batch);
 }
 
@@ -131,7 +134,7 @@ int vocabulary(const config::Input& input) {
 }
 
 int predictions(const config::Input& input, int batch) {
-  if (classifies(input)) return batch;
+  if (config::has_labelled_texts(input)) return has_spans(input) ? 2 * batch : batch;
   return located(input.where("train.batch"),
                  [&] { return data::predictions(objective(input), batch, input.model.sequence); });
 }
@@ -205,16 +208,18 @@ LossSum Transformer<Exec>::validation_loss(const Exec& exec, const Vector<Exec, 
                                            const std::function<bool()>& goes_on) {
   const Region region("OneBit::workload::validation");
   LossSum loss;
-  double right = 0;
+  double right = 0, f1 = 0;
   for (int round = 0; round < m_rounds.of_validation; ++round) {
     m_samples->draw_validation(m_rounds.first_validation_sample(m_rank, round), m_rounds.batch, m_batch_on_host);
     to_device(exec);
     loss.sum += m_rounds.batch * m_model.loss(exec, x, m_tokens);
     right += m_rounds.batch * m_model.accuracy(exec, m_tokens);
+    if (m_shape.spans) f1 += m_rounds.batch * m_model.f1(exec, m_tokens);
     loss.samples += m_rounds.batch;
     if (!goes_on()) return {};
   }
   loss.right = right;
+  if (m_shape.spans) loss.f1 = f1;
   return loss;
 }
 

@@ -30,6 +30,7 @@ Footprint footprint(const config::Input& input, int ranks) {
       return synthetic_footprint(input);
     case WorkloadKind::transformer:
     case WorkloadKind::classification:
+    case WorkloadKind::spans:
       break;
   }
   return transformer_footprint(input, ranks);
@@ -74,6 +75,7 @@ std::unique_ptr<Workload<Exec>> make_untimed(const Exec& exec, const config::Inp
       return std::make_unique<Synthetic<Exec>>(exec, input, share);
     case WorkloadKind::transformer:
     case WorkloadKind::classification:
+    case WorkloadKind::spans:
       break;
   }
   return std::make_unique<Transformer<Exec>>(exec, input, share);

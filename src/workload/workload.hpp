@@ -46,6 +46,7 @@ struct LossSum {
   double sum = 0;
   double samples = 0;
   double right = std::numeric_limits<double>::quiet_NaN();  ///< Σ of each sample's fraction of right predictions
+  double f1 = std::numeric_limits<double>::quiet_NaN();     ///< Σ of the F1 of each sample's answer, for spans
   /// Σ of the features of each generated sample less those of one of the data; empty where none are generated. The
   /// square of the mean's norm is a distance (nn/images/gan/random_features.hpp).
   std::vector<double> features = {};

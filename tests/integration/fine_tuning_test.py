@@ -146,6 +146,57 @@ class FineTuning(unittest.TestCase):
         _, _, error = self.classify("no_place", {**keys, "model.second_text": 24}, expected=2)
         self.assertIn("model.second_text", error)
 
+    def test_spans(self):
+        # Which word of the sentence is of the kind that is asked for? The words stand in any order.
+        text = Text()
+
+        def line(i):
+            words = text.sentence(i % 2).split(" ")
+            words = words[i % 3:] + words[:i % 3]
+            answer = {"sky": ("sun", "moon"), "earth": ("sea", "tree", "river")}[("sky", "earth")[i % 2]]
+            return f"{next(word for word in words if word in answer)}\t{('sky', 'earth')[i % 2]}\t{' '.join(words)}"
+
+        # The corpus has the letters of all questions.
+        self.write("spans_corpus.txt", [f"sky earth {text.sentence(text.draw(2))}" for _ in range(1000)])
+        for name, first, lines in (("spans.tsv", 0, 200), ("spans_held_out.tsv", 1, 64)):
+            self.write(name, [line(i) for i in range(first, first + lines)])
+        keys = {"workload.kind": "spans", "model.second_text": 8, "model.architecture": "bert",
+                "data.labelled": self.directory / "spans.tsv", "train.steps": 200, "train.validate_every": 100,
+                "data.labelled_validation": self.directory / "spans_held_out.tsv", "freeze.step": 100,
+                "checkpoint.every": 60, "checkpoint.keep": 9}
+
+        def train(name, changes=(), **options):
+            given = {**MODEL, "optimizer.epsilon": 1e-3, "optimizer.beta2": 0.99, "model.sequence": 24,
+                     "compression.group": "tensor", **keys, **dict(changes)}
+            return support.train(self, {**given, "data.corpus": f"[{self.directory / 'spans_corpus.txt'}]"},
+                                 self.directory / name, self.directory / "input.yaml", timeout=120, **options)
+
+        for algorithm in ("adam", "onebit_adam"):
+            whole, steps, done = train(f"spans_{algorithm}", {"optimizer.algorithm": algorithm}, ranks=2)
+            self.assertIn("200 texts to train on, 64 to validate with; left out because their answer is cut: 0 and 0",
+                          done.stdout)
+            # By guessing fewer than one of twenty is exact.
+            self.assertGreaterEqual(float(whole["final_validation_accuracy"]), 0.6, algorithm)
+            self.assertGreaterEqual(float(whole["final_validation_f1"]), float(whole["final_validation_accuracy"]))
+            self.assertEqual(whole["final_validation_f1"], steps[-1]["validation_f1"])
+            self.assertIn(f"FOM final_validation_f1 {float(whole['final_validation_f1']):.6g}", done.stdout)
+        again, _, _ = train("spans_again", {
+            "optimizer.algorithm": "onebit_adam",
+            "checkpoint.restart": self.directory / "spans_onebit_adam/checkpoints/step_00000120.h5"}, ranks=2)
+        self.assertEqual([again[key] for key in ("parameters_hash", "final_validation_f1")],
+                         [whole[key] for key in ("parameters_hash", "final_validation_f1")])
+        _, alone, _ = train("spans_alone", {"optimizer.algorithm": "onebit_adam"}, ranks=1)
+        for a, b in list(zip(steps, alone))[:10]:  # roundings grow
+            self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=1e-3)
+
+        for change, part in (({"model.architecture": "gpt"}, "model.architecture"),
+                             ({"model.second_text": 0}, "model.second_text"),
+                             ({"model.second_text": 1}, "model.second_text"),
+                             ({"data.labelled": self.directory / "train.tsv"}, "train.tsv:1: .*no second text"),
+                             ({"data.labelled": '""'}, "workload spans needs labelled texts")):
+            _, _, done = train("spans_refused", change, ranks=2, expected=2)
+            self.assertRegex(done.stderr, part)
+
     def test_checkpoints_of_other_models_are_refused(self):
         self.classify("model", {"train.steps": 1, "freeze.step": 1})
         keys = {"checkpoint.initialize_from": self.directory / "model/parameters.h5", "train.steps": 1,

@@ -13,6 +13,8 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else pathlib.Path()
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1]), str(ROOT / "scripts")]
+import text_tasks
+
 import skips
 from lib.tasks import draw
 
@@ -97,6 +99,23 @@ class TextTasks(unittest.TestCase):
                 self.assertEqual(label, "same" if first == second else "other")
             share = sum(label == "other" for label, _, _ in side) / len(side)
             self.assertTrue(0.4 < share <= 0.5, share)
+
+    def test_spans(self):
+        # Examples are "this is thing7 of sense 14", of the names thing7 and alias_14.
+        for side in self.sides("spans")[:2]:
+            self.assertTrue(side)
+            for label, gloss, example in side:
+                number = int(gloss.split()[-1])
+                word = f"thing{number // 2}"
+                self.assertEqual((label, example), (word, f" this is {word} of sense {number}"))
+
+    def test_forms_of_names(self):
+        example = " tried and running he carries a runner to ice creams of an ice cream making"
+        found = {name: text_tasks.places(name, example)
+                 for name in ("run", "try", "carry", "make", "ice_cream", "an", "")}
+        self.assertEqual(found, {"run": {(2, "running")}, "try": {(0, "tried")}, "carry": {(4, "carries")},
+                                 "make": {(14, "making")}, "ice_cream": {(8, "ice creams"), (12, "ice cream")},
+                                 "an": {(11, "an")}, "": set()})
 
     def test_a_folder_without_wordnet_is_refused(self):
         _, done = self.make("noun_classes", "none", expected=1, wordnet=self.directory / "absent")

@@ -90,6 +90,36 @@ TEST_F(DataLabelled, second_text_has_its_own_place) {
                        {"6 tokens hold no text", "position " + std::to_string(second_text)});
 }
 
+TEST_F(DataLabelled, answers_are_spans_of_the_second_text) {
+  const auto answers = [&](const std::string& training, const std::string& validation, const Tokenizer& tokenizer,
+                           int sequence = 12) {
+    return LabelledSamples(write("train.tsv", training), write("validation.tsv", validation), tokenizer,
+                           SampleForm{Summary::first, sequence, 4, Label::answer}, 1);
+  };
+  // Whole words: the first "a" is a part of "an", and the second one of "ba". Of two answers the first one is meant.
+  const std::string lines = " b \tq\ta b c\na\tq\tan ba a a\nb c\tquestion\ta b c\n";
+  Batch batch;
+  const LabelledSamples all = answers("x\tq\tx\n", lines, *m_bytes);
+  all.draw_validation(0, 3, batch);
+  EXPECT_TRUE(all.classes().empty());
+  EXPECT_EQ(all.summary(), "1 texts to train on, 3 to validate with; left out because their answer is cut: 0 and 0");
+  const int mask = m_bytes->mask_token();
+  EXPECT_EQ(std::vector<int>(batch.input.begin(), batch.input.begin() + 12),
+            (std::vector<int>{mask, 'q', 'q', 'q', 'a', ' ', 'b', ' ', 'c', 'a', ' ', 'b'}));
+  EXPECT_EQ(batch.predicted, (std::vector<int>{4, 8, 12 + 4, 12 + 11, 24 + 4, 24 + 8}));
+  EXPECT_EQ(batch.target, (std::vector<int>{6, 6, 10, 10, 6, 8}));
+
+  // Cut answers are left out; where none is left, the file is refused.
+  const LabelledSamples cut = answers("b\tq\ta b c\nb\tq\t0123456 b\n", "a\tq\ta\n", *m_bytes);
+  EXPECT_EQ(cut.training_size(), 1u);
+  EXPECT_NE(cut.summary().find("cut: 1 and 0"), std::string::npos);
+  expect_input_error([&] { answers("b\tq\t0123456 b\n", "a\tq\ta\n", *m_bytes); }, path("train.tsv"),
+                     {"no answer is among the tokens", "model.sequence"});
+  for (const char* bad : {"b\tq\tabc\n", "a b\tq\tba ba\n"})
+    expect_input_error([&] { answers(bad, "a\tq\ta\n", *m_bytes); }, path("train.tsv") + ":1",
+                       {"lacks the answer", "as its words stand there"});
+}
+
 TEST_F(DataLabelled, samples_are_the_same_whoever_draws_them) {
   std::string training, validation;
   for (int i = 0; i < 50; ++i) training += std::to_string(i % 7) + "\ttext " + std::to_string(i) + "\n";

@@ -6,6 +6,7 @@
 
 #include "nn/activation.hpp"
 #include "nn/layers.hpp"
+#include "nn/spans.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {
@@ -547,6 +548,55 @@ TYPED_TEST(Layer, rows_of_a_sample_are_averaged) {
     }
   EXPECT_EQ(y.array().values, means.values);
   EXPECT_EQ(back.array().values, spread.values);
+}
+
+// ---- spans ----
+
+TYPED_TEST(Layer, spans_are_chosen_among_the_tokens_of_the_second_text) {
+  const int samples = 6, T = 9;
+  const auto scores = random_array(samples * T, 2, 4);
+  std::vector<int> ends;
+  for (int b = 0; b < samples; ++b) ends.insert(ends.end(), {b * T + b % 4, b * T + T - 1 - b % 3});
+  const DeviceArray<TypeParam, double> x(scores), y(2 * samples, T), back(random_array(samples * T, 2, 5));
+  Spans<TypeParam, double>::gather(this->exec, test::to_device<TypeParam>(ends), x.matrix(), y.matrix());
+  Spans<TypeParam, double>::gather_backward(this->exec, y.matrix(), back.matrix());
+  Array<double> logits(2 * samples, T), scattered(samples * T, 2);
+  for (int r = 0; r < samples * T; ++r)
+    for (int k = 0; k < 2; ++k) {
+      const int b = r / T;
+      const bool is_token = ends[2 * b] <= r && r <= ends[2 * b + 1];
+      scattered(r, k) = logits(2 * b + k, r % T) = is_token ? scores(r, k) : -std::numeric_limits<double>::infinity();
+    }
+  EXPECT_EQ(y.array().values, logits.values);
+  EXPECT_EQ(back.array().values, scattered.values);
+}
+
+TYPED_TEST(Layer, answers_equal_those_of_all_pairs) {
+  const int samples = 400, T = 7;
+  Array<float> logits = random_array<float>(2 * samples, T, 1);
+  for (float& logit : logits.values) logit = std::round(2 * logit);  // so that many are equal
+  for (int t = 0; t < T; ++t) logits(6, t) = std::nanf("");
+  std::vector<int> ends, target;
+  for (int b = 0; b < samples; ++b) {
+    const int first = b % 3, last = T - 1 - b / 3 % 3;
+    ends.insert(ends.end(), {b * T + first, b * T + last});
+    const int start = first + b / 9 % (last - first + 1);
+    target.insert(target.end(), {start, start + b / 27 % (last - start + 1)});
+  }
+  const DeviceArray<TypeParam, float> x(logits), measured(1, 2 * samples);
+  for (const SpanMeasure of : {SpanMeasure::exact, SpanMeasure::f1}) {
+    Spans<TypeParam, float>::measure(this->exec, of, test::to_device<TypeParam>(ends),
+                                     test::to_device<TypeParam>(target), x.matrix(), measured.vector());
+    const std::vector<float> expected = span_measure_ref(logits, ends, target, of == SpanMeasure::f1);
+    double sum = 0;
+    for (int p = 0; p < 2 * samples; ++p) {
+      EXPECT_EQ(measured.array()(p), expected[p]) << p;
+      sum += expected[p];
+    }
+    EXPECT_GT(sum, 0.03 * 2 * samples);
+    EXPECT_LT(sum, 0.7 * 2 * samples);
+    EXPECT_EQ(expected[6], 0);
+  }
 }
 
 // ---- cross entropy ----

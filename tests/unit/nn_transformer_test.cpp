@@ -22,12 +22,15 @@ const Shape gpt_mean{Architecture::gpt, 2, 12, 3, 20, 17, 10, false, 5, true};
 /// Pairs of texts, of which the second one begins at position 4.
 const Shape bert_pairs{Architecture::bert, 2, 12, 3, 20, 17, 10, true, 0, false, 4};
 const Shape bert_pair_classes{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 5, false, 4};
-const Shape shapes[] = {bert, gpt, bert_classes, gpt_classes, bert_mean, gpt_mean, bert_pairs, bert_pair_classes};
+/// The same with a head that points at a span of the second text.
+const Shape bert_spans{Architecture::bert, 2, 12, 3, 20, 17, 10, false, 0, false, 4, true};
+const Shape shapes[] = {bert,     gpt,        bert_classes,      gpt_classes, bert_mean,
+                        gpt_mean, bert_pairs, bert_pair_classes, bert_spans};
 
 std::string name_of(const Shape& shape) {
   return std::string(shape.architecture == Architecture::bert ? "BERT" : "GPT") +
          (shape.classes > 0 ? " with classes" : "") + (shape.mean_pooling ? " of the mean" : "") +
-         (shape.second_text > 0 ? " of pairs" : "");
+         (shape.second_text > 0 ? " of pairs" : "") + (shape.spans ? " with spans" : "");
 }
 const DropoutKey key{3, 7, 40};
 
@@ -38,12 +41,21 @@ struct Batch {
   int samples, sequence;
   std::vector<int> input, predicted, target;
 
-  /// \param per_sample predicted rows of each sample; 1 for classes
+  /// \param per_sample predicted rows of each sample; 1 for classes, 2 for spans, whose texts have different lengths
   Batch(const Shape& shape, int samples_, int sequence_, int per_sample)
       : samples(samples_),
         sequence(sequence_),
         input(test::random_integers(samples * sequence, shape.vocabulary, 1)),
-        target(test::random_integers(samples * (shape.classes > 0 ? 1 : per_sample), shape.outputs(), 2)) {
+        target(test::random_integers(samples * (shape.classes > 0 ? 1 : per_sample), shape.outputs(sequence), 2)) {
+    if (shape.spans) {
+      target.clear();
+      for (int b = 0; b < samples; ++b) {
+        const int first = shape.second_text, last = sequence - 1 - b % 3;
+        predicted.insert(predicted.end(), {b * sequence + first, b * sequence + last});
+        target.insert(target.end(), {first + b % 2, last - b % 2});
+      }
+      return;
+    }
     if (shape.classes > 0) per_sample = 1;
     for (int b = 0; b < samples; ++b)
       for (const int t : test::random_choice(per_sample, sequence, 3 + b)) predicted.push_back(b * sequence + t);
@@ -150,6 +162,14 @@ TEST(Shape, classes_take_the_place_of_all_other_heads) {
   }
 }
 
+TEST(Shape, spans_have_two_scores_in_place_of_all_heads) {
+  std::vector<Tensor> spans = tensors_of(bert_spans), classes = tensors_of(bert_pair_classes);
+  EXPECT_EQ(spans.back().name, "spans.output.weight");
+  EXPECT_EQ(spans.back().shape, (std::vector<std::size_t>{2, 12}));
+  ASSERT_EQ(spans.size() + 3, classes.size());
+  for (std::size_t k = 0; k + 1 < spans.size(); ++k) EXPECT_EQ(spans[k].name, classes[k].name);
+}
+
 TEST(Shape, weight_decay_skips_vectors_alone) {
   for (const Shape& shape : shapes)
     for (const Tensor& tensor : tensors_of(shape)) EXPECT_EQ(tensor.decays, tensor.shape.size() == 2) << tensor.name;
@@ -167,6 +187,10 @@ TEST(Shape, that_makes_no_model_is_refused) {
   refused([](Shape& shape) { shape.vocabulary = 0; });
   refused([](Shape& shape) { shape.classes = 1; });
   refused([](Shape& shape) { shape.classes = -2; });
+  refused([](Shape& shape) {
+    shape.classes = 2;
+    shape.spans = true;
+  });
   refused([](Shape& shape) { shape.initializer_range = 0; });
 }
 
@@ -183,6 +207,7 @@ TYPED_TEST(TransformerTest, batches_that_do_not_fit_are_refused) {
   EXPECT_THROW(make(2, 10, 1, -0.1f), InputError);
   EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_classes, 2, 10, 3, 0)), InputError);
   EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_pairs, 2, 4, 3, 0)), InputError);
+  EXPECT_THROW((Transformer<TypeParam, float>(TypeParam(), bert_spans, 2, 10, 2, 0)), InputError);
 }
 
 TYPED_TEST(TransformerTest, initial_parameters_have_their_moments) {
@@ -246,6 +271,11 @@ TYPED_TEST(TransformerTest, gradient_equals_central_differences) {
         std::vector<double> part(begin, begin + tensor.size());
         const std::vector<double> part_gradient(gradient.begin() + tensor.offset,
                                                 gradient.begin() + tensor.offset + tensor.size());
+        // It adds the same to all scores among which is chosen.
+        if (shape.spans && tensor.name == "encoder.1.feed_forward.norm.bias") {
+          for (const double g : part_gradient) EXPECT_NEAR(g, 0, 1e-14);
+          continue;
+        }
         const auto f = [&] {
           std::copy(part.begin(), part.end(), begin);
           return model.forward(x);
@@ -348,10 +378,11 @@ TYPED_TEST(TransformerTest, loss_is_forward_without_dropout) {
     EXPECT_NE(with.forward(x), loss);
     EXPECT_EQ(with.loss(x), loss);
     const std::vector<float> logits = with.logits();
-    ASSERT_EQ(logits.size(), batch.predicted.size() * shape.outputs());
-    Array<float> rows(static_cast<int>(batch.predicted.size()), shape.outputs());
+    ASSERT_EQ(logits.size(), batch.predicted.size() * shape.outputs(9));
+    Array<float> rows(static_cast<int>(batch.predicted.size()), shape.outputs(9));
     rows.values = logits;
-    const std::vector<float> right = is_right_ref(rows, batch.target);
+    const std::vector<float> right =
+        shape.spans ? span_measure_ref(rows, batch.predicted, batch.target, false) : is_right_ref(rows, batch.target);
     EXPECT_EQ(with.accuracy(), std::count(right.begin(), right.end(), 1.0f) / double(right.size()));
   }
 }

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "config/checks.hpp"
+
 namespace onebit::train {
 
 namespace {
@@ -37,15 +39,13 @@ std::string duration(double seconds) {
   return (minutes > 0 ? std::to_string(minutes) + " min " : "") + std::to_string(all % 60) + " s";
 }
 
-bool has_tokens(WorkloadKind kind) { return kind == WorkloadKind::transformer || kind == WorkloadKind::classification; }
-
 }  // namespace
 
 Progress::Progress(const config::Input& input, bool prints, long first_step)
     : m_interval(prints ? interval(input) : 0),
       m_first_step(first_step),
       m_steps(input.train.steps),
-      m_unit(has_tokens(input.workload.kind) ? "tokens" : "samples") {}
+      m_unit(config::has_model(input) ? "tokens" : "samples") {}
 
 void Progress::operator()(const StepRecord& record, double tokens_per_second) {
   if (m_interval <= 0) return;
@@ -59,6 +59,7 @@ void Progress::operator()(const StepRecord& record, double tokens_per_second) {
               duration(left).c_str());
   if (validated) std::printf("  validation loss %.4f", record.validation_loss);
   if (!std::isnan(record.validation_accuracy)) std::printf("  accuracy %.4f", record.validation_accuracy);
+  if (!std::isnan(record.validation_f1)) std::printf("  F1 %.4f", record.validation_f1);
   if (!std::isnan(record.validation_distance)) std::printf("  distance %.4f", record.validation_distance);
   std::printf("\n");
   std::fflush(stdout);

@@ -32,6 +32,7 @@ Columns step_columns(const StepRecord& record, std::uint64_t bytes) {
                      {"loss", record.loss},
                      {"validation_loss", record.validation_loss},
                      {"validation_accuracy", record.validation_accuracy},
+                     {"validation_f1", record.validation_f1},
                      {"validation_distance", record.validation_distance},
                      {"lr", record.lr},
                      {"gradient_l2", record.gradient_norm},
@@ -157,6 +158,7 @@ void Results::take_validation(const StepRecord& record) {
   m_validated = true;
   m_final_validation_loss = record.validation_loss;
   if (!std::isnan(record.validation_accuracy)) m_final_validation_accuracy = record.validation_accuracy;
+  if (!std::isnan(record.validation_f1)) m_final_validation_f1 = record.validation_f1;
   if (!std::isnan(record.validation_distance)) m_final_validation_distance = record.validation_distance;
   look_for_target(record);
 }
@@ -207,6 +209,7 @@ void Results::state(optim::NumberArchive& archive) {
     visit(m_validated);
     visit(m_final_validation_loss);
     visit(m_final_validation_accuracy);
+    visit(m_final_validation_f1);
     visit(m_final_validation_distance);
     visit(m_target.step);
     visit(m_target.seconds);
@@ -285,6 +288,7 @@ Columns Results::columns(std::size_t parameters) const {
           {"end_loss", end_loss()},
           {"final_validation_loss", m_final_validation_loss},
           {"final_validation_accuracy", m_final_validation_accuracy},
+          {"final_validation_f1", m_final_validation_f1},
           {"final_validation_distance", m_final_validation_distance},
           {"target_loss", m_target_loss > 0 ? Cell(m_target_loss) : Cell()},
           {"steps_to_target", reached ? Cell(m_target.step) : Cell()},

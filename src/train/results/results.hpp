@@ -25,6 +25,7 @@ struct StepRecord {
   bool validated = false;                        ///< so the next three count, even if they are not finite
   double validation_loss = optim::no_value;      ///< only in steps that validate
   double validation_accuracy = optim::no_value;  ///< the same, for workloads with right answers
+  double validation_f1 = optim::no_value;        ///< the same, for spans
   double validation_distance = optim::no_value;  ///< the same, for workloads that generate samples
   double lr;                                     ///< γ_t
   double gradient_norm;                          ///< √((1/n) Σ ‖g_i‖²)
@@ -124,6 +125,7 @@ private:
   StepRecord m_last{};
   bool m_validated = false;
   double m_final_validation_loss = optim::no_value, m_final_validation_accuracy = optim::no_value;
+  double m_final_validation_f1 = optim::no_value;
   double m_final_validation_distance = optim::no_value;
   struct {
     long step = 0;  ///< 0 before

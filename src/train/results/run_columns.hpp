@@ -10,6 +10,7 @@
 
 #include "base/system/build_info.hpp"
 #include "base/system/machine.hpp"
+#include "config/checks.hpp"
 #include "linalg/blas.hpp"
 #include "train/replicas.hpp"
 #include "train/results/results.hpp"
@@ -84,8 +85,7 @@ template <class Exec>
 Columns model_columns(const Session<Exec>& session) {
   const config::Input& input = session.input;
   const auto& model = input.model;
-  const bool has_model =
-      input.workload.kind == WorkloadKind::transformer || input.workload.kind == WorkloadKind::classification;
+  const bool has_model = config::has_model(input);
   const bool has_network = input.workload.kind == WorkloadKind::images;
   const auto cell = [&](const auto& value) { return has_model ? Cell(value) : Cell(); };
   // The tokeniser may decide it; the embeddings of its tokens are the first tensor.

@@ -22,6 +22,7 @@ constexpr ColumnFigure column_figures[] = {
     {"final_loss", "final_loss", "nats", true},
     {"final_validation_loss", "final_validation_loss", "nats", false},
     {"final_validation_accuracy", "final_validation_accuracy", "fraction", false},
+    {"final_validation_f1", "final_validation_f1", "fraction", false},
     {"steps_to_target", "steps_to_target", "steps", false},
     {"time_to_target_s", "time_to_target_s", "s", false},
     {"bytes_to_target", "bytes_to_target", "B", false},

@@ -24,7 +24,12 @@ const CsvTable steps_table = {
         {{"validation_accuracy"},
          "",
          "fraction of this validation's predictions (tokens, or classes) whose right answer has the greatest logit; "
-         "empty for workloads without right answers"},
+         "of the answers of workload `spans` that are exact; empty for workloads without right answers"},
+        {{"validation_f1"},
+         "",
+         "mean F1 of this validation's answers: 2 · common tokens / (tokens of the answer + of the right one); empty "
+         "for "
+         "workloads other than `spans`"},
         {{"validation_distance"},
          "",
          "squared distance of this validation's generated images from those of the data "
@@ -202,7 +207,9 @@ const CsvTable run_table = {
          "nats",
          "of the first step that was taken; the median of the last ones, for the [verdict](figures_of_merit.md)"},
         {{"final_validation_loss"}, "nats", "of the last validation"},
-        {{"final_validation_accuracy", "final_validation_distance"}, "", "of the last validation"},
+        {{"final_validation_accuracy", "final_validation_f1", "final_validation_distance"},
+         "",
+         "of the last validation"},
         {{"target_loss"}, "nats", "`train.target_loss`; empty without one"},
         {{"steps_to_target"},
          "",
