@@ -23,8 +23,8 @@ enum class Architecture { bert, gpt };
 constexpr auto names(Architecture) { return std::array{"bert", "gpt"}; }
 
 /// Networks that classify images.
-enum class Network { resnet18, vgg16 };
-constexpr auto names(Network) { return std::array{"resnet18", "vgg16"}; }
+enum class Network { resnet18, vgg16, mixer };
+constexpr auto names(Network) { return std::array{"resnet18", "vgg16", "mixer"}; }
 
 /// What becomes of an image before it is trained with.
 enum class Augment { none, crop, crop_flip };

@@ -137,7 +137,7 @@ void check_images(const Input& in, int ranks) {
           "workload " + onebit::to_string(in.workload.kind) + " needs images to train on and others to validate with",
           std::string("set ") + path + " to files of IDX or CIFAR-10's binary format");
   const int samples = in.train.batch / (ranks * in.train.accumulation);
-  if (samples % in.images.norm_samples != 0)
+  if (has_batch_norms(in) && samples % in.images.norm_samples != 0)
     refuse(in, "images.norm_samples",
            "a batch normalisation takes " + to_string(in.images.norm_samples) + " samples together, and a round of a " +
                "rank has " + to_string(samples),

@@ -24,6 +24,11 @@ inline bool has_images(const Input& input) {
   return input.workload.kind == WorkloadKind::images || input.workload.kind == WorkloadKind::dcgan;
 }
 
+/// Whether it has batch normalisations, of which an MLP-Mixer has none.
+inline bool has_batch_norms(const Input& input) {
+  return has_images(input) && (input.workload.kind == WorkloadKind::dcgan || input.images.network != Network::mixer);
+}
+
 /// Whether it has layers that `model.quantization` may quantise: those of a transformer, or convolutions of a
 /// classifier.
 inline bool has_quantizable_layers(const Input& input) {

@@ -456,7 +456,7 @@ std::vector<Section> keys(Input& in) {
       "Dense layers in full precision: `first` and `last` name those of the first and of the last layer; others by a "
       "pattern of their name, in which `*` stands for any characters and `?` for one, e.g. `encoder.0.attention.*`. "
       "Embeddings, the head and attention's own products always have full precision. Of workload `images`: patterns of "
-      "the names of convolutions, e.g. `layer4.*`; the first one, those of one pixel and the head always have full "
+      "the names of convolutions, e.g. `layer4.*`; the first one, ResNet's shortcuts and the head always have full "
       "precision.",
       true);
   key("group", in.model.quantization.group,
@@ -471,10 +471,11 @@ std::vector<Section> keys(Input& in) {
               "Workloads `images` and `dcgan` (docs/guide/images.md). `model.precision` is their precision, too.");
   key("network", in.images.network,
       "Workload `images`: `resnet18`: ResNet-18 for small images, with a first convolution of 3 × 3 pixels; `vgg16`: "
-      "VGG-16 with batch normalisation and one dense layer.");
+      "VGG-16 with batch normalisation and one dense layer; `mixer`: an MLP-Mixer of four blocks on patches of 4 × 4 "
+      "pixels.");
   key("width", in.images.width, integer(1, 4096),
       "Channels of the first convolution; those after it have up to eight times as many. A generator has those of its "
-      "discriminator in reverse. The papers' networks have 64.");
+      "discriminator in reverse. The papers' networks have 64. Of `mixer`: channels of a patch.");
   key("norm_samples", in.images.norm_samples, integer(1),
       "Consecutive samples whose statistics a batch normalisation takes together, on any number of ranks; divides the "
       "samples of a rank's round, `train.batch` / (ranks · `train.accumulation`).");

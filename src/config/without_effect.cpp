@@ -121,6 +121,7 @@ const Rule rules[] = {
     {"data.cache", "tokenizer sentencepiece", trains_subwords},
     {"data.", "workloads transformer, classification and spans", has_model},
     {"images.network", "workload images", [](const Input& in) { return in.workload.kind == WorkloadKind::images; }},
+    {"images.norm_samples", "a network of images with batch normalisations; mixer has none", has_batch_norms},
     {"images.", "workloads images and dcgan", has_images},
     {"quadratic.", "workload quadratic", [](const Input& in) { return in.workload.kind == WorkloadKind::quadratic; }},
     {"replay.", "workload replay", [](const Input& in) { return in.workload.kind == WorkloadKind::replay; }},

@@ -190,7 +190,7 @@ for path, words in {"run.backend": "serial, openmp, cuda, hip", "optimizer.algor
                     "compression.compressor": "none, sign, sign_ternary, column, nbit, fp8",
                     "comm.transport": "auto, host, device, nccl", "comm.collective": "flat, hierarchical, auto",
                     "workload.kind": "transformer, classification, spans, images, dcgan, quadratic, replay, synthetic",
-                    "images.network": "resnet18, vgg16", "images.augment": "none, crop, crop_flip",
+                    "images.network": "resnet18, vgg16, mixer", "images.augment": "none, crop, crop_flip",
                     "model.architecture": "bert, gpt", "model.preset": "tiny, small, base, large",
                     "data.tokenizer": "bytes, characters, sentencepiece"}.items():
     value("word_" + path, path, "wibble", "'wibble', which is not one of its values", "give one of " + words)

@@ -1,13 +1,17 @@
-"""ResNet-18 and VGG-16 for small images in plain PyTorch operations, without a look at src/nn; only the names and the
-order of the parameters are agreed on. make_image_fixtures.py runs them.
+"""ResNet-18, VGG-16 and MLP-Mixer for small images in plain PyTorch operations, without a look at src/nn; only the
+names and the order of the parameters are agreed on. make_image_fixtures.py runs them.
 
 ResNet-18 has a first convolution of 3 × 3 pixels and no pooling after it. VGG-16 has batch normalisation, and one dense
-layer that reads the mean over the last pixels. `width` is the number of channels of the first convolution.
+layer that reads the mean over the last pixels. MLP-Mixer has four blocks on patches of 4 × 4 pixels, a GELU in its tanh
+form and ε of 1e-6, as its authors' code (github.com/google-research/vision_transformer) has them. It lacks one bias of
+that code, of the second layer over patches, because its gradient is 0. `width` is the number of channels of the first
+convolution.
 """
 import torch
 import torch.nn.functional as F
 
 EPSILON = 1e-5
+LAYER_EPSILON, PATCH, BLOCKS = 1e-6, 4, 4  # of MLP-Mixer
 VGG_STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))  # convolutions, and channels over the width
 
 
@@ -49,6 +53,21 @@ def vgg16_parameters(channels, width, classes):
             yield from convolution_parameters("features.", number, factor * width, inputs, 3)
             inputs, number = factor * width, number + 1
     yield from dense_parameters(classes, inputs)
+
+
+def mixer_parameters(channels, width, classes, patches):
+    def both(name, *weight):
+        yield name + ".weight", weight
+        yield name + ".bias", weight[:1]
+
+    yield from both("stem.proj", width, channels, PATCH, PATCH)
+    for block in range(BLOCKS):
+        for part, mlp, size, hidden in ((1, "mlp_tokens", patches, width // 2), (2, "mlp_channels", width, 4 * width)):
+            yield from both(f"blocks.{block}.norm{part}", width)
+            yield from both(f"blocks.{block}.{mlp}.fc1", hidden, size)
+            yield from list(both(f"blocks.{block}.{mlp}.fc2", size, hidden))[:part]
+    yield from both("norm", width)
+    yield from both("head", classes, width)
 
 
 class Norms:
@@ -99,3 +118,23 @@ def vgg16(p, norms, width, x):
         if min(x.shape[2:]) > 1:
             x = F.max_pool2d(x, 2)
     return dense_of_mean(p, x)
+
+
+def mixer(p, _, width, x):
+    """Without batch normalisations; x + tokens(norm(x)) over patches and x + channels(norm(x)) over channels."""
+
+    def of(function, name, x, **options):
+        return function(x, weight=p[name + ".weight"], bias=p.get(name + ".bias"), **options)
+
+    def norm(name, x):
+        return of(F.layer_norm, name, x, normalized_shape=(width,), eps=LAYER_EPSILON)
+
+    def mlp(name, x):
+        return of(F.linear, name + ".fc2", F.gelu(of(F.linear, name + ".fc1", x), approximate="tanh"))
+
+    x = of(F.conv2d, "stem.proj", x, stride=PATCH).flatten(2).transpose(1, 2)  # (B, patches, width)
+    for block in range(BLOCKS):
+        name = f"blocks.{block}."
+        x = x + mlp(name + "mlp_tokens", norm(name + "norm1", x).transpose(1, 2)).transpose(1, 2)
+        x = x + mlp(name + "mlp_channels", norm(name + "norm2", x))
+    return of(F.linear, "head", norm("norm", x).mean(1))

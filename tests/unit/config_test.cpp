@@ -818,6 +818,8 @@ TEST(Effects, keys_without_one_are_named) {
       {"workload: {kind: images}\nmodel: {quantization: {kind: fqt, bits: 2, pruning: topk, group: position}}", ""},
       {"workload: {kind: images}\nmodel: {quantization: {kind: qat, group: position}}", "model.quantization.group"},
       {"workload: {kind: images}\nmodel: {layers: 3}", "model.layers"},
+      {"workload: {kind: images}\nimages: {network: mixer, norm_samples: 4}", "images.norm_samples"},
+      {"workload: {kind: images}\nimages: {network: vgg16, norm_samples: 4}", ""},
       {"model: {pooling: mean}", "model.pooling"},
       {"model: {architecture: gpt, second_text: 8}", "model.second_text"},
       {"model: {architecture: bert, second_text: 8}", ""},

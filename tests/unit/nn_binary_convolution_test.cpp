@@ -33,10 +33,11 @@ std::string name_of(const Quantization& one) {
 }
 
 /// {H, W, C, D, k, s, p}: channels of a part of a word, of one, of words, and of a word and a half; runs of channels
-/// that end within words; strides; one channel; a kernel wider than the image.
-const ConvolutionExtents convolutions[] = {{5, 7, 8, 4, 3, 1, 1},  {6, 6, 32, 5, 3, 2, 1}, {4, 3, 64, 33, 3, 1, 1},
-                                           {7, 5, 48, 3, 3, 2, 1}, {5, 4, 96, 2, 3, 1, 1}, {9, 9, 1, 3, 5, 1, 2},
-                                           {2, 1, 21, 4, 3, 1, 1}, {4, 4, 70, 6, 1, 1, 0}, {8, 8, 3, 2, 4, 2, 1}};
+/// that end within words; strides; one channel; a kernel wider than the image; a mixer's patches as channels.
+const ConvolutionExtents convolutions[] = {{5, 7, 8, 4, 3, 1, 1},   {6, 6, 32, 5, 3, 2, 1}, {4, 3, 64, 33, 3, 1, 1},
+                                           {7, 5, 48, 3, 3, 2, 1},  {5, 4, 96, 2, 3, 1, 1}, {9, 9, 1, 3, 5, 1, 2},
+                                           {2, 1, 21, 4, 3, 1, 1},  {4, 4, 70, 6, 1, 1, 0}, {8, 8, 3, 2, 4, 2, 1},
+                                           {16, 1, 49, 25, 1, 1, 0}};
 
 double sign(double t) { return t > 0 ? 1 : -1; }
 double passes(double t) { return std::abs(t) < 1 ? 1 : 0; }
@@ -210,10 +211,10 @@ ImageShape shape_of(Network network, const Quantization& quantization) {
 
 /// Losses of some steps of gradient descent on one batch.
 template <class Exec>
-std::vector<double> losses(const Quantization& quantization, int steps) {
+std::vector<double> losses(Network network, const Quantization& quantization, int steps) {
   constexpr int batch = 8;
   const Exec exec;
-  const ImageNodes nodes(shape_of(Network::resnet18, quantization));
+  const ImageNodes nodes(shape_of(network, quantization));
   Vector<Exec, float> x("x", nodes.table().size()), g("g", nodes.table().size());
   initialize<Exec, float>(exec, nodes, 3, x);
   const test::DeviceArray<Exec, float> pixels(test::random_array<float>(batch * 64, 1, 21));
@@ -231,14 +232,16 @@ std::vector<double> losses(const Quantization& quantization, int steps) {
 
 TYPED_TEST(BinaryConvolution, networks_learn_with_the_same_bits_on_the_host) {
   const auto mean_of_ten = [](auto begin) { return std::accumulate(begin, begin + 10, 0.0) / 10; };
-  for (const Quantization& kind : {kinds[0], kinds[4], kinds[6]}) {
-    SCOPED_TRACE(name_of(kind));
-    const std::vector<double> found = losses<TypeParam>(kind, 60);
-    EXPECT_LT(mean_of_ten(found.end() - 10), 0.85 * mean_of_ten(found.begin()));
-    if (is_host<TypeParam>) {
-      EXPECT_EQ(found, losses<HostExec>(kind, 60));
+  for (const Network network : {Network::resnet18, Network::mixer})
+    for (const Quantization& kind : {kinds[0], kinds[4], kinds[6]}) {
+      SCOPED_TRACE(to_string(network) + " " + name_of(kind));
+      const int steps = network == Network::mixer ? 120 : 60;  // no batch normalisation hastens it
+      const std::vector<double> found = losses<TypeParam>(network, kind, steps);
+      EXPECT_LT(mean_of_ten(found.end() - 10), 0.85 * mean_of_ten(found.begin()));
+      if (is_host<TypeParam>) {
+        EXPECT_EQ(found, losses<HostExec>(network, kind, steps));
+      }
     }
-  }
 }
 
 TYPED_TEST(BinaryConvolution, networks_report_their_quantisers) {
@@ -282,6 +285,19 @@ TEST(BinaryImageNodes, are_all_convolutions_but_the_first_the_shortcuts_and_the_
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("'layer5.*' matches the name of no convolution"), std::string::npos);
   }
+}
+
+/// The four dense layers of each block, over patches and over channels.
+TEST(BinaryImageNodes, of_a_mixer_are_all_but_its_stem) {
+  const ImageNodes nodes(shape_of(Network::mixer, {QuantizationKind::fqt}));
+  std::vector<std::string> names;
+  for (const Node& node : nodes.nodes())
+    if (node.quantized) names.push_back(nodes.convolution_names()[node.number]);
+  ASSERT_EQ(names.size(), 16u);
+  EXPECT_EQ(std::vector<std::string>(names.begin(), names.begin() + 4),
+            (std::vector<std::string>{"blocks.0.mlp_tokens.fc1", "blocks.0.mlp_tokens.fc2", "blocks.0.mlp_channels.fc1",
+                                      "blocks.0.mlp_channels.fc2"}));
+  EXPECT_EQ(nodes.convolution_names()[0], "stem.proj");
 }
 
 /// The maximum of four pixels behind a ReLU would be positive nearly everywhere, and so would be its sign.

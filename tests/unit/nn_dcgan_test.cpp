@@ -90,7 +90,7 @@ TYPED_TEST(Gan, gradients_of_nodes_equal_differences) {
   int from = nodes.dense("dense", 0, 2, 3, 4);
   from = nodes.leaky_relu(nodes.norm("norm", from, false));
   from = nodes.tanh(nodes.transposed("up", from, 3, 4));
-  nodes.leaky_relu(nodes.convolution("down", from, 5, 4, 2));
+  nodes.leaky_relu(nodes.convolution("down", from, 5, {4, 2, 1}));
   std::vector<double> x = random_array(1, static_cast<int>(nodes.table().size()), 1, 0.3).values;
   std::vector<double> images = random_array(batch, 12, 2).values;
   const Array<double> weights = random_array(batch, 2 * 3 * 5, 3);

@@ -1,7 +1,7 @@
 /// \file nn_images_parity_test.cpp
-/// Narrow ResNet-18 and VGG-16 against PyTorch in single precision: the loss and each gradient tensor with the
-/// statistics of groups, and the loss with those of the population. tests/reference/make_image_fixtures.py makes the
-/// fixtures.
+/// Narrow ResNet-18, VGG-16 and MLP-Mixer against PyTorch in single precision: the loss and each gradient tensor with
+/// the statistics of groups, and the loss with those of the population. tests/reference/make_image_fixtures.py makes
+/// the fixtures.
 
 #include "base/choices.hpp"
 #include "nn/images/image_classifier.hpp"
@@ -41,6 +41,7 @@ TYPED_TEST_SUITE(ImagesParity, test::Backends, test::BackendNames);
 
 TYPED_TEST(ImagesParity, resnet18_equals_pytorch) { this->compare(Network::resnet18); }
 TYPED_TEST(ImagesParity, vgg16_equals_pytorch) { this->compare(Network::vgg16); }
+TYPED_TEST(ImagesParity, mixer_equals_pytorch) { this->compare(Network::mixer); }
 
 }  // namespace
 }  // namespace onebit::nn

@@ -5,6 +5,7 @@
 #include "nn/images/image_classifier.hpp"
 #include "nn/images/layers/batch_norm.hpp"
 #include "nn/images/layers/convolution.hpp"
+#include "nn/images/layers/mixing.hpp"
 #include "nn/images/layers/pooling.hpp"
 #include "nn/images/layers/reference.hpp"
 #include "nn_support.hpp"
@@ -29,10 +30,11 @@ protected:
 TYPED_TEST_SUITE(Image, test::Backends, test::BackendNames);
 
 /// {H, W, C, D, k, s, p}: odd extents, strides that leave pixels out, one channel, a kernel of one pixel, a kernel
-/// wider than the image.
+/// wider than the image, patches that do not overlap.
 const ConvolutionExtents convolutions[] = {{5, 7, 3, 4, 3, 1, 1},  {6, 6, 2, 5, 3, 2, 1}, {7, 5, 1, 3, 3, 2, 1},
                                            {4, 4, 6, 7, 1, 1, 0},  {5, 5, 6, 7, 1, 2, 0}, {9, 9, 2, 3, 5, 1, 2},
-                                           {8, 8, 33, 9, 3, 1, 1}, {2, 1, 3, 4, 3, 1, 1}, {8, 8, 3, 2, 4, 2, 1}};
+                                           {8, 8, 33, 9, 3, 1, 1}, {2, 1, 3, 4, 3, 1, 1}, {8, 8, 3, 2, 4, 2, 1},
+                                           {8, 12, 3, 5, 4, 4, 0}};
 
 /// The numbers of images give one group of oneDNN, and several.
 TYPED_TEST(Image, convolution_equals_reference) {
@@ -217,7 +219,35 @@ TYPED_TEST(Image, maximum_of_equal_pixels_is_the_first) {
   EXPECT_EQ(d_input.array().values, (std::vector<double>{d.array()(0), 0, 0, 0}));
 }
 
+TYPED_TEST(Image, biases_and_exchanges_equal_plain_loops) {
+  using Exec = TypeParam;
+  const int images = 3, pixels = 7, channels = 70;
+  const Array<double> input = random_array(images * pixels, channels, 1), bias = random_array(1, channels, 2);
+  const Array<double> addend = random_array(input.rows, channels, 3);
+  const Array<double> added_there = random_array(images * channels, pixels, 4);
+  Array<double> sums = input, exchanged = added_there;
+  for (int r = 0; r < input.rows; ++r)
+    for (int c = 0; c < channels; ++c) {
+      sums(r, c) = input(r, c) + bias(c) + addend(r, c);
+      exchanged(r / pixels * channels + c, r % pixels) += input(r, c);
+    }
+  const DeviceArray<Exec, double> x(input), b(bias), a(addend), at(added_there), y(input.rows, channels);
+  const DeviceArray<Exec, double> z(exchanged.rows, pixels);
+  Mixing<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), a.matrix(), y.matrix());
+  EXPECT_EQ(y.array().values, sums.values);
+  Mixing<Exec, double>::exchange(this->exec, x.matrix(), at.matrix(), z.matrix());
+  EXPECT_LE(relative_error(z.array(), exchanged), rounding<double>);
+  Mixing<Exec, double>::exchange(this->exec, x.matrix(), {}, z.matrix());
+  Mixing<Exec, double>::exchange(this->exec, z.matrix(), {}, y.matrix());
+  EXPECT_EQ(y.array().values, input.values) << "the exchange is not its own inverse";
+  Mixing<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), {}, y.matrix());
+  for (int c = 0; c < channels; ++c) EXPECT_EQ(y.array()(1, c), input(1, c) + bias(c));
+}
+
 // ---- networks ----
+
+/// Channels of the first convolution. A layer normalisation of two channels would give ±1, whatever they are.
+int first_outputs(Network network) { return network == Network::mixer ? 6 : 2; }
 
 /// A network in double with random parameters, and a batch.
 template <class Exec>
@@ -228,7 +258,9 @@ struct TestNetwork {
   Images<Exec, double> images;
 
   TestNetwork(const Exec& exec, Network network, int size, int channels)
-      : nodes({network, size, size, channels, 2, classes}), x("x", nodes.table().size()), g("g", nodes.table().size()) {
+      : nodes({network, size, size, channels, first_outputs(network), classes}),
+        x("x", nodes.table().size()),
+        g("g", nodes.table().size()) {
     initialize<Exec, double>(exec, nodes, 3, x);
     images.pixels = DeviceArray<Exec, double>(random_array(batch * size * size, channels, 21)).memory;
     images.classes = test::to_device<Exec>(random_integers(batch, classes, 22));
@@ -237,9 +269,9 @@ struct TestNetwork {
 
 TYPED_TEST(Image, gradients_of_networks_equal_differences) {
   using Exec = TypeParam;
-  for (const Network network : {Network::resnet18, Network::vgg16}) {
+  for (const Network network : {Network::resnet18, Network::vgg16, Network::mixer}) {
     SCOPED_TRACE(names(network)[static_cast<int>(network)]);
-    TestNetwork<Exec> of(this->exec, network, 9, 2);
+    TestNetwork<Exec> of(this->exec, network, network == Network::mixer ? 8 : 9, 2);
     ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 2);
     model.forward(this->exec, of.x, of.images);
     model.backward(this->exec, of.x, {}, 2.0, false, of.g);
@@ -255,38 +287,44 @@ TYPED_TEST(Image, gradients_of_networks_equal_differences) {
 /// `add` adds, ready_from tells of gradients that no longer change, and all of them are told.
 TYPED_TEST(Image, backward_adds_and_tells_what_is_complete) {
   using Exec = TypeParam;
-  TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
-  ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 4);
-  test::ReadyGradients gradients;
-  model.forward(this->exec, of.x, of.images);
-  model.backward(this->exec, of.x, {}, 1.0, false, of.g, gradients.recorder(this->exec, of.g));
-  const std::vector<double> once = test::to_host(of.g);
-  ASSERT_NO_FATAL_FAILURE(gradients.expect_complete(once));
-  model.forward(this->exec, of.x, of.images);
-  model.backward(this->exec, of.x, {}, 1.0, true, of.g);
-  const std::vector<double> twice = test::to_host(of.g);
-  for (std::size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 1e-12 * (1 + std::abs(once[i])));
+  for (const Network network : {Network::resnet18, Network::mixer}) {
+    SCOPED_TRACE(names(network)[static_cast<int>(network)]);
+    TestNetwork<Exec> of(this->exec, network, 8, 1);
+    ImageClassifier<Exec, double> model(this->exec, of.nodes, of.batch, 4);
+    test::ReadyGradients gradients;
+    model.forward(this->exec, of.x, of.images);
+    model.backward(this->exec, of.x, {}, 1.0, false, of.g, gradients.recorder(this->exec, of.g));
+    const std::vector<double> once = test::to_host(of.g);
+    ASSERT_NO_FATAL_FAILURE(gradients.expect_complete(once));
+    model.forward(this->exec, of.x, of.images);
+    model.backward(this->exec, of.x, {}, 1.0, true, of.g);
+    const std::vector<double> twice = test::to_host(of.g);
+    for (std::size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 1e-12 * (1 + std::abs(once[i])));
+  }
 }
 
 /// One batch of all samples and two batches of half of them have the same groups, so the same loss and gradient.
 TYPED_TEST(Image, groups_do_not_depend_on_the_batch) {
   using Exec = TypeParam;
-  TestNetwork<Exec> of(this->exec, Network::resnet18, 8, 1);
-  ImageClassifier<Exec, double> whole(this->exec, of.nodes, 4, 2), half(this->exec, of.nodes, 2, 2);
-  const double loss = whole.forward(this->exec, of.x, of.images);
-  whole.backward(this->exec, of.x, {}, 1.0, false, of.g);
-  const std::vector<double> expected = test::to_host(of.g);
-  double sum = 0;
-  for (const int part : {0, 1}) {
-    const std::size_t pixels = of.images.pixels.extent(0) / 2;
-    const Images<Exec, double> images{
-        Kokkos::subview(of.images.pixels, std::make_pair(part * pixels, (part + 1) * pixels)),
-        Kokkos::subview(of.images.classes, std::make_pair(2 * part, 2 * part + 2))};
-    sum += half.forward(this->exec, of.x, images) / 2;
-    half.backward(this->exec, of.x, {}, 0.5, part > 0, of.g);
+  for (const Network network : {Network::resnet18, Network::mixer}) {
+    SCOPED_TRACE(names(network)[static_cast<int>(network)]);
+    TestNetwork<Exec> of(this->exec, network, 8, 1);
+    ImageClassifier<Exec, double> whole(this->exec, of.nodes, 4, 2), half(this->exec, of.nodes, 2, 2);
+    const double loss = whole.forward(this->exec, of.x, of.images);
+    whole.backward(this->exec, of.x, {}, 1.0, false, of.g);
+    const std::vector<double> expected = test::to_host(of.g);
+    double sum = 0;
+    for (const int part : {0, 1}) {
+      const std::size_t pixels = of.images.pixels.extent(0) / 2;
+      const Images<Exec, double> images{
+          Kokkos::subview(of.images.pixels, std::make_pair(part * pixels, (part + 1) * pixels)),
+          Kokkos::subview(of.images.classes, std::make_pair(2 * part, 2 * part + 2))};
+      sum += half.forward(this->exec, of.x, images) / 2;
+      half.backward(this->exec, of.x, {}, 0.5, part > 0, of.g);
+    }
+    EXPECT_NEAR(sum, loss, 1e-14);
+    EXPECT_LE(relative_error(test::to_host(of.g), expected), 1e-12);
   }
-  EXPECT_NEAR(sum, loss, 1e-14);
-  EXPECT_LE(relative_error(test::to_host(of.g), expected), 1e-12);
 }
 
 /// With the statistics of the batch itself, whose variances have R − 1 in place of R, the loss is nearly that of
@@ -312,6 +350,27 @@ TEST(ImageNodes, have_the_papers_sizes) {
   EXPECT_EQ(resnet.nodes()[resnet.last().from].channels, 512);
   EXPECT_EQ(resnet.norms(), 20);
   EXPECT_EQ(vgg.norms(), 13);
+}
+
+/// Names and order as timm's MlpMixer has them, without a bias that has no effect, and the paper's hidden sizes: 32 of
+/// patches, 256 of channels.
+TEST(ImageNodes, of_a_mixer_have_the_papers_extents) {
+  const ImageNodes mixer({Network::mixer, 32, 32, 3, 64, 10});
+  const std::size_t norm = 64 + 64, tokens = 64 * 32 + 32 + 32 * 64, channels = 64 * 256 + 256 + 256 * 64 + 64;
+  EXPECT_EQ(mixer.table().size(), (16 * 3 * 64 + 64) + 4 * (2 * norm + tokens + channels) + norm + (64 * 10 + 10));
+  std::vector<std::string> names;
+  for (const Tensor& tensor : mixer.table().tensors()) names.push_back(tensor.name);
+  ASSERT_EQ(names.size(), 2u + 4 * 11 + 2 + 2);
+  EXPECT_EQ(
+      std::vector<std::string>(names.begin(), names.begin() + 13),
+      (std::vector<std::string>{"stem.proj.weight", "stem.proj.bias", "blocks.0.norm1.weight", "blocks.0.norm1.bias",
+                                "blocks.0.mlp_tokens.fc1.weight", "blocks.0.mlp_tokens.fc1.bias",
+                                "blocks.0.mlp_tokens.fc2.weight", "blocks.0.norm2.weight", "blocks.0.norm2.bias",
+                                "blocks.0.mlp_channels.fc1.weight", "blocks.0.mlp_channels.fc1.bias",
+                                "blocks.0.mlp_channels.fc2.weight", "blocks.0.mlp_channels.fc2.bias"}));
+  EXPECT_EQ(names[names.size() - 4], "norm.weight");
+  EXPECT_EQ(names.back(), "head.bias");
+  EXPECT_EQ(mixer.norms(), 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "nn/flat_vectors.hpp"
 #include "nn/images/layers/activations.hpp"
+#include "nn/images/layers/mixing.hpp"
 #include "nn/images/layers/pooling.hpp"
 
 namespace onebit::nn {
@@ -42,16 +43,20 @@ std::vector<ConvolutionExtents> binary_convolutions(const ImageNodes& nodes) {
   return all;
 }
 
-/// Elements of the scratch memory of norms and of Γ.
+/// Elements of the scratch memory of normalisations, biases and Γ.
 template <class Exec, class Real>
 std::size_t scratch_elements(const ImageNodes& nodes, int batch, int groups) {
   std::size_t most = 0;
   for (const Node& node : nodes.nodes()) {
-    const int all_rows = static_cast<int>(rows(node, batch)), rows_of_group = all_rows / groups;
-    if (node.quantized)
-      most = std::max(most, static_cast<std::size_t>(row_block_count<Exec, false>(all_rows)) * node.channels);
+    const int all_rows = static_cast<int>(rows(node, batch));
+    std::size_t blocks = 0;  // of rows, whose sums are kept
+    if (node.kind == NodeKind::layer_norm)
+      blocks = 3 * row_block_count<Exec>(all_rows);
+    else if (node.quantized || node.kind == NodeKind::bias || node.kind == NodeKind::bias_gelu)
+      blocks = row_block_count<Exec, false>(all_rows);
+    most = std::max(most, blocks * node.channels);
     if (node.kind != NodeKind::norm) continue;
-    most = std::max(most, BatchNorms<Exec, Real>::scratch(groups, rows_of_group, node.channels));
+    most = std::max(most, BatchNorms<Exec, Real>::scratch(groups, all_rows / groups, node.channels));
   }
   return most;
 }
@@ -79,10 +84,12 @@ double numbers_kept(const ImageNodes& nodes, int batch) {
     // The signs of the unfolded input along rows and columns, and sums of 16 bits.
     if (node.quantized)
       outputs += static_cast<double>(rows(node, batch)) * (2 * node.convolution.columns() + 16 * node.channels) / 32;
+    if (node.kind == NodeKind::layer_norm) outputs += 2.0 * static_cast<double>(rows(node, batch));
     largest = std::max(largest, static_cast<double>(elements(node, batch)));
   }
-  // Up to three gradients of the largest images live at a time, and those of smaller ones add up to as much.
-  return outputs + 6 * largest;
+  // Up to three gradients of the largest images live at a time, and those of smaller ones add up to as much. A mixer,
+  // which alone has no batch normalisations, halves no images: besides its largest gradient only narrow ones live.
+  return outputs + (nodes.norms() > 0 ? 6 : 2) * largest;
 }
 
 template <class Exec, class Real>
@@ -105,6 +112,8 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
       convolution_scratch = std::max(convolution_scratch, m_convolutions[k].scratch());
     // The images are the caller's.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
+    m_row_statistics.push_back(node.kind == NodeKind::layer_norm ? buffer("row_statistics", 2 * rows(node, batch))
+                                                                 : Buffer());
   }
   m_d_output = buffer("d_output", elements(nodes.last(), batch));
   const std::size_t channels = m_first_channel.back();
@@ -127,10 +136,23 @@ BatchNorm<Exec, Real> ImageNetwork<Exec, Real>::norm(const Vector<Exec, const Re
           m_epsilon,
           node.relu,
           output(node.from),
-          node.addend > 0 ? output(node.addend) : RealMatrix(),
+          addend(k),
           output(k),
           RealMatrix(mean, groups, C),
           RealMatrix(reciprocal_std, groups, C)};
+}
+
+template <class Exec, class Real>
+LayerNorm<Exec, Real> ImageNetwork<Exec, Real>::layer_norm(const Vector<Exec, const Real>& x, int k) const {
+  const Node& node = m_nodes.nodes()[k];
+  const int rows = output(k).extent_int(0);
+  return {vector_at<Exec>(x, node.weight, node.channels),
+          vector_at<Exec>(x, node.bias, node.channels),
+          m_layer_epsilon,
+          output(node.from),
+          output(k),
+          vector_at<Exec>(m_row_statistics[k], 0, rows),
+          vector_at<Exec>(m_row_statistics[k], rows, rows)};
 }
 
 template <class Exec, class Real>
@@ -173,6 +195,19 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
         break;
       case NodeKind::tanh:
         Activations<Exec, Real>::tanh(exec, m_outputs[node.from], m_outputs[k]);
+        break;
+      case NodeKind::bias:
+        Mixing<Exec, Real>::add_bias(exec, vector_at<Exec>(x, node.bias, node.channels), output(node.from), addend(k),
+                                     output(k));
+        break;
+      case NodeKind::bias_gelu:
+        Kernels::bias_gelu(exec, vector_at<Exec>(x, node.bias, node.channels), output(node.from), output(k));
+        break;
+      case NodeKind::layer_norm:
+        Kernels::layer_norm(exec, layer_norm(x, k));
+        break;
+      case NodeKind::exchanged:
+        Mixing<Exec, Real>::exchange(exec, output(node.from), addend(k), output(k));
         break;
       case NodeKind::images:
         break;
@@ -283,6 +318,20 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
       Activations<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds, m_gradients[node.from]);
       break;
     }
+    case NodeKind::bias:
+      bias_backward(exec, k, add, g);
+      break;
+    case NodeKind::bias_gelu:
+      std::swap(m_gradients[node.from], m_gradients[k]);  // which this node alone reads
+      Kernels::bias_gelu_backward(exec, output(node.from), gradient(node.from), m_scratch,
+                                  vector_gradient(exec, g, node.bias, node.channels, add));
+      break;
+    case NodeKind::layer_norm:
+      layer_norm_backward(exec, x, k, add, g);
+      break;
+    case NodeKind::exchanged:
+      exchange_backward(exec, k);
+      break;
     case NodeKind::images:
       break;
   }
@@ -308,8 +357,7 @@ void ImageNetwork<Exec, Real>::binary_backward(const Exec& exec, const Vector<Ex
   const Node& node = m_nodes.nodes()[k];
   const QuantizerKey key{m_key.seed, m_key.step, m_key.first_sample, node.number};
   const QuantizedParameters<Exec, Real> parameters = binary_parameters(x, node);
-  const auto d_gamma = vector_at<Exec>(g, node.gamma, node.channels);
-  if (!add) Kokkos::deep_copy(exec, d_gamma, Real(0));
+  const auto d_gamma = vector_gradient(exec, g, node.gamma, node.channels, add);
   m_binary.backward_parameters(exec, key, m_product, gradient(k), parameters, add, m_scratch,
                                matrix_at<Exec>(g, node.weight, node.channels, node.convolution.columns()), d_gamma);
   const bool adds = adds_to(node.from);
@@ -360,13 +408,9 @@ void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec
                                              const Buffer& g) {
   const Node& node = m_nodes.nodes()[k];
   BatchNormGradient<Exec, Real> parameters;
-  if (wants_parameters(g)) {
-    parameters = {vector_at<Exec>(g, node.weight, node.channels), vector_at<Exec>(g, node.bias, node.channels)};
-    if (!add) {
-      Kokkos::deep_copy(exec, parameters.d_weight, Real(0));
-      Kokkos::deep_copy(exec, parameters.d_bias, Real(0));
-    }
-  }
+  if (wants_parameters(g))
+    parameters = {vector_gradient(exec, g, node.weight, node.channels, add),
+                  vector_gradient(exec, g, node.bias, node.channels, add)};
   const RealMatrix d_output = gradient(k);
   if (node.addend > 0) {
     adds_to(node.from);
@@ -375,6 +419,47 @@ void ImageNetwork<Exec, Real>::norm_backward(const Exec& exec, const Vector<Exec
     std::swap(m_gradients[node.from], m_gradients[k]);
   }
   Norms::backward(exec, norm(x, k, true), d_output, gradient(node.from), m_scratch, parameters);
+}
+
+template <class Exec, class Real>
+VectorRef<Exec, Real> ImageNetwork<Exec, Real>::vector_gradient(const Exec& exec, const Buffer& g, std::size_t begin,
+                                                                int length, bool add) {
+  const VectorRef<Exec, Real> gradient = vector_at<Exec>(g, begin, length);
+  if (!add) Kokkos::deep_copy(exec, gradient, Real(0));
+  return gradient;
+}
+
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::layer_norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add,
+                                                   const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  const bool adds = adds_to(node.from);
+  Kernels::layer_norm_backward(exec, layer_norm(x, k), gradient(k), adds, gradient(node.from), Dropout<Real>(),
+                               gradient(node.from), m_scratch,
+                               {vector_gradient(exec, g, node.weight, node.channels, add),
+                                vector_gradient(exec, g, node.bias, node.channels, add),
+                                {}});
+}
+
+/// `from` and the addend get the gradient at k, as norm_backward gives it to them.
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::bias_backward(const Exec& exec, int k, bool add, const Buffer& g) {
+  const Node& node = m_nodes.nodes()[k];
+  Kernels::add_bias_backward(exec, gradient(k), m_scratch, vector_gradient(exec, g, node.bias, node.channels, add));
+  std::swap(m_gradients[node.from], m_gradients[k]);
+  if (node.addend == 0) return;
+  adds_to(node.addend);
+  Kokkos::deep_copy(exec, m_gradients[node.addend], m_gradients[node.from]);
+}
+
+/// The inverse exchange, as a matrix of the images before it. The addend takes the gradient at k.
+template <class Exec, class Real>
+void ImageNetwork<Exec, Real>::exchange_backward(const Exec& exec, int k) {
+  const Node& node = m_nodes.nodes()[k];
+  const bool adds = adds_to(node.from);
+  const RealMatrix d_input = gradient(node.from);
+  Mixing<Exec, Real>::exchange(exec, gradient(k), adds ? d_input : RealMatrix(), d_input);
+  if (node.addend > 0) std::swap(m_gradients[node.addend], m_gradients[k]);
 }
 
 template <class Exec, class Real>

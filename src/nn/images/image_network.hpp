@@ -58,13 +58,15 @@ public:
   /// What `backward` measures of their quantisers.
   void measure_quantizers(QuantizerMeasures measures) { m_quantizer_measures = measures; }
 
-  /// d_images (B·H·W·C) ← the gradient at the images alone, with no gradient of parameters.
+  /// d_images (B·H·W·C) ← the gradient at the images alone, with no gradient of parameters. It is for networks without
+  /// layer normalisations and biases of their own.
   void backward_to_images(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& d_images);
 
   /// The statistics of `infer` ← the means over some batches, whose pixels `draw(k)` gives for the k-th: of the means
   /// of groups, and of their variances with R − 1 in place of R rows.
   template <class Draw>
   void calibrate(const Exec& exec, const Vector<Exec, const Real>& x, int batches, const Draw& draw) {
+    if (m_nodes.norms() == 0) return;
     Kokkos::deep_copy(exec, m_population, Real(0));
     for (int k = 0; k < batches; ++k) {
       run(exec, x, draw(k), true);
@@ -98,6 +100,13 @@ private:
   }
   /// Of norm node k. \param trains with the statistics of the batch, not of the population
   BatchNorm<Exec, Real> norm(const Vector<Exec, const Real>& x, int k, bool trains) const;
+  /// Of layer_norm node k.
+  LayerNorm<Exec, Real> layer_norm(const Vector<Exec, const Real>& x, int k) const;
+  /// The output of the node that node k adds; empty if it adds none.
+  RealMatrix addend(int k) const {
+    const int from = m_nodes.nodes()[k].addend;
+    return from > 0 ? output(from) : RealMatrix();
+  }
   void convolve(const Exec& exec, const Vector<Exec, const Real>& x, int k);
   /// Node by node up to the last; a norm's statistics are the batch's or the population's.
   void run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels, bool trains);
@@ -112,6 +121,12 @@ private:
   void dense_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void transposed_backward(const Exec& exec, int k, bool add, const Buffer& g);
   void norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
+  void layer_norm_backward(const Exec& exec, const Vector<Exec, const Real>& x, int k, bool add, const Buffer& g);
+  void bias_backward(const Exec& exec, int k, bool add, const Buffer& g);
+  void exchange_backward(const Exec& exec, int k);
+  /// Elements [begin, begin + length) of g, to which a gradient is added: 0 before, unless `add`.
+  static VectorRef<Exec, Real> vector_gradient(const Exec& exec, const Buffer& g, std::size_t begin, int length,
+                                               bool add);
   QuantizedParameters<Exec, Real> binary_parameters(const Vector<Exec, const Real>& x, const Node& node) const;
   /// Whether a gradient at node k is added to what another node wrote there; if not, there is memory for it now.
   bool adds_to(int k) {
@@ -124,12 +139,14 @@ private:
   Product m_product;
   int m_batch, m_groups;
   Real m_epsilon = Real(1e-5);                          ///< of the norms, torchvision's
+  Real m_layer_epsilon = Real(1e-6);                    ///< of layer normalisations, that of the authors of MLP-Mixer
   std::vector<Convolution<Exec, Real>> m_convolutions;  ///< by node; unused for others
   BinaryConvolutions<Exec, Real> m_binary;
   QuantizerMeasures m_quantizer_measures = QuantizerMeasures::none;
   QuantizerKey m_key;  ///< of the batch of a backward pass
 
   std::vector<Buffer> m_outputs;             ///< of each node
+  std::vector<Buffer> m_row_statistics;      ///< (2, rows) of a layer normalisation's; by node, empty for others
   std::vector<Buffer> m_gradients;           ///< at the outputs in a backward pass, from the first to the last use
   BufferPool<Exec, Real> m_pool;             ///< of m_gradients
   Buffer m_d_output;                         ///< of the last node

@@ -17,15 +17,15 @@ namespace {
 int convolution_norm(ImageNodes& nodes, const std::string& name, const std::string& number, int from, int outputs,
                      int stride, int addend = 0, bool pools = false) {
   const bool pools_first = nodes.quantization().kind != QuantizationKind::none;
-  int node = nodes.convolution(name + "conv" + number, from, outputs, 3, stride);
+  int node = nodes.convolution(name + "conv" + number, from, outputs, {3, stride, 1});
   if (pools && pools_first) node = nodes.maximum(node);
   node = nodes.norm(name + "bn" + number, node, true, addend);
   return pools && !pools_first ? nodes.maximum(node) : node;
 }
 
-/// A convolution of one pixel and its norm, where a block of ResNet halves the images.
+/// A convolution of one pixel and its norm, where a block of ResNet halves the images. It stays in float.
 int shortcut_norm(ImageNodes& nodes, const std::string& name, int from, int outputs, int stride) {
-  const int convolution = nodes.convolution(name + "downsample.conv", from, outputs, 1, stride);
+  const int convolution = nodes.convolution(name + "downsample.conv", from, outputs, {1, stride, 0}, false);
   return nodes.norm(name + "downsample.bn", convolution, false);
 }
 
@@ -59,14 +59,46 @@ void add_vgg16(ImageNodes& nodes, int first_outputs) {
   nodes.mean(from);
 }
 
+/// Two dense layers of each pixel with a GELU between them, the second one without a bias.
+/// \returns the last node
+int two_dense(ImageNodes& nodes, const std::string& name, int from, int hidden, int outputs) {
+  const int first = nodes.patch_dense(name + "fc1", from, hidden, 1);
+  return nodes.patch_dense(name + "fc2", nodes.bias_gelu(name + "fc1", first), outputs, 1);
+}
+
+/// MLP-Mixer (Tolstikhin et al., NeurIPS 2021, Figure 1 and Section 2) on patches of 4 × 4 pixels, as for images of 32
+/// pixels, with four blocks. The hidden layers have the paper's sizes, D_S = C/2 and D_C = 4 C, of C channels of a
+/// patch. Names are timm's. The second dense layer over patches has no bias: it would move all channels of a patch by
+/// the same number, which the next normalisation takes away.
+void add_mixer(ImageNodes& nodes, int channels) {
+  constexpr int blocks = 4;
+  int from = nodes.bias("stem.proj", nodes.patch_dense("stem.proj", 0, channels, mixer_patch));
+  const int patches = nodes.last().height * nodes.last().width;
+  for (int block = 0; block < blocks; ++block) {
+    const std::string name = "blocks." + std::to_string(block) + ".";
+    // A dense layer over patches is one over channels while the two have changed places.
+    int branch = nodes.exchanged(nodes.layer_norm(name + "norm1", from));
+    branch = two_dense(nodes, name + "mlp_tokens.", branch, (channels + 1) / 2, patches);
+    from = nodes.exchanged(branch, from);
+    branch = nodes.layer_norm(name + "norm2", from);
+    branch = two_dense(nodes, name + "mlp_channels.", branch, 4 * channels, channels);
+    from = nodes.bias(name + "mlp_channels.fc2", branch, from);
+  }
+  nodes.mean(nodes.layer_norm("norm", from));
+}
+
 }  // namespace
 
 ImageNodes::ImageNodes(const ImageShape& shape) : ImageNodes(shape.height, shape.width, shape.channels) {
   m_quantization = shape.quantization;
-  shape.network == Network::vgg16 ? add_vgg16(*this, shape.first_outputs) : add_resnet18(*this, shape.first_outputs);
+  const auto add_body = shape.network == Network::resnet18 ? add_resnet18
+                        : shape.network == Network::vgg16  ? add_vgg16
+                                                           : add_mixer;
+  add_body(*this, shape.first_outputs);
   check_patterns(m_quantization.excluded, m_convolution_names, "convolution");
-  dense("fc", static_cast<int>(m_nodes.size()) - 1, shape.classes);
-  m_head_bias = m_table.add("fc.bias", {static_cast<std::size_t>(shape.classes)}, false);
+  const std::string head = shape.network == Network::mixer ? "head" : "fc";
+  dense(head, static_cast<int>(m_nodes.size()) - 1, shape.classes);
+  m_head_bias = add_vector(head + ".bias", shape.classes);
 }
 
 }  // namespace onebit::nn

@@ -33,23 +33,31 @@ int ImageNodes::add_matrix(const std::string& name, int rows, int columns, Node 
   node.weight =
       m_table.add(name + ".weight", {static_cast<std::size_t>(rows), static_cast<std::size_t>(columns)}, true);
   node.weights = m_table.size() - node.weight;
-  if (node.quantized) node.gamma = m_table.add(name + ".gamma", {static_cast<std::size_t>(rows)}, false);
+  if (node.quantized) node.gamma = add_vector(name + ".gamma", rows);
   return add(node);
 }
 
-int ImageNodes::convolution(const std::string& name, int from, int outputs, int kernel, int stride) {
+int ImageNodes::convolution(const std::string& name, int from, int outputs, const Window& window, bool quantizable) {
   const Node& input = m_nodes[from];
+  const auto& [kernel, stride, padding] = window;
   Node node{NodeKind::convolution, from};
-  node.convolution = {input.height, input.width, input.channels, outputs, kernel, stride, (kernel - 1) / 2};
+  node.convolution = {input.height, input.width, input.channels, outputs, kernel, stride, padding};
   node.height = node.convolution.output_height();
   node.width = node.convolution.output_width();
   node.channels = outputs;
   node.deviation = std::sqrt(2.0 / (kernel * kernel * outputs));
   node.number = static_cast<int>(m_convolution_names.size());
   m_convolution_names.push_back(name);
-  node.quantized = m_quantization.kind != QuantizationKind::none && input.kind != NodeKind::images && kernel > 1 &&
+  node.quantized = m_quantization.kind != QuantizationKind::none && input.kind != NodeKind::images && quantizable &&
                    !matches_any(m_quantization.excluded, name);
   return add_matrix(name, outputs, node.convolution.columns(), node);
+}
+
+int ImageNodes::patch_dense(const std::string& name, int from, int outputs, int patch) {
+  const int number = convolution(name, from, outputs, {patch, patch, 0});
+  Node& node = m_nodes[number];
+  node.deviation = std::sqrt(1.0 / node.convolution.columns());
+  return number;
 }
 
 int ImageNodes::dense(const std::string& name, int from, int height, int width, int channels) {
@@ -84,8 +92,33 @@ int ImageNodes::norm(const std::string& name, int from, bool relu, int addend) {
   node.addend = addend;
   node.relu = relu;
   node.number = m_norms++;
-  node.weight = m_table.add(name + ".weight", {static_cast<std::size_t>(node.channels)}, false);
-  node.bias = m_table.add(name + ".bias", {static_cast<std::size_t>(node.channels)}, false);
+  node.weight = add_vector(name + ".weight", node.channels);
+  return add_biased(name, node);
+}
+
+int ImageNodes::add_biased(const std::string& name, Node node) {
+  node.bias = add_vector(name + ".bias", node.channels);
+  return add(node);
+}
+
+int ImageNodes::bias(const std::string& name, int from, int addend) {
+  Node node = like(NodeKind::bias, from);
+  node.addend = addend;
+  return add_biased(name, node);
+}
+
+int ImageNodes::layer_norm(const std::string& name, int from) {
+  Node node = like(NodeKind::layer_norm, from);
+  node.weight = add_vector(name + ".weight", node.channels);
+  return add_biased(name, node);
+}
+
+int ImageNodes::exchanged(int from, int addend) {
+  const Node& input = m_nodes[from];
+  Node node{NodeKind::exchanged, from, addend};
+  node.height = input.channels;
+  node.width = 1;
+  node.channels = input.height * input.width;
   return add(node);
 }
 
@@ -113,7 +146,7 @@ void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, c
       Kokkos::deep_copy(exec, vector_at<Exec>(x, begin, node.channels), value);
     };
     if (node.quantized) set(node.gamma, 1 / std::sqrt(static_cast<Real>(node.convolution.columns())));
-    if (node.kind == NodeKind::norm) set(node.weight, Real(1));
+    if (node.kind == NodeKind::norm || node.kind == NodeKind::layer_norm) set(node.weight, Real(1));
   }
 }
 

@@ -17,6 +17,11 @@ nn::ImageNodes make_nodes(const config::Input& input, const data::ImageSamples& 
                              input.images.width,
                              static_cast<int>(samples.classes().size()),
                              quantization(input)};
+  if (shape.network == Network::mixer && (shape.height % nn::mixer_patch != 0 || shape.width % nn::mixer_patch != 0))
+    throw InputError(input.where("images.training"),
+                     "its images have " + extents.words() + ", and a mixer cuts them into patches of 4 × 4 pixels",
+                     "cut or pad the images to a height and a width that are multiples of 4, or choose another "
+                     "images.network");
   return located(input.where("model.quantization.exclude"), [&] { return nn::ImageNodes(shape); });
 }
 

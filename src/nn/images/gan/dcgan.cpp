@@ -35,7 +35,8 @@ ImageNodes discriminator_nodes(const DcganShape& shape, const TensorTable& befor
   int from = 0;
   for (int layer = 0; layer < halvings(shape.height, shape.width); ++layer) {
     const std::string number = std::to_string(layer + 1);
-    from = nodes.convolution(name + "conv" + number, from, shape.first_outputs << layer, kernel, stride);
+    from = nodes.convolution(name + "conv" + number, from, shape.first_outputs << layer,
+                             {kernel, stride, (kernel - 1) / 2});
     if (layer > 0) from = nodes.norm(name + "norm" + number, from, false);
     from = nodes.leaky_relu(from);
   }
