@@ -27,6 +27,7 @@ KEYS = {
 # Four convolutions of one bit; the others of a network so narrow learn little with it.
 ONE_BIT = {"model.quantization.kind": "fqt", "images.width": 8, "optimizer.lr": 1e-2,
            "model.quantization.exclude": "[layer2.*, layer3.*, layer4.*]"}
+MIXER = {"images.network": "mixer", "images.width": 16}
 # A small ε and a large rate would let rounding grow from step to step.
 DCGAN = {
     "workload.kind": "dcgan", "optimizer.lr": 1e-3, "optimizer.beta1": 0.5, "optimizer.epsilon": 1e-3,
@@ -79,7 +80,7 @@ class Images(unittest.TestCase):
                                            msg=f"{column} of step {row['step']} {what}")
 
     def test_ranks_change_nothing_but_rounding(self):
-        """A batch normalisation has the same samples on any number of ranks."""
+        """A batch normalisation has the same samples on any number of ranks, and a mixer has none."""
         # A small ε and a large rate let rounding grow from step to step.
         keys = {"optimizer.epsilon": 1e-3, "optimizer.lr": 1e-3, "train.steps": 5, "train.validate_every": 5}
         run, one = self.train("ranks_1", keys, ranks=1)
@@ -87,10 +88,17 @@ class Images(unittest.TestCase):
         for ranks in (2, 4):
             _, steps = self.train(f"ranks_{ranks}", keys, ranks=ranks)
             self.assert_near(steps, one, f"on {ranks} ranks")
+        # A validation of it needs no calibration.
+        keys = {**keys, **MIXER, "images.norm_samples": 64}
+        run, one = self.train("mixer_ranks_1", keys, ranks=1)
+        self.assertEqual((run["architecture"], run["parameters"]), ("mixer", "9428"))
+        _, steps = self.train("mixer_ranks_4", keys, ranks=4)
+        self.assert_near(steps, one, "of a mixer on 4 ranks")
 
     def test_threads_and_backends_give_the_same_bits(self):
         keys = {"train.steps": 6, "train.validate_every": 3, "images.augment": "crop_flip"}
-        for name, changes in (("float", {}), ("one_bit", ONE_BIT)):
+        for name, changes in (("float", {}), ("one_bit", ONE_BIT), ("mixer", MIXER),
+                              ("one_bit_mixer", {**MIXER, "model.quantization.kind": "fqt"})):
             _, expected = self.train(f"{name}_serial", {**keys, **changes, "run.backend": "serial"})
             for threads in (1, 2):
                 _, steps = self.train(f"{name}_threads_{threads}", {**keys, **changes, "run.backend": "openmp",
@@ -137,13 +145,32 @@ class Images(unittest.TestCase):
 
     def test_networks_and_algorithms_learn(self):
         for network, algorithm, rate in (("vgg16", "adam", 3e-3), ("resnet18", "onebit_adam", 3e-3),
-                                         ("resnet18", "onebit_muon", 1e-3), ("vgg16", "onebit_sgd", 3e-2)):
+                                         ("resnet18", "onebit_muon", 1e-3), ("vgg16", "onebit_sgd", 3e-2),
+                                         ("mixer", "adam", 3e-3), ("mixer", "onebit_adam", 3e-3)):
             run, steps = self.train(f"{network}_{algorithm}", {
                 "images.network": network, "optimizer.algorithm": algorithm, "optimizer.lr": rate,
                 "train.accumulation": 2, "train.batch": 32, "images.norm_samples": 8})
             self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]),
                             f"{network} with {algorithm}")
             self.assertGreater(float(run["final_validation_accuracy"]), 0.4, "a quarter is right by guessing")
+
+    def test_a_mixer_of_one_bit_learns(self):
+        run, steps = self.train("one_bit_mixer", {**MIXER, "model.quantization.kind": "fqt", "train.steps": 60,
+                                                  "optimizer.lr": 1e-2})
+        self.assertLess(float(run["final_validation_loss"]), 0.8 * float(steps[0]["loss"]))
+
+    def test_a_mixer_needs_whole_patches(self):
+        for file, count in (("train", TRAINING), ("held_out", VALIDATION)):
+            header = struct.pack(">4I", 0x803, count, SIDE, SIDE - 2)
+            (self.directory / f"narrow_{file}-images-idx3-ubyte").write_bytes(header + bytes(count * SIDE * (SIDE - 2)))
+            labels = (self.directory / f"{file}-labels-idx1-ubyte").read_bytes()
+            (self.directory / f"narrow_{file}-labels-idx1-ubyte").write_bytes(labels)
+        files = {f"images.{part}": f"[{self.directory / f'narrow_{file}-images-idx3-ubyte'}]"
+                 for part, file in (("training", "train"), ("validation", "held_out"))}
+        *_, done = support.train(self, {**KEYS, **MIXER, **files}, self.directory / "narrow",
+                                 self.directory / "input.yaml", 2, expected=2, timeout=120)
+        for said in ("images.training", "8 x 6 pixels", "multiples of 4"):
+            self.assertIn(said, done.stderr)
 
     def test_dcgan_on_ranks_and_threads(self):
         """One rank or four draw the same numbers, images and groups; threads and backends compute the same bits."""
