@@ -7,9 +7,9 @@ from lib.tables import markdown, mean
 from study_runs import LEAST_SEEDS
 
 KINDS = ("within", "at_most", "at_least")
-LOSS, ACCURACY = "final_validation_loss", "final_validation_accuracy"
+LOSS, ACCURACY, F1 = "final_validation_loss", "final_validation_accuracy", "final_validation_f1"
 NAMES = {LOSS: "difference of loss", "final_training_loss": "difference of training loss",
-         ACCURACY: "difference of accuracy", "bytes_sent": "ratio of bytes sent",
+         ACCURACY: "difference of accuracy", F1: "difference of F1", "bytes_sent": "ratio of bytes sent",
          "final_validation_distance": "ratio of distances"}
 RATIOS = tuple(column for column, name in NAMES.items() if name.startswith("ratio"))
 EXPLANATION = (
@@ -49,7 +49,7 @@ def in_words(values, column):
         return f"{sum(map(math.isinf, values))} of {len(values)} runs failed"
     if column in RATIOS:
         return f"{middle:.3f} ± {width:.3f} times"
-    if column == ACCURACY:
+    if column in (ACCURACY, F1):
         return f"{100 * middle:+.1f} ± {100 * width:.1f} points"
     return f"{middle:+.4f} ± {width:.4f}" if abs(middle) < 100 else f"{middle:+.2g} ± {width:.2g}"
 
@@ -75,7 +75,7 @@ def judge(study, claim):
 
 def asked(claim):
     column, kind = claim.get("of", LOSS), kind_of(claim)
-    bound = f"{100 * float(claim[kind]):g} points" if column == ACCURACY else claim[kind]
+    bound = f"{100 * float(claim[kind]):g} points" if column in (ACCURACY, F1) else claim[kind]
     return f"{NAMES[column]} {kind.replace('_', ' ')} {bound}"
 
 

@@ -25,7 +25,7 @@ from lib.tables import mean, number, read_csv, write_csv
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
-               "final_training_loss", "final_validation_loss", "final_validation_accuracy",
+               "final_training_loss", "final_validation_loss", "final_validation_accuracy", "final_validation_f1",
                "final_validation_distance", "variance_frozen_at_step", "bytes_sent", "bytes_dense_fp32", "reduction",
                "wall_s", "date", "runs", "machine", "git", "compiler", "kokkos", "mpi", "blas", "blas_core", "note"]
 STEP_COLUMNS = ["run", "seed", "step", "loss", "validation_loss", "lr", "variance_l1", "variance_ratio", "bytes_sent",
@@ -119,7 +119,7 @@ class Cell:
         """The cell's earlier row, if it is of this program and of the present data; or None."""
         path = self.output / "study.csv"
         rows = read_csv(path) if path.exists() else []
-        if not rows or rows[0].keys() != set(RUN_COLUMNS):
+        if not rows or not rows[0].keys() <= set(RUN_COLUMNS):
             return None
         same = (rows[0]["identity"], rows[0]["program"]) == (self.identity, program)
         return rows[0] if same and rows[0]["data"] == data_of(self.output) else None
@@ -181,12 +181,18 @@ class Cell:
                 window = []
 
 
+def read_study(path):
+    """The keys of a study file, every value as it is written, and those of the study that it is like."""
+    given = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
+    return {**read_study(path.parent / given["like"]), **given} if "like" in given else given
+
+
 class Study:
     """A study file, its cells and, after `collect`, their rows."""
 
     def __init__(self, path, arguments):
         self.path, self.name, self.version = path, path.stem, ""
-        given = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)  # every value as it is written
+        given = read_study(path)
         self.title, self.text = given["title"], given.get("text", "").strip()
         self.base = (path.parent / given["base"]).resolve()
         self.set, self.runs = given.get("set", {}), dict(given.get("runs", {}))
