@@ -17,7 +17,7 @@ ICONS, ANIMALS = "corpus/icons_train_images.idx", "corpus/animals_train_images.i
 MNIST = "corpus/digits_train_images.idx"
 # What makes the files that a part reads.
 WORDNET = {f"corpus/{task}_train.tsv": f"scripts/text_tasks.py {task}"
-           for task in ("noun_classes", "hypernyms", "same_class")}
+           for task in ("noun_classes", "hypernyms", "same_class", "spans")}
 REMEDIES = {KJV: "scripts/corpus.sh", SECTIONS: "scripts/classification_tasks.py sections",
             DIGITS: "scripts/classification_tasks.py digits", ICONS: "scripts/image_tasks.py icons",
             ANIMALS: "scripts/image_tasks.py animals", MNIST: "scripts/image_tasks.py digits",
@@ -49,9 +49,9 @@ class Study(collections.namedtuple("Study", "page needs studies")):
 
 STUDIES = (
     Study("one_bit", (KJV, SECTIONS), ("best_gpt", "best_bert", "best_sections")),
-    Study("images", (ANIMALS, MNIST), ("resnet18", "dcgan", "fqt_resnet18", "fqt_vgg16")),
+    Study("images", (ANIMALS, MNIST), ("resnet18", "resnet18_long", "dcgan", "fqt_resnet18", "fqt_vgg16", "fqt_mixer")),
     Study("fine_tuning", (SECTIONS, *WORDNET),
-          ("pretrain", "pretrain_wordnet", "noun_classes", "hypernyms", "same_class")),
+          ("pretrain", "pretrain_wordnet", "noun_classes", "hypernyms", "same_class", "spans")),
     Study("thirty", (KJV,), ("thirty", "thirty_bert")),
     Study("quantized_scratch", (SECTIONS,), ("binary_scratch", "binary_rates")),
     Study("convergence", (KJV,), ("gpt", "bert", "small", "variance", "ranks")),

@@ -118,6 +118,15 @@ runs:
         self.assertEqual(status, 0, said)
         return said.splitlines()[0]
 
+    def test_a_study_takes_from_the_one_that_it_is_like_what_it_does_not_give(self):
+        self.write("other.yaml", self.STUDY)
+        self.write("quadratic.yaml", "title: Noise\nlike: other.yaml\nset: {quadratic.noise: 0.1}\nseeds: [4, 5]\n")
+        self.assertEqual(self.runs_to_do(), "4 of 4 runs to do")
+        rows = support.read_csv(self.directory / "page/quadratic_runs.csv")
+        self.assertEqual({(row["run"], row["seed"]) for row in rows},
+                         {(run, seed) for run in ("state", "from_state") for seed in "45"})
+        self.assertTrue(all("quadratic.noise=0.1" in row["settings"] for row in rows))
+
     def rows(self):
         return support.read_csv(self.directory / "page/quadratic_runs.csv")
 
