@@ -118,11 +118,19 @@ std::size_t find_answer(std::string_view text, std::string_view answer) {
 /// The first and the last of the tokens that have a part of the bytes [begin, end) of their text.
 std::array<int, 2> tokens_of_bytes(const Tokenizer& tokenizer, const std::vector<int>& tokens, std::size_t begin,
                                    std::size_t end) {
+  // The first token up to which the text is longer than `byte` bytes, halving the tokens in question each time: a text
+  // of 500 tokens would else be decoded 500 times.
   const auto of_byte = [&](std::size_t byte) {
-    int k = 0;
-    std::vector<int> prefix;
-    while (prefix.push_back(tokens[k]), tokenizer.decode(prefix).size() <= byte) ++k;
-    return k;
+    std::size_t first = 0, last = tokens.size() - 1;
+    while (first < last) {
+      const std::size_t middle = (first + last) / 2;
+      const std::vector<int> prefix(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(middle) + 1);
+      if (tokenizer.decode(prefix).size() > byte)
+        last = middle;
+      else
+        first = middle + 1;
+    }
+    return static_cast<int>(first);
   };
   return {of_byte(begin), of_byte(end - 1)};
 }

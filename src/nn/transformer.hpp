@@ -71,13 +71,13 @@ template <class Exec, class Real>
 void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const Vector<Exec, Real>& x);
 
 /// A batch: B samples of T tokens, and the rows of (B*T) at which a token, or the sample's class, is predicted. For
-/// spans P = 2 B: the entries 2 b and 2 b + 1 are of the first and of the last token.
+/// spans P = 2 B: entries 2 b and 2 b + 1 of `predicted` are the first and the last row of sample b's second text, and
+/// of `target` those of its right answer.
 template <class Exec>
 struct Tokens {
-  Vector<Exec, int> input;  ///< (B*T)
-  Vector<Exec, int>
-      predicted;             ///< (P) rows of (B*T); for classes P = B, entry p in sample p; for spans the second texts'
-  Vector<Exec, int> target;  ///< (P) tokens or classes; for spans the right answers' positions in [0, T)
+  Vector<Exec, int> input;      ///< (B*T)
+  Vector<Exec, int> predicted;  ///< (P) rows of (B*T); for classes P = B, entry p in sample p
+  Vector<Exec, int> target;     ///< (P) tokens or classes; for spans the right answers' positions in [0, T)
 };
 
 /// First elements of the tensors in the flat buffer.

@@ -28,8 +28,7 @@ const CsvTable steps_table = {
         {{"validation_f1"},
          "",
          "mean F1 of this validation's answers: 2 · common tokens / (tokens of the answer + of the right one); empty "
-         "for "
-         "workloads other than `spans`"},
+         "for workloads other than `spans`"},
         {{"validation_distance"},
          "",
          "squared distance of this validation's generated images from those of the data "
