@@ -7,8 +7,9 @@ losses   Losses do not depend on the network. So each method trains inputs/figur
 measure  repeats a seed in a laboratory at each rate (needs root and an idle machine). A gradient takes a fixed time,
          because ranks share this machine's cores. The time is the sum of all steps up to the first validation that
          finds the target or less, without validation.
-page     For other rates and seeds scripts/predict.py gives the time of each kind of step. At a measured rate this
-         prediction is multiplied by what the measured run took of its own prediction. The page has it all.
+page     For other rates and seeds scripts/predict.py gives the time of each kind of step, to which the work of `losses`
+         is added: signs, the server's average and the update. At a measured rate this prediction is multiplied by what
+         the measured run took of its own prediction. The page has it all.
 
 All commands keep their rows in one CSV file, and a row replaces the earlier one of its method, seed and rate.
 """
@@ -29,20 +30,29 @@ from lib.runs import read_keys, run_here
 from lib.tables import number
 
 BF16 = {"comm.dense_type": "bf16"}
+# Learning rates are the best of three or more on this input with one seed; 0/1 Adam's is the input's. With beta1 = 0.6
+# Adam is as fast at 6e-3 in fp32, and in bf16 it does not reach the target there.
+ADAM = {"optimizer.bias_correction": "true", "optimizer.lr": 8e-3}
+MUON = {"optimizer.bias_correction": "true", "optimizer.lr": 4e-3, "muon.lr_factor": 6, "muon.table_beta1": 0.3}
 METHODS = {  # the first is what the others are compared with
-    "Adam, bf16": {"optimizer.algorithm": "adam", **BF16},
-    "Adam, fp32": {"optimizer.algorithm": "adam"},
-    "1-bit Adam": {"optimizer.algorithm": "onebit_adam", **BF16},
+    "Adam, bf16": {"optimizer.algorithm": "adam", **BF16, **ADAM},
+    "Adam, fp32": {"optimizer.algorithm": "adam", **ADAM},
+    "1-bit Adam": {"optimizer.algorithm": "onebit_adam", **BF16, **ADAM, "compression.scale": "l2",
+                   "compression.group": "row", "freeze.step": 120},
     "0/1 Adam": {"optimizer.algorithm": "zero_one_adam", **BF16, "zero_one.variance_freeze_step": 240,
                  "zero_one.local_step_scaler": 120, "zero_one.local_step_clipper": 4, "compression.scale": "l2",
                  "optimizer.epsilon": "1e-4"},
     "Efficient-Adam": {"optimizer.algorithm": "efficient_adam", "compression.scale": "l2",
                        "optimizer.bias_correction": "true", "optimizer.beta1": 0.6, "optimizer.lr": 6e-3},
+    "Muon, fp32": {"optimizer.algorithm": "muon", **MUON},
+    "1-bit Muon": {"optimizer.algorithm": "onebit_muon", **MUON, "compression.scale": "l2",
+                   "compression.group": "row"},
 }
 KINDS = ("dense", "compressed", "local")  # of a step, by what it sends; `local` sends nothing
+WORK = ("compress_s", "average_s", "update_s")  # columns of steps.csv
 COLUMNS = ["method", "settings", "seed", "rate", "link_bit_per_s", "burst_bytes", "hosts", "parameters", "target_loss",
-           "final_loss", "steps_to_target", *(f"{kind}_steps" for kind in KINDS), "bytes_to_target", "time_to_target_s",
-           "predicted_s", "compute_time_ms", "compute_overruns", "runs", "machine", "git"]
+           "final_loss", "steps_to_target", *(f"{kind}_steps" for kind in KINDS), "bytes_to_target", "work_s",
+           "time_to_target_s", "predicted_s", "compute_time_ms", "compute_overruns", "runs", "machine", "git"]
 
 
 def settings_of(method):
@@ -70,6 +80,7 @@ def row_of(method, seed, run, steps):
     return {"method": method, "settings": settings_of(method), "seed": seed, "rate": "", "hosts": run["ranks"],
             "final_loss": run["final_validation_loss"], "runs": 1,
             **{f"{kind}_steps": kinds[kind] if until else "" for kind in KINDS},
+            "work_s": f"{sum(number(step[column]) for step in steps[:until] for column in WORK):.4g}" if until else "",
             **{name: run[name] for name in ("parameters", "target_loss", "steps_to_target", "bytes_to_target")}}
 
 
@@ -124,12 +135,12 @@ class Prediction:
                               "local": self.compute_ms / 1e3}
         return self.known[at]
 
-    def seconds(self, row, bit_per_s):
-        """Up to the target; empty where it was not reached."""
+    def seconds(self, row, bit_per_s, work_s):
+        """Up to the target, with the rank's own work; empty where it was not reached."""
         if not row["steps_to_target"]:
             return ""
         step_s = self.step_s(row, bit_per_s)
-        return f"{sum(int(row[f'{kind}_steps']) * step_s[kind] for kind in KINDS):.4g}"
+        return f"{sum(int(row[f'{kind}_steps']) * step_s[kind] for kind in KINDS) + number(work_s):.4g}"
 
 
 def is_measured(row):
@@ -149,7 +160,7 @@ def with_predictions(arguments):
             row = measured.get((run["method"], rate), {"link_bit_per_s": f"{bits_per_second(rate):.0f}", "seed": ""})
             link = row["link_bit_per_s"]
             mine = row if row["seed"] == run["seed"] else {**run, "rate": rate, "link_bit_per_s": link, **origin}
-            predicted.append({**mine, "predicted_s": prediction.seconds(mine, float(link))})
+            predicted.append({**mine, "predicted_s": prediction.seconds(mine, float(link), run["work_s"])})
     return runs + predicted
 
 
@@ -222,7 +233,8 @@ def page(rows):
         "Steps and bytes are those of runs with every seed, because losses do not depend on the network. Times of seed "
         f"{measured[0]['seed']} that are not in italics were measured in the laboratory "
         "([how](../guide/network.md)). A prediction is the steps of a run, each as long as `scripts/predict.py` says "
-        f"for its kind. It is {tables.percent(min(errors))} to {tables.percent(max(errors))} off in the {len(errors)} "
+        "for its kind, and the rank's own work in that run: signs, the server's average and the update. "
+        f"It is {tables.percent(min(errors))} to {tables.percent(max(errors))} off in the {len(errors)} "
         "measured runs. The other seeds' times at a measured rate are predictions, multiplied by what the measured run "
         "took of its own prediction. Cells in italics are predictions as they are.",
         tables.markdown(["method", "steps", "bytes", *rates], lines),
