@@ -113,7 +113,7 @@ PARTS = [
         "{results}/communication/laboratory.csv"]),
     laboratory("peers", 12, "--python {python}", ["python"]),
     laboratory("hidden", 12, "--rates 50mbit,200mbit,1gbit --compute-ms 1000,200", script="whole_step"),
-    Part("time_to_target", "communication", 25, ("idle", "root", KJV), ["time_to_target.csv"], [
+    Part("time_to_target", "communication", 40, ("idle", "root", KJV), ["time_to_target.csv"], [
         f"scripts/experiments/time_to_target.py {command} --onebit {{onebit}} --output {{results}}/time_to_target.csv"
         for command in ("losses", "measure", "page --page {results}/time_to_target.md")]),
     Part("crossover", "communication", 0.3, (), ["crossover.csv"],

@@ -198,6 +198,7 @@ def page(rows):
     errors = [error_of(row) for row in measured]
     worst = max(measured, key=lambda row: int(row["compute_overruns"]))
     short = measured[errors.index(min(errors))]["method"]  # whose predictions are the shortest
+    hardest = max(measured, key=lambda row: number(row["work_s"]))
     short_errors = [error_of(row) for row in measured if row["method"] == short]
     lines, first = [], {}
     for method in dict.fromkeys(row["method"] for row in runs):
@@ -249,6 +250,8 @@ def page(rows):
         f"Those of {short} are {tables.percent(-max(short_errors))} to {tables.percent(-min(short_errors))} short, so "
         "cells in italics flatter it. No cell in italics is to be compared with a measured one beside it: a method may "
         "look slower at a measured rate than at a lower one in italics.",
+        f"{hardest['method']} works the most: signs, the server's average and the update took "
+        f"{number(hardest['work_s']):.2g} s of its run at {hardest['rate']}, on cores that the hosts share.",
         "The methods' settings, beside those of the input:",
         tables.markdown(["method", "`--set`"], [
             [line[0], " ".join(f"`{pair}`" for pair in settings_of(line[0]).split())] for line in lines]),
