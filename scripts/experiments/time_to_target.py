@@ -55,6 +55,14 @@ COLUMNS = ["method", "settings", "seed", "rate", "link_bit_per_s", "burst_bytes"
            "time_to_target_s", "predicted_s", "compute_time_ms", "compute_overruns", "runs", "machine", "git"]
 
 
+def methods_in(text):
+    """The methods of an option. Raises ArgumentTypeError."""
+    for method in text.split(";"):
+        if method not in METHODS:
+            raise argparse.ArgumentTypeError(f"there is no method '{method}'; remedy: choose of {'; '.join(METHODS)}")
+    return text.split(";")
+
+
 def settings_of(method):
     return " ".join(f"{key}={value}" for key, value in METHODS[method].items())
 
@@ -280,8 +288,8 @@ def main():
         else:
             command.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
             command.add_argument("--target", type=float, default=2.0, metavar="LOSS", help="default: %(default)s")
-            command.add_argument("--methods", type=lambda text: text.split(";"), default=list(METHODS),
-                                 metavar="METHOD;METHOD", help="default: all")
+            command.add_argument("--methods", type=methods_in, default=list(METHODS), metavar="METHOD;METHOD",
+                                 help="default: all")
             command.add_argument("--seeds", type=laboratory.integers, default="1,2,3",
                                  help="`measure` takes the first one; default: %(default)s")
         if name == "measure":
