@@ -4,9 +4,10 @@ import math
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
-from lib import ROOT, launch, require
+from lib import ROOT, launch, program_name, require
 from lib.tables import number, read_rows
 
 require({"yaml": "PyYAML"})
@@ -117,10 +118,13 @@ class Run:
 
 
 def run_here(ranks, onebit, source, settings):
-    """The Run of `onebit train` on ranks of this machine, one thread each. Its files are not kept."""
+    """The Run of `onebit train` on ranks of this machine, one thread each. Its files are not kept. A run that fails
+    ends the script."""
     with tempfile.TemporaryDirectory() as directory:
         command = launch.mpirun(ranks, onebit, "train", source,
                                 *launch.overrides(settings), "--set", f"run.output={directory}")
-        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
-                       env={"OMP_NUM_THREADS": "1", **os.environ})
+        done = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL,
+                              env={"OMP_NUM_THREADS": "1", **os.environ})
+        if done.returncode != 0:
+            sys.exit(f"{program_name()}: `onebit train {source}` on {ranks} rank(s) failed, see above")
         return Run(pathlib.Path(directory))
