@@ -68,9 +68,10 @@ def settings_of(method):
 
 
 def kept_rows(path):
-    """The rows of the CSV file whose method still has the same settings."""
+    """The rows of the CSV file that have today's columns and whose method still has the same settings."""
     rows = tables.read_csv(path) if pathlib.Path(path).exists() else []
-    return [row for row in rows if row["method"] in METHODS and row.get("settings") == settings_of(row["method"])]
+    return [row for row in rows if row.keys() >= set(COLUMNS) and row["method"] in METHODS
+            and row["settings"] == settings_of(row["method"])]
 
 
 def write(path, rows):
@@ -160,6 +161,8 @@ def with_predictions(arguments):
     """The rows of `losses` and of `measure`, with predictions of every seed at every rate."""
     origin, prediction, rows = laboratory.origin(arguments), Prediction(arguments), kept_rows(arguments.output)
     measured = {(row["method"], row["rate"]): row for row in rows if is_measured(row)}
+    if not measured:
+        sys.exit(f"time_to_target: {arguments.output} has no measured rows of these methods\n  remedy: measure first")
     runs = [row for row in rows if not row["rate"]]
     rates = dict.fromkeys([*arguments.predicted_rates, *(rate for _, rate in measured)])
     predicted = []
