@@ -55,8 +55,8 @@ constexpr auto names(RowGroup) { return std::array{"image", "position"}; }
 enum class TokenizerKind { bytes, characters, sentencepiece };
 constexpr auto names(TokenizerKind) { return std::array{"bytes", "characters", "sentencepiece"}; }
 
-enum class Decay { constant, exponential, linear, cosine, step };
-constexpr auto names(Decay) { return std::array{"constant", "exponential", "linear", "cosine", "step"}; }
+enum class Decay { constant, exponential, linear, cosine, step, averaging };
+constexpr auto names(Decay) { return std::array{"constant", "exponential", "linear", "cosine", "step", "averaging"}; }
 
 /// `none` averages densely; compress/codecs.hpp has the codecs of the others.
 enum class CompressorKind { none, sign, sign_ternary, column, nbit, fp8 };

@@ -146,6 +146,10 @@ void check_images(const Input& in, int ranks) {
 
 void check_workload(const Input& in, int ranks) {
   const WorkloadKind kind = in.workload.kind;
+  if (in.schedule.decay == Decay::averaging && has_batch_norms(in))
+    refuse(in, "schedule.decay",
+           "the running statistics of batch normalisations are those of the last parameters, not of their mean",
+           "choose another decay, or a network without batch normalisation: images.network mixer");
   const QuantizationKind quantization =
       has_quantizable_layers(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&

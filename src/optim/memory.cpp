@@ -33,7 +33,8 @@ public:
   PhaseBytes operator()() const {
     const bool freezes = m_traits.freezes(), has_dense_steps = freezes || m_traits.averages == Averages::nothing ||
                                                                m_traits.variance == config::Variance::frozen_at_F;
-    const double state = m_shards ? floats / m_n : floats, always = m_d * (2 * floats + bit);  // x, g, weight decays
+    const double state = m_shards ? floats / m_n : floats, mean = m_in.schedule.decay == Decay::averaging ? floats : 0;
+    const double always = m_d * (2 * floats + bit + mean);  // x, g, weight decays, and the mean of x
     PhaseBytes bytes;
     const double tables = floats * m_tables / m_n;  // of the shards
     bytes.compressed = always + m_d * m_traits.vectors_after * state + tables + averages() + checkpoint();

@@ -78,7 +78,11 @@ struct Session {
     return bytes;
   }
   /// The run before its first step.
-  Run<Exec> run() { return {input, tensors(), x, *algorithm, *results}; }
+  Run<Exec> run() {
+    Run<Exec> run{input, tensors(), x, *algorithm, *results};
+    if (input.schedule.decay == Decay::averaging) run.mean = optim::ParameterMean<Exec>(x.extent(0));
+    return run;
+  }
 
   const std::string date = utc_now();
   const Stopwatch watch;

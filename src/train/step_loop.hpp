@@ -62,8 +62,8 @@ public:
       bool stops = agreement.stops && step < last;
       record.seconds = watch.seconds();
 
-      m_run.owes_validation =
-          config::validates(m_input.train, step) && (stops || !validate(m_session, m_local_errors, record));
+      m_run.owes_validation = config::validates(m_input.train, step) &&
+                              (stops || !validate(m_session, m_run.result(), m_local_errors, record));
       stops = stops || m_run.owes_validation;
       check_replicas(record);
       report(record);
@@ -111,6 +111,8 @@ private:
     record.times.add_rest(Phase::check, [&] {
       record.state = m_session.algorithm->step(m_session.exec, m_session.x, m_session.g, context, record.times);
     });
+    if (record.state.synchronised)
+      record.times.add_rest(Phase::update, [&] { m_run.mean.add(m_session.exec, m_session.x); });
     if (m_communicator.rank() == 0 && record.state.frozen_at > 0 && !was_frozen) announce_freeze(m_input, record.state);
   }
 
@@ -134,7 +136,7 @@ private:
     record.step = m_run.step;
     record.lr = optim::learning_rate(m_input, m_run.step);
     record.state = m_run.last;
-    if (!validate(m_session, m_local_errors, record)) return false;
+    if (!validate(m_session, m_run.result(), m_local_errors, record)) return false;
     m_run.owes_validation = false;
     m_local_errors.capture([&] { m_run.results.add_validation(record); });
     m_progress(record, m_run.results.tokens_per_second());

@@ -39,7 +39,7 @@ FiguresOfMerit finish(const Session<Exec>& session, Run<Exec>& run, const Checkp
   }
   const Columns columns = run_columns(session, overruns);
   run.results.finish(columns);
-  communicator.on_root([&] { write_picture(input, session.workload->picture(session.exec, session.x)); });
+  communicator.on_root([&] { write_picture(input, session.workload->picture(session.exec, run.result())); });
   communicator.on_root([&] {
     keep_earlier(resolved_input(input));
     std::error_code error;

@@ -11,8 +11,9 @@
 namespace onebit::train {
 
 /// Records means over all ranks' validation samples. \returns false when a signal interrupted it
+/// \param x (d) parameters
 template <class Exec>
-bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& record) {
+bool validate(const Session<Exec>& session, const Vector<Exec, float>& x, LocalErrors& errors, StepRecord& record) {
   const Region region("OneBit::train::validate");
   enum { stopped, failed, loss, right, f1, samples, count };
   double sums[count] = {};
@@ -26,7 +27,7 @@ bool validate(const Session<Exec>& session, LocalErrors& errors, StepRecord& rec
   workload::LossSum mine;
   bool ends = false;
   errors.capture([&] {
-    mine = session.workload->validation_loss(session.exec, session.x, [&] { return !(ends = !exchange(false, {})); });
+    mine = session.workload->validation_loss(session.exec, x, [&] { return !(ends = !exchange(false, {})); });
   });
   // A rank that failed meets the others here, which are after the same batch or at the end.
   if (!ends) exchange(errors.failed(), mine);

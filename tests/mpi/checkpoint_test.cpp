@@ -258,6 +258,34 @@ TEST(Checkpoint, restart_of_fragments_is_bit_identical) {
   }
 }
 
+// After two steps of local_sgd the ranks never had the same parameters, so there is no mean yet.
+TEST(Checkpoint, restart_of_the_mean_of_parameters_is_bit_identical) {
+  const Communicator world;
+  const Scratch scratch;
+  for (const std::string algorithm : {"adam", "onebit_muon", "sharded_adam", "local_sgd"}) {
+    const std::string straight = scratch / (algorithm + "_straight");
+    const std::vector<std::string> keys = {"optimizer.algorithm=" + algorithm, "schedule.decay=averaging"};
+    std::vector<std::string> first = keys;
+    first.insert(first.end(), {"checkpoint.every=1", "checkpoint.keep=24"});
+    train::train(Exec(), make_input(straight, first), world);
+    for (const int step : {2, 11, 24}) {
+      SCOPED_TRACE(algorithm + " from step " + std::to_string(step));
+      const std::string again = scratch / (algorithm + "_" + std::to_string(step));
+      std::vector<std::string> second = keys;
+      second.push_back("checkpoint.restart=" + straight + checkpoint_of(step));
+      train::train(Exec(), make_input(again, second), world);
+      EXPECT_EQ(rows(again + "/run.csv"), rows(straight + "/run.csv"));
+      EXPECT_EQ(rows(again + "/steps.csv"), rows(straight + "/steps.csv"));
+    }
+    const std::string constant = scratch / (algorithm + "_constant");
+    train::train(Exec(), make_input(constant, {keys.front(), "schedule.decay=constant"}), world);
+    const Columns mean = rows(straight + "/steps.csv").back(), last = rows(constant + "/steps.csv").back();
+    EXPECT_EQ(mean.at("loss"), last.at("loss")) << "the steps are the same";
+    EXPECT_NE(mean.at("validation_loss"), last.at("validation_loss")) << "what is validated is not";
+    EXPECT_EQ(ArrayReader(straight + checkpoint_of(2)).has("parameter_mean"), algorithm != "local_sgd");
+  }
+}
+
 // The next step's factor is a quotient of the last compression's learning rate, which is not that of a step left out.
 TEST(Checkpoint, restart_keeps_the_learning_rate_of_the_residuals) {
   const Communicator world;
@@ -558,6 +586,13 @@ TEST(Checkpoint, a_next_phase_starts_from_parameters_and_variance) {
   const std::string message = refusal(
       make_input(scratch / "third", {"checkpoint.initialize_from=" + checkpoint, "quadratic.dimension=100"}), world);
   EXPECT_NE(message.find("is (203), but this one's is (100)"), std::string::npos) << message;
+
+  const std::string averaged = scratch / "averaged";
+  train::train(Exec(), make_input(averaged, {"schedule.decay=averaging", "run.dump_parameters=state.h5"}), world);
+  train::train(Exec(), make_input(scratch / "fourth", {"checkpoint.initialize_from=" + averaged + "/state.h5"}), world);
+  EXPECT_EQ(rows(scratch / "fourth/steps.csv").front().at("loss"),
+            rows(averaged + "/steps.csv").back().at("validation_loss"))
+      << "the mean of the parameters";
 }
 
 /// A checkpoint whose parameters are 0, 1, 2, … in these tensors.

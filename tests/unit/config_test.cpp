@@ -745,6 +745,7 @@ TEST(Check, refuses_combinations) {
        "a.yaml:3:3",
        {"comm.dense_type", "sharded_adam", "fp32"}},
       {"run:\n  output: ''\n", 1, "a.yaml:2:3", {"run.output"}},
+      {"workload: {kind: dcgan}\nschedule:\n  decay: averaging\n", 1, "a.yaml:3:3", {"statistics", "mixer"}},
       {"model:\n  heads: 5\n", 1, "a.yaml:2:3", {"5 heads", "64"}},
       {"model:\n  hidden: 65\n", 1, "a.yaml (model.heads has its default)", {"2 heads", "65"}},
       {"model:\n  quantization: {kind: qat, record_every: 5}\n", 1, "a.yaml:2:29", {"quantises no gradient", "fqt"}},

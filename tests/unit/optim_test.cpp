@@ -1,6 +1,6 @@
 /// \file optim_test.cpp
-/// Learning-rate schedules, the rates of groups of tensors, the decision when the variance is stable, and when drifting
-/// replicas are averaged.
+/// Learning-rate schedules, the mean that replaces one, the rates of groups of tensors, the decision when the variance
+/// is stable, and when drifting replicas are averaged.
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
 #include "optim/others/averaging_steps.hpp"
+#include "optim/rates/parameter_mean.hpp"
 #include "optim/rates/rates.hpp"
 #include "optim/rates/residual_factor.hpp"
 #include "optim/variance_monitor.hpp"
@@ -54,6 +55,44 @@ TEST(Schedule, decays_as_documented) {
   EXPECT_DOUBLE_EQ(at(Decay::cosine, 60), 1);
   EXPECT_DOUBLE_EQ(at(Decay::cosine, 35), 1 + std::sqrt(0.5));
   EXPECT_NEAR(at(Decay::cosine, 110), 0, 1e-12);
+  EXPECT_DOUBLE_EQ(at(Decay::averaging, 110), 2);
+}
+
+template <class Exec>
+class ParameterMeanOf : public ::testing::Test {};
+TYPED_TEST_SUITE(ParameterMeanOf, test::Backends, );
+
+// The weight of step s after t of them is (η + 1) Γ(s + η) Γ(t) / (Γ(s) Γ(t + η + 1)), which is unrolled from the
+// paper's recurrence.
+TYPED_TEST(ParameterMeanOf, steps_has_the_weights_of_polynomial_decay) {
+  constexpr int steps = 60, length = 2500;
+  const TypeParam exec;
+  const double eta = optim::ParameterMean<TypeParam>::eta;
+  optim::ParameterMean<TypeParam> mean(length);
+  const auto x_of = [](int step, int i) { return std::cos(0.1f * static_cast<float>(step * (i % 7) + i)); };
+  for (int t = 1; t <= steps; ++t) {
+    std::vector<float> x(length);
+    for (int i = 0; i < length; ++i) x[i] = x_of(t, i);
+    const auto values = test::to_device<TypeParam>(x);
+    if (t == 1) EXPECT_EQ(mean.or_else(values).data(), values.data()) << "no step yet";
+    mean.add(exec, values);
+    if (t != 1 && t != 2 && t != steps) continue;
+    double sum = 0;
+    std::vector<double> expected(length, 0.0);
+    for (int s = 1; s <= t; ++s) {
+      const double weight =
+          (eta + 1) * std::exp(std::lgamma(s + eta) + std::lgamma(t) - std::lgamma(s) - std::lgamma(t + eta + 1));
+      sum += weight;
+      for (int i = 0; i < length; ++i) expected[i] += weight * static_cast<double>(x_of(s, i));
+    }
+    EXPECT_NEAR(sum, 1, 1e-12);
+    const std::vector<float> result = test::to_host(mean.or_else(values));
+    for (int i = 0; i < length; ++i) ASSERT_NEAR(result[i], expected[i], 2e-6) << "step " << t << ", element " << i;
+  }
+  const auto x = test::to_device<TypeParam>(std::vector<float>(3, 1.0f));
+  optim::ParameterMean<TypeParam> none;
+  none.add(exec, x);
+  EXPECT_EQ(none.or_else(x).data(), x.data());
 }
 
 TEST(Schedule, paper_bert_rate) {

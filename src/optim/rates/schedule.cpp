@@ -18,6 +18,7 @@ double learning_rate(const config::Input& input, long step) {
   const double passed = length > 0 ? static_cast<double>(step - warmup) / static_cast<double>(length) : 1.0;
   switch (schedule.decay) {
     case Decay::constant:
+    case Decay::averaging:
       return peak;
     case Decay::exponential:
       return peak * std::pow(schedule.rate, static_cast<double>((step - warmup) / schedule.every));

@@ -35,6 +35,7 @@ void archive(optim::Archive<Exec>& archive, Run<Exec>& run) {
   archive.number("last/mean_square_norm", run.mean_square_norm);
   archive.number("last/owes_validation", run.owes_validation);
   archive.vector("parameters", run.x, !run.last.synchronised);
+  run.mean.state(archive);
   run.algorithm.state(archive);
   run.results.state(archive);
 }

@@ -10,6 +10,7 @@
 #include "base/tensor_table.hpp"
 #include "config/input.hpp"
 #include "optim/algorithm.hpp"
+#include "optim/rates/parameter_mean.hpp"
 #include "train/checkpoint/checkpoint_line.hpp"
 #include "train/results/results.hpp"
 
@@ -27,6 +28,10 @@ struct Run {
   optim::StepState last = {};    ///< of the last step that was not skipped
   double mean_square_norm = 0;   ///< (1/n) Σ_i ‖g_i‖₂² of that step
   bool owes_validation = false;  ///< a signal interrupted the validation of step `step`
+  optim::ParameterMean<Exec> mean = {};
+
+  /// (d) what is validated: the mean of the parameters, if one is kept
+  const Vector<Exec, float>& result() const { return mean.or_else(x); }
 };
 
 /// Writes a checkpoint: under a temporary name, which is renamed once every byte is on the disk. Collective.

@@ -38,6 +38,7 @@ std::string read_parameters(const Exec& exec, const std::string& path, const Ten
     restorer.vector("parameters", x, false);
     return "parameters: of " + path;
   }
+  const std::string values = restorer.reader().has("parameter_mean") ? "parameter_mean" : "parameters";
   std::map<std::string, Tensor> saved = saved_tensors(restorer.reader(), path);
   std::set<std::string> theirs, ours;  // components of the checkpoint's model, and of this one
   for (const auto& [name, tensor] : saved) theirs.insert(component(name));
@@ -62,7 +63,7 @@ std::string read_parameters(const Exec& exec, const std::string& path, const Ten
                            ", but this one's is " + shape_text(tensor.shape),
                        remedy);
     const std::size_t count = std::min(from.size(), tensor.size());
-    restorer.part("parameters", range(x, tensor.offset, count), {from.offset, from.offset + count});
+    restorer.part(values, range(x, tensor.offset, count), {from.offset, from.offset + count});
     taken.insert(component(tensor.name));
     saved.erase(found);
   }
@@ -72,7 +73,8 @@ std::string read_parameters(const Exec& exec, const std::string& path, const Ten
     left_out.insert(component(name));
   }
   if (taken.empty()) throw InputError(path, "it has no tensor of this model", remedy);
-  return "parameters: of " + path + list("", taken) + list("; begin anew", anew) + list("; left out", left_out);
+  return (values == "parameters" ? "parameters: of " : "means of parameters: of ") + path + list("", taken) +
+         list("; begin anew", anew) + list("; left out", left_out);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \

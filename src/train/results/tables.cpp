@@ -20,7 +20,9 @@ const CsvTable steps_table = {
         {{"loss"},
          "nats",
          "training loss of the step's batch before the update, mean over ranks (0 for `replay` and `synthetic`)"},
-        {{"validation_loss"}, "nats", "after the update, if the step validates"},
+        {{"validation_loss"},
+         "nats",
+         "after the update, if the step validates; with `schedule.decay: averaging` of the mean of the parameters"},
         {{"validation_accuracy"},
          "",
          "fraction of this validation's predictions (tokens, or classes) whose right answer has the greatest logit; "
