@@ -28,6 +28,7 @@ class Options(ctypes.Structure):
         ("groups", ctypes.c_size_t),
         ("chunk_borders", ctypes.POINTER(ctypes.c_size_t)),
         ("borders", ctypes.c_size_t),
+        ("scale", ctypes.c_char_p),
     ]
 
 

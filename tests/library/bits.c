@@ -115,6 +115,7 @@ static struct found run(int number, int rank, const onebit_transport* carrier) {
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
   options.error_feedback = error_feedback_of(number);
+  options.scale = scale_of(number);
   size_t rows[vector_length];
   if (is_served(number)) {
     options.group_begins = rows;
@@ -179,21 +180,30 @@ static void refuse_places(void) {
   refuse_options(options, "chunk_borders begins with 4");
 }
 
-/* A program that was compiled before there were tables gets none. */
-static void take_options_without_tables(void) {
-  onebit_options options = ONEBIT_OPTIONS_DEFAULT;
-  onebit_allreduce* made = NULL;
-  options.size = offsetof(onebit_options, group_begins);
-  memset((char*)&options + options.size, -1, sizeof options - options.size); /* what lies behind the program's struct */
-  EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, &options, &made) == ONEBIT_SUCCESS);
-  EXPECT(onebit_allreduce_destroy(made) == ONEBIT_SUCCESS);
+/* A program that was compiled before there were tables, or scales, gets none. */
+static void take_options_of_earlier_headers(void) {
+  const size_t sizes[] = {offsetof(onebit_options, group_begins), offsetof(onebit_options, scale)};
+  for (int i = 0; i < 2; ++i) {
+    onebit_options options = ONEBIT_OPTIONS_DEFAULT;
+    onebit_allreduce* made = NULL;
+    options.size = sizes[i];
+    memset((char*)&options + sizes[i], -1, sizeof options - sizes[i]); /* what lies behind the program's struct */
+    EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, &options, &made) == ONEBIT_SUCCESS);
+    EXPECT(onebit_allreduce_destroy(made) == ONEBIT_SUCCESS);
+  }
 }
 
 static void refuse(void) {
   onebit_options options = ONEBIT_OPTIONS_DEFAULT;
   options.bits = 17;
   refuse_options(options, "17 bits");
+  options.bits = 4;
+  options.scale = "l2";
+  refuse_options(options, "a grid has no scale 'l2'");
   options.bits = 1;
+  options.scale = "L2";
+  refuse_options(options, "no scale 'L2'");
+  options.scale = NULL;
   options.group = 33;
   refuse_options(options, "multiple of 32");
   options.group = (size_t)-32;
@@ -325,7 +335,7 @@ int main(int argc, char** argv) {
   refuse_transports();
   refuse_vectors(rank);
   refuse_servers(rank);
-  take_options_without_tables();
+  take_options_of_earlier_headers();
   for (int number = 0; number < cases; ++number) run_case(number, rank);
   EXPECT(onebit_allreduce_create(MPI_COMM_WORLD, 8, NULL, &made) == ONEBIT_SUCCESS);
   MPI_Finalize();

@@ -74,16 +74,17 @@ def bits(net):
     return flat(net.parameters()).tobytes()
 
 
-def signs(c):
-    """C(c): the signs of each row, times its mean magnitude."""
-    return np.where(c < 0, -1, 1) * abs(c).mean(-1, keepdims=True)
+def signs(c, scale):
+    """C(c): the signs of each row, times its mean magnitude, or its root mean square."""
+    of_row = abs(c).mean(-1, keepdims=True) if scale == "l1" else np.sqrt((c**2).mean(-1, keepdims=True))
+    return np.where(c < 0, -1, 1) * of_row
 
 
 class Matrix:
     """One of the matrices of a parameter on all ranks, by docs/reference/algorithms/muon.md; or a table."""
 
-    def __init__(self, of_group, shape, is_table):
-        self.of_group, self.shape, self.is_table = of_group, shape, is_table
+    def __init__(self, of_group, shape, is_table, scale):
+        self.of_group, self.shape, self.is_table, self.scale = of_group, shape, is_table, scale
         self.m, self.residuals = (np.zeros((COMM.size, *shape)) for _ in range(2))
         self.mean, self.error, self.v = (np.zeros(shape) for _ in range(3))
 
@@ -92,12 +93,12 @@ class Matrix:
         beta1 = self.of_group["table_beta1"] if self.is_table else self.of_group["betas"][0]
         change = (1 - beta1) * (gradients - self.m)
         self.m += change
-        sent = np.stack([signs(c) for c in change + self.residuals])
+        sent = np.stack([signs(c, self.scale) for c in change + self.residuals])
         self.residuals += change - sent
         self.mean += sent.mean(0)
         u = self.adams(beta1, t) if self.is_table else self.orthogonalised()
         self.error += u
-        sent = signs(self.error)
+        sent = signs(self.error, self.scale)
         self.error -= sent
         return sent
 
@@ -134,18 +135,18 @@ def quotient(of_group, beta1, m, v, t):
 class Reference:
     """All ranks in NumPy and double precision, tensor by tensor."""
 
-    def __init__(self, net, optimizer):
+    def __init__(self, net, optimizer, scale):
         self.params = [(p, group) for group in optimizer.param_groups for p in group["params"]]
         self.x = [p.detach().numpy().astype(float) for p, _ in self.params]
-        self.parts = [self.parts_of(net, p, group) for p, group in self.params]
+        self.parts = [self.parts_of(net, p, group, scale) for p, group in self.params]
 
     @staticmethod
-    def parts_of(net, p, group):
+    def parts_of(net, p, group, scale):
         is_table = any(p is table for table in net.tables())
         if p.dim() == 1 and not is_table:
             return [Vector(group, p.shape)]
         count = 3 if p is net.qkv.weight else 1
-        return [Matrix(group, (p.numel() // p.shape[-1] // count, p.shape[-1]), is_table) for _ in range(count)]
+        return [Matrix(group, (p.numel() // p.shape[-1] // count, p.shape[-1]), is_table, scale) for _ in range(count)]
 
     def step(self, t):
         for x, (p, group), parts in zip(self.x, self.params, self.parts):
@@ -170,10 +171,11 @@ class Muon(unittest.TestCase):
         self.assertFalse(orthogonal(torch.zeros(3, 4), 5).any())
 
     def test_it_is_the_simulation_of_all_ranks(self):
-        for options in ({}, {"bias_correction": True, "iterations": 3, "lr_factor": 2.0, "table_beta1": 0.9}):
+        for options in ({}, {"bias_correction": True, "iterations": 3, "lr_factor": 2.0, "table_beta1": 0.9},
+                        {"scale": "l2"}):
             net = Net()
             optimizer = one_bit_muon(net, **options)
-            reference, scheduler = Reference(net, optimizer), halving(optimizer)
+            reference, scheduler = Reference(net, optimizer, options.get("scale", "l1")), halving(optimizer)
             for step in range(9):
                 backward(net, step)
                 reference.step(step + 1)

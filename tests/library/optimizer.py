@@ -340,7 +340,7 @@ class Optimizer(unittest.TestCase):
         for freeze_step in (np.int64(5), np.int32(5), AutoFreeze(np.int64(50), np.int32(2))):
             OneBitAdam(net.parameters(), freeze_step, lr=np.float32(0.1))
         for wrong in ({"bits": 2**32 + 1}, {"group": -32}, {"group": 2**64 - 32}, {"group": 2**64 + 32},
-                      {"message_bytes": 2**64}):
+                      {"message_bytes": 2**64}, {"scale": "l3"}, {"scale": 2}, {"scale": "l2", "bits": 4}):
             with self.assertRaisesRegex(ValueError, "remedy: "):
                 OneBitAdam(net.parameters(), 5, **wrong)
 

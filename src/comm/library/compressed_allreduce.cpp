@@ -1,5 +1,6 @@
 #include "comm/library/compressed_allreduce.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/choices.hpp"
 #include "base/device/gpus.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
@@ -23,6 +25,13 @@ const char* const where = "CompressedAllreduce";
 /// The backend that the options name.
 std::string backend_of(const CompressedAllreduceOptions& options) {
   return options.backend.empty() ? BackendName<HostExec>::value : options.backend;
+}
+
+/// 0, 1 for the scales "l1" and "l2"; −1 for a name that is neither.
+int index_of_scale(const std::string& name) {
+  constexpr auto known = names(Scale{});
+  const auto found = std::find(known.begin(), known.end(), name);
+  return found == known.end() ? -1 : static_cast<int>(found - known.begin());
 }
 
 /// 1, 2, … for the backends of this build; 0 for a name that is none of them.
@@ -49,7 +58,8 @@ constexpr const char* shared_names[] = {"length",
                                         "message_bytes",
                                         "the number of the backend (0 for one that this build lacks)",
                                         "the checksum of group_begins",
-                                        "the checksum of chunk_borders"};
+                                        "the checksum of chunk_borders",
+                                        "the number of the scale (0 for l1, 1 for l2)"};
 constexpr std::size_t shared_count = std::size(shared_names);
 using Shared = std::array<std::int64_t, shared_count>;
 
@@ -68,7 +78,8 @@ Shared shared(std::size_t length, const CompressedAllreduceOptions& options) {
           static_cast<std::int64_t>(options.message_bytes),
           index_of(backend_of(options)),
           checksum(options.group_begins),
-          checksum(options.chunk_borders)};
+          checksum(options.chunk_borders),
+          index_of_scale(options.scale)};
 }
 
 /// Before any other check: all ranks throw, or none. \param all of all ranks
@@ -127,6 +138,10 @@ void check(std::size_t length, const CompressedAllreduceOptions& options) {
                      "give the number of elements; is it the unsigned form of a negative number?");
   if (options.bits < 1 || options.bits > 16)
     throw InputError(where, std::to_string(options.bits) + " bits an element are not possible", "give 1 to 16");
+  const int scale = index_of_scale(options.scale);
+  if (scale < 0) throw InputError(where, "there is no scale '" + options.scale + "'", "give l1 or l2");
+  if (options.bits > 1 && scale != 0)
+    throw InputError(where, "a grid has no scale '" + options.scale + "'", "give one bit, or the scale l1");
   if (options.group % compress::bits_per_word != 0 || options.group > most)
     throw InputError(where, "a group of " + std::to_string(options.group) + " elements is not possible",
                      "give a multiple of 32, or 0 for one scale for the vector");
@@ -265,6 +280,7 @@ struct CompressedAllreduce::EngineOn final : Engine {
     compress::Options compressor;
     compressor.kind = options.bits == 1 ? CompressorKind::sign : CompressorKind::nbit;
     compressor.bits = options.bits;
+    compressor.scale = static_cast<Scale>(index_of_scale(options.scale));
     return compressor;
   }
 

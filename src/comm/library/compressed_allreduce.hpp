@@ -32,6 +32,9 @@ struct CompressedAllreduceOptions {
   /// Where a rank's chunk may begin, ascending from 0: for example at each matrix, so that no chunk has a part of one.
   /// Chunk k of n begins at the one nearest to k/n of the length. Empty for chunks of one length.
   std::vector<std::size_t> chunk_borders = {};
+  /// Of the signs of a group of N elements c: "l1" for ‖c‖₁/N, which has the least error, or "l2" for ‖c‖₂/√N, which is
+  /// greater. With one bit an element.
+  std::string scale = "l1";
 };
 
 /// What the caller makes of a chunk of the average, before it is compressed again and sent to all ranks; it overwrites

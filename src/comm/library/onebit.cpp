@@ -3,9 +3,11 @@
 
 #include "comm/library/onebit.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,7 +109,9 @@ onebit::CompressedAllreduceOptions options_of(const onebit_options* given) {
   onebit_options all = ONEBIT_OPTIONS_DEFAULT;
   if (given != nullptr) {
     // A version that appends members takes the sizes of earlier ones, too.
-    if (given->size != sizeof(onebit_options) && given->size != offsetof(onebit_options, group_begins))
+    constexpr std::size_t sizes[] = {offsetof(onebit_options, group_begins), offsetof(onebit_options, scale),
+                                     sizeof(onebit_options)};
+    if (std::find(std::begin(sizes), std::end(sizes), given->size) == std::end(sizes))
       throw InputError("onebit_allreduce_create",
                        "options.size is " + std::to_string(given->size) + ", and this library knows " +
                            std::to_string(sizeof(onebit_options)) + " bytes",
@@ -122,6 +126,7 @@ onebit::CompressedAllreduceOptions options_of(const onebit_options* given) {
   options.backend = all.backend == nullptr ? "" : all.backend;
   options.group_begins = places_of("group_begins", all.group_begins, all.groups);
   options.chunk_borders = places_of("chunk_borders", all.chunk_borders, all.borders);
+  if (all.scale != nullptr && *all.scale != '\0') options.scale = all.scale;
   return options;
 }
 

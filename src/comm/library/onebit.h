@@ -51,10 +51,12 @@ typedef struct onebit_options {
   /// NULL for chunks of one length. It is copied.
   const size_t* chunk_borders;
   size_t borders;  ///< elements of chunk_borders
+  /// Of the signs of a group of N elements c: "l1" for ‖c‖₁/N, "l2" for the greater ‖c‖₂/√N; NULL or "": "l1".
+  const char* scale;
 } onebit_options;
 /// The defaults: onebit_options options = ONEBIT_OPTIONS_DEFAULT;
 #define ONEBIT_OPTIONS_DEFAULT \
-  { sizeof(onebit_options), 1, 1, 0, 0, NULL, NULL, 0, NULL, 0 }
+  { sizeof(onebit_options), 1, 1, 0, 0, NULL, NULL, 0, NULL, 0, NULL }
 
 /// Carries an object's messages where MPI connects no ranks, for example by torch.distributed under torchrun; all ranks
 /// call the same functions in the same order. The functions return 0, or another number if they failed. Pointers are
