@@ -81,7 +81,8 @@ class CompressedAllreduce:
         ranks = ranks_of(comm)
         self.length, self._device = length, DEVICE_BACKENDS.get(backend, "cpu")
         options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode(),
-                          *_places("group_begins", group_begins), *_places("chunk_borders", chunk_borders), scale.encode())
+                          *_places("group_begins", group_begins), *_places("chunk_borders", chunk_borders),
+                          scale.encode())
         self._handle, carrier = ranks.make(length, options)
         self._check = carrier.check if carrier else check
         # At exit Python calls what was not called before, the newest first: the same order on every rank.

@@ -60,10 +60,9 @@ def of_best(study, run, column="final_validation_loss"):
     return mean(float(row[column]) for row in read_csv(RESULTS / f"{page}/best_{study}_runs.csv") if row["run"] == run)
 
 
-def behind_best(study, runs, run="onebit_muon"):
-    """What 1-bit Muon's mean loss is above the best mean of other runs, and above Muon's."""
-    loss = of_best(study, run)
-    return [loss - min(of_best(study, other) for other in runs), loss - of_best(study, "muon")]
+def behind_best(study, adams, run="onebit_muon", muons=("muon",)):
+    """What 1-bit Muon's mean loss is above the best mean of Adam's runs, and of Muon's."""
+    return [of_best(study, run) - min(of_best(study, other) for other in others) for others in (adams, muons)]
 
 
 def step_over_eager():
@@ -238,10 +237,12 @@ CLAIMS = [
     (ANSWERS,
      r"For a GPT of characters 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at "
      r"([+-][\d.]+) from Muon",
-     lambda: behind_best("gpt", ("adam", "adam_06"), "l2")),
+     lambda: behind_best("gpt", ("adam", "adam_06", "adam_averaging"), "onebit_muon_averaging",
+                         ("muon", "muon_averaging"))),
     (ANSWERS,
      r"There 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
-     lambda: behind_best("sections", ("adam", "adam_06"), "l2")),
+     lambda: behind_best("sections", ("adam", "adam_06", "adam_averaging"), "onebit_muon_averaging",
+                         ("muon", "muon_averaging"))),
     (ANSWERS,
      r"on a GPU 1-bit Muon ends at ([+-][\d.]+) nats from the best Adam that was found, and at ([+-][\d.]+) from Muon",
      lambda: behind_best("base", ("adam",))),
