@@ -20,6 +20,13 @@ public:
 
   static constexpr double eta = 9;
 
+  /// mean ← mean + weight (x − mean), of an element; public because a kernel is made of it.
+  struct MoveTowards {
+    Values mean, x;
+    float weight;
+    KOKKOS_FUNCTION void operator()(std::size_t i) const { mean(i) += weight * (x(i) - mean(i)); }
+  };
+
   /// Keeps no mean.
   ParameterMean() = default;
   /// Keeps the mean of `parameters` numbers.
@@ -47,12 +54,6 @@ public:
   }
 
 private:
-  struct MoveTowards {
-    Values mean, x;
-    float weight;
-    KOKKOS_FUNCTION void operator()(std::size_t i) const { mean(i) += weight * (x(i) - mean(i)); }
-  };
-
   Values m_mean;     ///< (d), or (0) where none is kept
   long m_steps = 0;  ///< t
 };
