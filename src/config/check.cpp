@@ -129,6 +129,10 @@ void check_quantization(const Input& in) {
 }
 
 void check_images(const Input& in, int ranks) {
+  if (in.schedule.decay == Decay::averaging && has_batch_norms(in))
+    refuse(in, "schedule.decay",
+           "the running statistics of batch normalisations are those of the last parameters, not of their mean",
+           "choose another decay, or a network without batch normalisation: images.network mixer");
   for (const auto& [path, files] : {std::make_pair("images.training", &in.images.training),
                                     std::make_pair("images.validation", &in.images.validation)})
     if (files->empty())
@@ -146,10 +150,6 @@ void check_images(const Input& in, int ranks) {
 
 void check_workload(const Input& in, int ranks) {
   const WorkloadKind kind = in.workload.kind;
-  if (in.schedule.decay == Decay::averaging && has_batch_norms(in))
-    refuse(in, "schedule.decay",
-           "the running statistics of batch normalisations are those of the last parameters, not of their mean",
-           "choose another decay, or a network without batch normalisation: images.network mixer");
   const QuantizationKind quantization =
       has_quantizable_layers(in) ? in.model.quantization.kind : QuantizationKind::none;
   if (in.model.quantization.record_every > 0 &&

@@ -15,7 +15,7 @@ void run_case(int number, int rank) {
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
   options.error_feedback = error_feedback_of(number) != 0;
-  if (*scale_of(number) != '\0') options.scale = scale_of(number);
+  options.scale = scale_of(number);
   if (is_served(number)) {
     for (std::size_t at = 0; at < vector_length; at += row_of(number)) options.group_begins.push_back(at);
     options.chunk_borders.assign(tensor_begins, tensor_begins + tensors);

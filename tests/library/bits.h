@@ -44,7 +44,7 @@ static inline size_t row_of(int number) { return number & 2 ? 40 : 50; }
 enum { tensors = 5 };
 static const size_t tensor_begins[tensors] = {0, 100, 350, 400, 800};
 static inline size_t message_bytes_of(int number) { return number & 4 ? 256 : 0; }
-static inline const char* scale_of(int number) { return (number & 3) == 2 ? "l2" : ""; }
+static inline const char* scale_of(int number) { return (number & 3) == 2 ? "l2" : "l1"; }
 static inline int error_feedback_of(int number) { return number & 8 ? 0 : 1; }
 /* What servers make of element i of an average. */
 static inline float served(float average, size_t i) { return 2.0f * average + (float)(i % 7); }
