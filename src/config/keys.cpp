@@ -262,10 +262,8 @@ std::vector<Section> keys(Input& in) {
   key("decay", in.schedule.decay,
       "After the warm-up: `exponential` and `step` multiply by `rate` every `every` steps (`exponential` counts from "
       "the end of the warm-up, `step` from the start of the run); `linear` and `cosine` fall to 0 at the last step. "
-      "With "
-      "`averaging` the rate stays, and validations and files have the mean of the parameters over about the last tenth "
-      "of "
-      "the steps so far (docs/reference/algorithms/rates.md).");
+      "With `averaging` the rate stays, and validations and files have the mean of the parameters over about the last "
+      "tenth of the steps so far (docs/reference/algorithms/rates.md).");
   key("rate", in.schedule.rate, real_above(0, 1), "Factor of `exponential` and `step`.");
   key("every", in.schedule.every, integer(1), "Steps between two factors.");
 

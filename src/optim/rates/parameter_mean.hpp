@@ -30,23 +30,20 @@ public:
   /// Keeps no mean.
   ParameterMean() = default;
   /// Keeps the mean of `parameters` numbers.
-  explicit ParameterMean(std::size_t parameters)
-      : m_mean(make_uninitialized<Exec, float>("OneBit::optim::parameter_mean", parameters)) {}
+  explicit ParameterMean(std::size_t parameters) : m_mean("OneBit::optim::parameter_mean", parameters) {}
 
-  /// Takes in the x (d) of a step, which is the mean after the first one; fences.
+  /// Takes in the x (d) of a step, the first with weight 1; fences.
   void add(const Exec& exec, const Values& x) {
     if (m_mean.extent(0) == 0) return;
-    if (++m_steps == 1)
-      Kokkos::deep_copy(exec, m_mean, x);
-    else
-      for_each(exec, "OneBit::optim::parameter_mean", x.extent(0),
-               MoveTowards{m_mean, x, static_cast<float>((eta + 1) / (static_cast<double>(m_steps) + eta))});
+    const double weight = (eta + 1) / (static_cast<double>(++m_steps) + eta);
+    for_each(exec, "OneBit::optim::parameter_mean", x.extent(0), MoveTowards{m_mean, x, static_cast<float>(weight)});
     fence(exec, "OneBit::optim::parameter_mean");
   }
 
   /// (d) the mean; `x` where none is kept, or before the first step
   const Values& or_else(const Values& x) const { return m_steps > 0 ? m_mean : x; }
 
+  /// Saves or restores t and the mean, if one is kept. \throws InputError for state that does not fit
   void state(Archive<Exec>& archive) {
     if (m_mean.extent(0) == 0) return;
     archive.number("parameter_mean_steps", m_steps);
