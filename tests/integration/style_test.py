@@ -99,6 +99,19 @@ class Style(unittest.TestCase):
         self.refuse([error for path in paths for error in long_lines(path)],
                     f"break lines of more than {COLUMNS} columns")
 
+    def test_headers(self):
+        """A header is included once, and its source begins with it, so it compiles on its own."""
+        errors = []
+        for path in files("src", kinds={".hpp"}):
+            header, source = str(path.relative_to(ROOT / "src")), path.with_suffix(".cpp")
+            if not path.read_text(encoding="utf-8").startswith("#pragma once\n"):
+                errors.append(f"src/{header}: it does not begin with '#pragma once'")
+            if source.exists():
+                first = re.search(r"^#include (.*)", source.read_text(encoding="utf-8"), re.M)
+                if first is None or first[1] != f'"{header}"':
+                    errors.append(f"{source.relative_to(ROOT)}: its first '#include' is not its own header")
+        self.refuse(errors, "begin headers with '#pragma once', and sources with their own header")
+
     def test_functions(self):
         self.refuse([f"{path.relative_to(ROOT)}:{first}: {count} lines" for path in files("src", kinds=CODE)
                      for first, count in long_functions(path.read_text(encoding="utf-8"))],
