@@ -2,7 +2,8 @@
 """Below which bandwidth does each method beat a 16-bit average that overlaps with the backward pass?
 
 scripts/predict.py answers for BERT-Base and BERT-Large at 8 to 1024 ranks (inputs/predict/crossover_*.yaml). A method
-is how many bits it sends for an element, how often, and whether its exchange overlaps. Each takes its best collective.
+is how many bits it sends for an element, how often, whether its exchange overlaps, and what its servers do. Each takes
+its best collective.
 Writes PAGE.md and PAGE.csv beside it.
 """
 
@@ -17,16 +18,33 @@ from validate_model import prediction_of, with_numbers
 from lib import ROOT, launch, provenance, tables
 from lib.predict import report
 
+# A model's input, and its hidden size.
 MODELS = {
-    "BERT-Base": "inputs/predict/crossover_bert_base.yaml",
-    "BERT-Large": "inputs/predict/crossover_bert_large.yaml",
+    "BERT-Base": ("inputs/predict/crossover_bert_base.yaml", 768),
+    "BERT-Large": ("inputs/predict/crossover_bert_large.yaml", 1024),
 }
-METHODS = {
-    "1-bit Adam": {},
-    "1-bit Adam, overlapped": {"compressed_buckets": 32},
-    "4 bits, overlapped": {"compressed_bits": 4, "compressed_buckets": 32},
-    "0/1 Adam, every 4th step": {"steps_per_exchange": 4},
-    "one bit, every 16th step": {"steps_per_exchange": 16},
+# Operations a second of the passes of both inputs: 6 for each of the layers' parameters and of 2048 tokens.
+OPERATIONS_PER_S = 38.5e12
+# Of Newton–Schulz, for each element of a layer: five iterations of 4 D K s + 2 s³ for matrices D × K, s the smaller
+# side, four of which are h × h and two h × 4 h.
+ITERATIONS = 5
+
+
+def muon(hidden):
+    """1-bit Muon's servers. Only a flat average has servers of tensors."""
+    operations = ITERATIONS * (4 * 6 + 2 * 18) * hidden**3 / (12 * hidden**2)
+    return {"server_ns": 1e9 * operations / OPERATIONS_PER_S, "least_chunk": 4 * hidden**2,
+            "collectives": "[ring, rabenseifner, hierarchical, pairwise_bf16, hierarchical_bf16, compressed, "
+                           "pairwise_compressed]"}
+
+
+METHODS = {  # settings for a hidden size
+    "1-bit Adam": lambda hidden: {},
+    "1-bit Adam, overlapped": lambda hidden: {"compressed_buckets": 32},
+    "4 bits, overlapped": lambda hidden: {"compressed_bits": 4, "compressed_buckets": 32},
+    "0/1 Adam, every 4th step": lambda hidden: {"steps_per_exchange": 4},
+    "one bit, every 16th step": lambda hidden: {"steps_per_exchange": 16},
+    "1-bit Muon": muon,
 }
 COLUMNS = ["model", "method", "ranks", "hosts", "parameters", "bits", "steps_per_exchange", "collective",
            "pays_below_bit_per_s", "least_bit_per_s", "greatest_bit_per_s", "runs", "machine", "git"]
@@ -43,9 +61,10 @@ def best_of(rows):
 
 def rows_of(origin):
     """A row for each model, method and rank count."""
-    for model, path in MODELS.items():
+    for model, (path, hidden) in MODELS.items():
         for method, settings in METHODS.items():
-            for row in best_of(with_numbers(report.texts(prediction_of(ROOT / path, **settings).limits))):
+            prediction = prediction_of(ROOT / path, **settings(hidden))
+            for row in best_of(with_numbers(report.texts(prediction.limits))):
                 yield {**{key: row.get(key, "") for key in COLUMNS}, "model": model, "method": method, "runs": 1,
                        **{key: f"{row[key]:.0f}" for key in ("ranks", "hosts", "parameters", "bits",
                                                              "steps_per_exchange")}, **origin}
@@ -75,8 +94,12 @@ def page(rows):
         "here was measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the "
         "16-bit average. The tables compare steps, and say nothing about how many steps a method needs. The step's "
         "own times are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its "
-        "computing time doubles the limits, and accumulating four batches divides them by four."]
-    for model, path in MODELS.items():
+        "computing time doubles the limits, and accumulating four batches divides them by four.",
+        "1-bit Muon's servers orthogonalise at the rate of the passes, after the backward pass and before signs come "
+        "back; the 16-bit step is Adam's, which does not. A matrix has one server. So messages stop becoming shorter "
+        "at as many ranks as the model has largest matrices, 46 in BERT-Base and 80 in BERT-Large, and a rank's bytes "
+        "grow with the ranks beyond that. The 4 % of its bytes that are scales of rows do not count."]
+    for model, (path, _) in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})
         lines = []

@@ -44,8 +44,9 @@ PARTS_OF_MESSAGE = 2
 # which its all-gather is a ring (coll_tuned_decision_fixed.c).
 IN_TURN_FROM, RING_FROM = 3000, 50000
 
-# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms.
-Width = collections.namedtuple("Width", "dense_bytes compressed_bits", defaults=(4, 1))
+# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A rank
+# is the server of at least `least_chunk` elements in `compressed` and `pairwise_compressed`.
+Width = collections.namedtuple("Width", "dense_bytes compressed_bits least_chunk", defaults=(4, 1, 0))
 
 
 def is_compressed(form):
@@ -206,6 +207,11 @@ def message_bytes(elements, bits):
     return 4 * bits * np.ceil(elements / 32) + 4
 
 
+def chunk(ranks, d, width):
+    """Elements of the server that has the most of them, which all messages of an average have."""
+    return np.maximum(d / ranks, width.least_chunk)
+
+
 def work(part, elements, cost):
     return Stage(part, elements=elements, cost=cost)
 
@@ -250,9 +256,10 @@ def overlapping(stage):
 def compressed_stages(form, cluster, d, width):
     n, hosts, per_host = cluster.ranks, *cluster
     if form == "pairwise_compressed":
-        message = message_bytes(d / n, width.compressed_bits)
+        own = chunk(n, d, width)
+        message = message_bytes(own, width.compressed_bits)
         spread, gather = (direct(part, cluster, message, 1, PARTS_OF_MESSAGE) for part in ("all_to_all", "all_gather"))
-        return [work("compress", d, "compress"), overlapping(spread), work("average", d, "average"),
+        return [work("compress", d, "compress"), overlapping(spread), work("average", n * own, "average"),
                 overlapping(gather), work("decompress", d, "decompress")]
     assert form == "hierarchical_compressed", form
     shard, host, between = d / per_host, Cluster(1, per_host), Cluster(hosts, 1)
@@ -285,9 +292,10 @@ def library_choices(cluster, message, machine):
 def library_stages(form, cluster, d, width, machine):
     """The forms `compressed` and `bf16`: [(where this is what an MPI library chooses, stages)]."""
     if form == "compressed":
-        message = message_bytes(d / cluster.ranks, width.compressed_bits)
-        before, between, after = work("compress", d, "compress"), work("average", d, "average"), work(
-            "decompress", d, "decompress")
+        own = chunk(cluster.ranks, d, width)
+        message = message_bytes(own, width.compressed_bits)
+        before, between, after = work("compress", d, "compress"), work(
+            "average", cluster.ranks * own, "average"), work("decompress", d, "decompress")
     else:
         message = 2 * d / cluster.ranks
         before, between, after = reduced(d * ROUNDING), reduced(d * RECEIVED), reduced(d * ROUNDING)

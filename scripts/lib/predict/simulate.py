@@ -53,7 +53,8 @@ def schedule(form, cluster, parameters, width, machine):
     whole = [list(range(n))]
     inside = [list(range(host * per_host, (host + 1) * per_host)) for host in range(hosts)]
     between = [list(range(rank, n, per_host)) for rank in range(per_host)]
-    message = float(model.message_bytes(parameters / n, width.compressed_bits))
+    own = parameters / n if form == "hierarchical_compressed" else model.chunk(n, parameters, width)
+    message = float(model.message_bytes(own, width.compressed_bits))
     doubling = [1 << step for step in range(model.floor_log2(n))]
     if form == "ring":
         return ring(whole, 2 * (n - 1), size / n)

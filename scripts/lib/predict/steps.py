@@ -51,7 +51,7 @@ class Model:
             overhead=given.message_overhead_us * 1e-6, inside_latency=given.inside_latency_us * 1e-6,
             inside_bandwidth=given.inside_bandwidth_gbyte_per_s * 1e9,
             **{cost: traffic / memory for cost, traffic in TRAFFIC.items()})
-        self.width = model.Width(given.bytes_per_element, given.compressed_bits)
+        self.width = model.Width(given.bytes_per_element, given.compressed_bits, given.least_chunk)
         rows = []
         for path in given.measurements:
             with given.located("measurements"):
@@ -62,6 +62,9 @@ class Model:
         self.fits = fit(rows, self.without_bandwidth, given.shared_cores)
         self.candidates = [*(Candidate(one.collective, one.form, one) for one in self.fits),
                            *(Candidate(form, form) for form in given.collectives)]
+        if given.least_chunk > 0 and any(one.form == "hierarchical_compressed" for one in self.candidates):
+            raise InputError(given.where("least_chunk"), "hierarchical_compressed has other servers",
+                             "leave it out of predict.collectives and of predict.measurements")
 
     def cluster(self, ranks):
         """Ranks fill one host after the other."""
@@ -89,6 +92,9 @@ class Model:
         bucket = model.call(candidate.form, cluster, parameters / buckets, self.width,
                             self.machine(candidate, cluster, link))
         parts = {part: seconds * (buckets * factor) for part, seconds in bucket.parts.items()}
+        if compressed:
+            own = model.chunk(cluster.ranks, parameters, self.width)
+            parts["average"] = parts["average"] + factor * given.server_ns * 1e-9 * own
         call = model.total(parts)
         backward = given.backward_ms * 1e-3
         end = np.maximum(backward + call / buckets, backward / buckets + call)
