@@ -33,7 +33,7 @@ ITERATIONS = 5
 def muon(hidden):
     """1-bit Muon's servers. Only a flat average has servers of tensors."""
     operations = ITERATIONS * (4 * 6 + 2 * 18) * hidden**3 / (12 * hidden**2)
-    return {"server_ns": 1e9 * operations / OPERATIONS_PER_S, "least_chunk": 4 * hidden**2,
+    return {"server_ns": 1e9 * operations / OPERATIONS_PER_S, "largest_tensor": 4 * hidden**2,
             "collectives": "[ring, rabenseifner, hierarchical, pairwise_bf16, hierarchical_bf16, compressed, "
                            "pairwise_compressed]"}
 
@@ -96,9 +96,9 @@ def page(rows):
         "own times are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its "
         "computing time doubles the limits, and accumulating four batches divides them by four.",
         "1-bit Muon's servers orthogonalise at the rate of the passes, after the backward pass and before signs come "
-        "back; the 16-bit step is Adam's, which does not. A matrix has one server. So messages stop becoming shorter "
-        "at as many ranks as the model has largest matrices, 46 in BERT-Base and 80 in BERT-Large, and a rank's bytes "
-        "grow with the ranks beyond that. The 4 % of its bytes that are scales of rows do not count."]
+        "back; the 16-bit step is Adam's, which does not. A matrix has one server, so from 93 ranks on in BERT-Base and "
+        "160 in BERT-Large averages move to their servers in float, and back. The 4 % of 1-bit Muon's bytes that are "
+        "scales of rows do not count."]
     for model, (path, _) in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})

@@ -2,6 +2,7 @@
 /// \file range.hpp
 /// A contiguous part of a vector or of a message.
 
+#include <algorithm>
 #include <cstddef>
 
 namespace onebit {
@@ -9,6 +10,14 @@ namespace onebit {
 /// [begin, end), with no further meaning.
 struct Range {
   std::size_t begin, end;
+
+  std::size_t length() const { return end - begin; }
 };
+
+/// What both ranges have; empty if they have nothing in common.
+inline Range common(Range a, Range b) {
+  const std::size_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
 
 }  // namespace onebit

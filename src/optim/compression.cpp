@@ -20,7 +20,9 @@ std::vector<std::size_t> group_begins(const TensorTable& tensors, bool rows) {
   return begins;
 }
 
-/// Chunks and groups of elements [begin, end).
+/// Chunks and groups of elements [begin, end). Where a server needs whole matrices, chunks are those of the servers, so
+/// that an average goes from where it is made to nobody else; where the longest one would be twice as long as the mean,
+/// chunks are cut between rows, and Muon moves the average to its server.
 compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, std::size_t begin, std::size_t end,
                              int chunks) {
   using compress::Grouping;
@@ -37,15 +39,14 @@ compress::Layout make_layout(const config::Input& input, const TensorTable& tens
       if (at > begin && at < end) inside.push_back(at - begin);
     return inside;
   };
-  std::vector<std::size_t> chunk_borders;
-  if (config::traits(input.optimizer.algorithm).has(config::serves_tensors))
-    chunk_borders = in_range(server_borders(tensors));
-  return {end - begin,
-          chunks,
-          grouping,
-          static_cast<std::size_t>(group.number),
-          in_range(group_begins(tensors, columns || group.word == "row")),
-          chunk_borders};
+  const auto cut_at = [&](const std::vector<std::size_t>& chunk_borders) {
+    return compress::Layout(end - begin, chunks, grouping, static_cast<std::size_t>(group.number),
+                            in_range(group_begins(tensors, columns || group.word == "row")), chunk_borders);
+  };
+  if (!config::traits(input.optimizer.algorithm).has(config::serves_tensors)) return cut_at({});
+  const compress::Layout of_servers = cut_at(in_range(server_borders(tensors)));
+  const bool uneven = of_servers.chunk_length() * static_cast<std::size_t>(chunks) > 2 * (end - begin);
+  return uneven && group.word == "row" ? cut_at(in_range(server_borders(tensors, true))) : of_servers;
 }
 
 compress::Options make_options(const config::Input& input) {
@@ -58,6 +59,13 @@ compress::Options make_options(const config::Input& input) {
 template <class Exec>
 std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup) {
   return make_layout(setup.input, setup.tensors, 0, setup.tensors.size(), setup.transport.ranks()).chunk_begins;
+}
+
+template <class Exec>
+std::vector<std::size_t> server_begins(const Setup<Exec>& setup) {
+  return compress::Layout(setup.tensors.size(), setup.transport.ranks(), compress::Grouping::chunk, 0, {},
+                          server_borders(setup.tensors))
+      .chunk_begins;
 }
 
 template <class Exec>
@@ -178,6 +186,7 @@ void Average<Exec>::state(Archive<Exec>& archive) {
 
 #define ONEBIT_INSTANTIATE(Exec)                                                                                \
   template std::vector<std::size_t> chunk_begins(const Setup<Exec>&);                                           \
+  template std::vector<std::size_t> server_begins(const Setup<Exec>&);                                          \
   template std::unique_ptr<comm::CompressedAverage<Exec>> make_compressed_average(const Setup<Exec>&, Range);   \
   template std::unique_ptr<comm::CompressedBuckets<Exec>> make_momentum_buckets(const Setup<Exec>&);            \
   template std::unique_ptr<comm::CompressedBuckets<Exec>> make_overlapped_momentum_buckets(                     \

@@ -14,6 +14,10 @@ namespace onebit::optim {
 template <class Exec>
 std::vector<std::size_t> chunk_begins(const Setup<Exec>& setup);
 
+/// (n + 1) first element of what each rank is the server of, where the server of a matrix needs all of it.
+template <class Exec>
+std::vector<std::size_t> server_begins(const Setup<Exec>& setup);
+
 /// CA of elements `range` of vectors with these tensors; residuals are 0. The input must name a compressor.
 template <class Exec>
 std::unique_ptr<comm::CompressedAverage<Exec>> make_compressed_average(const Setup<Exec>& setup, Range range);

@@ -448,21 +448,32 @@ class Script(unittest.TestCase):
         def step(ranks, keys="", form="pairwise_compressed"):
             predictor = self.model(f"ranks_per_host: 1, collectives: [{form}]{keys}")
             return predictor.step(predictor.candidates[0], Cluster(ranks, 1), 1e8, steps.GBIT)
+        largest = ", largest_tensor: 3.2e6"  # the chunk of 31.25 ranks
         for form in ("pairwise_compressed", "compressed"):
-            # 3.2 million elements are the chunk of 31.25 ranks. On 31 nothing changes, on 64 messages are twice as long.
-            self.assertEqual(step(31, ", least_chunk: 3.2e6", form), step(31, "", form))
-            longer, plain = step(64, ", least_chunk: 3.2e6", form), step(64, "", form)
-            self.assertAlmostEqual(longer.link_bytes / plain.link_bytes, 64 * 3.2e6 / 1e8, places=3)
-            self.assertGreater(longer.call, 1.9 * plain.messages)
-            self.assertGreater(step(128, ", least_chunk: 3.2e6", form).link_bytes, 1.9 * longer.link_bytes)
-        # Half a nanosecond for each element of a chunk.
+            self.assertEqual(step(31, largest, form), step(31, "", form))
+            longer, plain = step(62, largest, form), step(62, "", form)
+            self.assertAlmostEqual(longer.link_bytes / plain.link_bytes, 62 * 3.2e6 / 1e8, places=3)
+            # From 63 ranks on chunks are equal, and floats of a tensor go to its server and back.
+            for ranks in (63, 1024):
+                moved, plain = step(ranks, largest, form), step(ranks, "", form)
+                bytes_of_tensor = 4 * 3.2e6 * (ranks - 1) / ranks
+                self.assertAlmostEqual(moved.link_bytes - plain.link_bytes, 2 * bytes_of_tensor)
+                self.assertGreater(moved.call - plain.call, 2 * bytes_of_tensor / steps.GBIT)
+        # Half a nanosecond for each element that a rank serves.
         self.assertAlmostEqual(step(8, ", server_ns: 0.5").step - step(8).step, 0.5e-9 * 1e8 / 8)
-        self.assertAlmostEqual(step(64, ", server_ns: 0.5, least_chunk: 3.2e6").parts["average"] -
-                               step(64, ", least_chunk: 3.2e6").parts["average"], 0.5e-9 * 3.2e6)
+        for ranks in (62, 1024):
+            self.assertAlmostEqual(step(ranks, ", server_ns: 0.5" + largest).parts["average"] -
+                                   step(ranks, largest).parts["average"], 0.5e-9 * 3.2e6)
+        # The ranks of one host do the same through its memory.
+        predictor = self.model("ranks: 8, ranks_per_host: 8, parameters: 1e6, collectives: [pairwise_compressed], "
+                               "largest_tensor: 5e5")
+        moved = predictor.step(predictor.candidates[0], Cluster(1, 8), 1e6, steps.GBIT)
+        self.assertEqual(moved.link_bytes, 0)
+        self.assertGreater(moved.messages, 2 * 4 * 5e5 / 1e10)
         # Every message of the simulation has the length of the longest chunk.
-        rounds = simulate.schedule("pairwise_compressed", Cluster(4, 1), 1000, Width(least_chunk=800), SIMPLE)
+        rounds = simulate.schedule("pairwise_compressed", Cluster(4, 1), 1000, Width(largest_tensor=400), SIMPLE)
         self.assertEqual({size * model.PARTS_OF_MESSAGE for one in rounds for _, _, size in one},
-                         {float(model.message_bytes(800, 1))})
+                         {float(model.message_bytes(400, 1))})
 
     def test_bad_input(self):
         path = self.directory / "input.yaml"
@@ -485,9 +496,9 @@ class Script(unittest.TestCase):
                 ("predict:\n  error: [0.1]\n", "2:3: predict.error is a list"),
                 ("predict:\n  error:\n", "2:3: predict.error has no value"),
                 ("predict:\n  error: 1\n", "predict.error is '1', which is out of range", "[0, 0.99]"),
-                ("predict:\n  least_chunk: 1e8\n", "2:3: predict.least_chunk is 1e+08, and there are 2.5e+07"),
-                ("predict: {compressed_buckets: 4, least_chunk: 9, collectives: ring}\n", "and there are 4 buckets"),
-                ("predict:\n  least_chunk: 9\n", "2:3: hierarchical_compressed has other servers", "collectives"),
+                ("predict:\n  largest_tensor: 1e8\n", "2:3: predict.largest_tensor is 1e+08, and there are 2.5e+07"),
+                ("predict: {compressed_buckets: 4, largest_tensor: 9, collectives: ring}\n", "there are 4 buckets"),
+                ("predict:\n  largest_tensor: 9\n", "2:3: hierarchical_compressed has no servers", "collectives"),
                 ("predict:\n  parameters: 1_000\n", "which is not a finite number", "without separators"),
                 ("predict:\n  latency_us: .nan\n", "which is not a finite number"),
                 ("predict:\n  collectives: [rings]\n", "which is not one of its values", "did you mean 'ring'?"),

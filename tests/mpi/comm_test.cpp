@@ -796,6 +796,11 @@ public:
     m_right->all_gather(exec, values, begins);
     spoil("reduce-scatter", [&] { values(7) += 1; });
   }
+  void redistribute(const Kokkos::Serial& exec, const Floats& values, const std::vector<std::size_t>& from,
+                    const std::vector<std::size_t>& to) override {
+    m_right->redistribute(exec, values, from, to);
+    spoil("redistribution", [&] { values(9) += 1; });
+  }
   bool overlaps() const override { return false; }
   TransportKind kind() const override { return TransportKind::host; }
 
@@ -826,6 +831,8 @@ TEST(Probe, says_the_same_of_a_fault_on_every_rank) {
     EXPECT_EQ(found(at_fault, "allreduce"), "an allreduce of 64 elements gave wrong values" + rank);
     EXPECT_EQ(found(at_fault, "reduce-scatter"),
               "a reduce-scatter and all-gather of 64 elements gave wrong values" + rank);
+    // What the last rank got by it all others get from there.
+    EXPECT_EQ(found(world.size() - 1, "redistribution"), "a redistribution of 64 elements gave wrong values on rank 0");
     const std::string refused = found(at_fault, "message");
     EXPECT_EQ(refused.rfind("an all-to-all of 64 elements failed (MPI_ERR_RANK", 0), 0u) << refused;
     EXPECT_EQ(refused.substr(refused.size() - rank.size()), rank);

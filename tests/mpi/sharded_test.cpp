@@ -1,6 +1,6 @@
 /// \file sharded_test.cpp
-/// Algorithms whose state is divided among the ranks: their bits are those of the algorithm without shards.
-/// optim_test.cpp compares them to plain references, checkpoint_test.cpp restarts them.
+/// Algorithms whose state is divided among the ranks: their bits are those of the algorithm without shards, and what
+/// they send. optim_test.cpp compares them to plain references, checkpoint_test.cpp restarts them.
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "../optim_reference.hpp"
 #include "../support.hpp"
 #include "optim/algorithm.hpp"
+#include "optim/compression.hpp"
 
 namespace {
 
@@ -73,6 +74,44 @@ TYPED_TEST(Sharded, adam_has_the_bits_of_adam) {
       input.optimizer.algorithm = "sharded_adam";
       EXPECT_TRUE(test::same_bits(trained<TypeParam>(input, tensors), whole)) << length << " elements";
     }
+}
+
+// From three ranks on the matrix is more than twice a mean chunk: chunks are cut between its rows, and its average
+// moves to one server and back.
+TYPED_TEST(Sharded, averages_of_muon_move_to_their_servers) {
+  const Communicator world;
+  const auto n = static_cast<std::size_t>(world.size());
+  constexpr std::size_t rows = 60, columns = 40, d = rows * columns + 100;
+  TensorTable tensors;
+  tensors.add("weight", {rows, columns}, true);
+  tensors.add("bias", {d - rows * columns}, false);
+  const config::Input input = make_input("onebit_muon");
+  const auto transport = comm::make_transport<TypeParam>(TransportKind::automatic, world);
+  comm::DenseAverage<TypeParam> average(*transport);
+  const optim::Setup<TypeParam> setup{input, tensors, *transport, average};
+
+  const std::vector<std::size_t> servers = optim::server_begins(setup), chunks = optim::chunk_begins(setup);
+  std::size_t longest = 0, moved = 0;
+  for (std::size_t k = 0; k < n; ++k) {
+    EXPECT_TRUE(servers[k] == 0 || servers[k] >= rows * columns) << servers[k];
+    longest = std::max(longest, chunks[k + 1] - chunks[k]);
+    moved += chunks[k + 1] - chunks[k] - common({chunks[k], chunks[k + 1]}, {servers[k], servers[k + 1]}).length();
+  }
+  if (n < 3) {
+    EXPECT_EQ(chunks, servers);
+  } else {
+    EXPECT_LE(longest, d / n + columns);
+    EXPECT_GT(moved, rows * columns / 2);
+  }
+
+  const std::size_t message = optim::make_compressed_average(setup, {0, d})->compressor()->message_words();
+  const auto algorithm = optim::make_algorithm<TypeParam>(setup);
+  const Vector<TypeParam, float> x("OneBit::test::x", d), g("OneBit::test::g", d);
+  Kokkos::deep_copy(g, 1.0f);
+  PhaseTimes times;
+  algorithm->step(TypeParam(), x, g, {1, 0.01, 1.0}, times);
+  // Averages move there, and what their servers make of them comes back.
+  EXPECT_EQ(world.sum(transport->traffic().all_to_all), 4 * (n * (n - 1) * message + 2 * moved));
 }
 
 }  // namespace

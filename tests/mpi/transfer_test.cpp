@@ -38,7 +38,7 @@ TYPED_TEST(Transfers, staged_exchanges_give_the_same_bits) {
   for (const std::size_t message_bytes : {0, 1024})
     for (const std::size_t length : {1, 33, 1000, 1200007}) {
       SCOPED_TRACE(::testing::Message() << message_bytes << " bytes a message, length " << length);
-      std::vector<float> dense[2], compressed[2], scattered[2];
+      std::vector<float> dense[2], compressed[2], scattered[2], redistributed[2];
       std::uint64_t bytes[2];
       for (const bool staged : {false, true}) {
         const auto transport = transport_by<TypeParam>(this->world, {message_bytes, staged});
@@ -58,6 +58,27 @@ TYPED_TEST(Transfers, staged_exchanges_give_the_same_bits) {
         transport->reduce_scatter(this->exec, z, begins);
         transport->all_gather(this->exec, z, begins);
         scattered[staged] = test::to_host(z);
+
+        // Each rank has the elements of its own number, and then those of the rank before it.
+        const auto last = static_cast<std::size_t>(this->world.size());
+        std::vector<std::size_t> shifted = {0, begins[last] - begins[last - 1]};
+        for (std::size_t rank = 1; rank < last; ++rank)
+          shifted.push_back(shifted.back() + begins[rank] - begins[rank - 1]);
+        std::vector<float> own(length, -1), expected(length, -1);
+        const auto fill = [&](std::vector<float>& values, const std::vector<std::size_t>& of) {
+          for (std::size_t i = of[this->world.rank()]; i < of[this->world.rank() + 1]; ++i) values[i] = i % 1000;
+        };
+        fill(own, begins);
+        expected = own;
+        fill(expected, shifted);
+        const auto values = test::to_device<TypeParam>(own);
+        const std::uint64_t before = transport->traffic().all_to_all;
+        transport->redistribute(this->exec, values, begins, shifted);
+        redistributed[staged] = test::to_host(values);
+        EXPECT_EQ(redistributed[staged], expected);
+        const Range had{begins[this->world.rank()], begins[this->world.rank() + 1]};
+        const Range has{shifted[this->world.rank()], shifted[this->world.rank() + 1]};
+        EXPECT_EQ(transport->traffic().all_to_all - before, 4 * (had.length() - common(had, has).length()));
         bytes[staged] = transport->traffic().total();
       }
       EXPECT_TRUE(test::same_bits(compressed[true], compressed[false]));

@@ -124,11 +124,11 @@ SECTIONS = {"run": [
         "and 1, which averages after it, as 0 does."),
     Key("compressed_buckets", 0, "", integer(0, 100000), "The same for compressed averages."),
     Key("server_ns", 0.0, "ns", real(0, MOST),
-        "What a server of a compressed average does with an element of its chunk before it sends it: for `onebit_muon` "
-        "Newton–Schulz."),
-    Key("least_chunk", 0.0, "elements", real(0, 1e13),
-        "Least length of the longest chunk, which all messages of a compressed average have: for `onebit_muon` the "
-        "elements of the largest matrix. Not with buckets, nor with `hierarchical_compressed`."),
+        "What a server of a compressed average does with an element that it serves before it sends it: for "
+        "`onebit_muon` Newton–Schulz."),
+    Key("largest_tensor", 0.0, "elements", real(0, 1e13),
+        "Elements of the largest tensor of which one server needs the whole average: for `onebit_muon` the largest "
+        "matrix. 0: there is none. Not with buckets, nor with `hierarchical_compressed`."),
     Key("least_gain", 0.0, "", real(0, 0.99),
         "A compressed average pays, in `pays_below.csv`, if it makes the step shorter by this share of the dense "
         "step."),
@@ -293,11 +293,11 @@ def check(given):
             raise InputError(given.where("ranks"), f"predict.ranks holds {ranks}, which do not fill hosts of "
                              f"{given.ranks_per_host} ranks",
                              "give multiples of predict.ranks_per_host, or at most that")
-    if given.least_chunk > given.parameters:
-        raise InputError(given.where("least_chunk"), f"predict.least_chunk is {given.least_chunk:g}, and there are "
-                         f"{given.parameters:g} parameters", "give the elements of one tensor")
-    if given.least_chunk > 0 and given.compressed_buckets > 1:
-        raise InputError(given.where("least_chunk"), "predict.least_chunk is of one average, and there are "
+    if given.largest_tensor > given.parameters:
+        raise InputError(given.where("largest_tensor"), f"predict.largest_tensor is {given.largest_tensor:g}, and there "
+                         f"are {given.parameters:g} parameters", "give the elements of one tensor")
+    if given.largest_tensor > 0 and given.compressed_buckets > 1:
+        raise InputError(given.where("largest_tensor"), "predict.largest_tensor is of one average, and there are "
                          f"{given.compressed_buckets} buckets", "leave out predict.compressed_buckets")
 
 

@@ -44,9 +44,9 @@ PARTS_OF_MESSAGE = 2
 # which its all-gather is a ring (coll_tuned_decision_fixed.c).
 IN_TURN_FROM, RING_FROM = 3000, 50000
 
-# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A rank
-# is the server of at least `least_chunk` elements in `compressed` and `pairwise_compressed`.
-Width = collections.namedtuple("Width", "dense_bytes compressed_bits least_chunk", defaults=(4, 1, 0))
+# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A server
+# of `compressed` and `pairwise_compressed` needs `largest_tensor` elements of one average; 0: any part of it will do.
+Width = collections.namedtuple("Width", "dense_bytes compressed_bits largest_tensor", defaults=(4, 1, 0))
 
 
 def is_compressed(form):
@@ -207,9 +207,37 @@ def message_bytes(elements, bits):
     return 4 * bits * np.ceil(elements / 32) + 4
 
 
+def served(ranks, d, width):
+    """Elements of the server that has the most of them."""
+    return np.maximum(d / ranks, width.largest_tensor)
+
+
+def moves(ranks, d, width):
+    """Whether averages are made in equal chunks and move to their servers, because the longest of the servers' chunks
+    would be more than twice the mean."""
+    return served(ranks, d, width) * ranks > 2 * d
+
+
 def chunk(ranks, d, width):
-    """Elements of the server that has the most of them, which all messages of an average have."""
-    return np.maximum(d / ranks, width.least_chunk)
+    """Elements of the longest chunk of an average, whose length all messages have."""
+    return np.where(moves(ranks, d, width), d / ranks, served(ranks, d, width))
+
+
+def server_moves(cluster, d, width):
+    """Averages move in float to the servers of whole tensors, and what these make of them moves back. A host has one
+    server, or the tensors of as many elements as its ranks have."""
+    n, r = cluster.ranks, cluster.ranks_per_host
+    needed = moves(n, d, width)
+    if not np.any(needed):
+        return []
+    messages = np.where(needed, served(n, d, width) * n / d, 0)  # of the server with the largest tensor
+    if cluster.hosts > 1:
+        size = 4 * np.where(needed, np.maximum(served(n, d, width), r * d / n) * (n - r) / n, 0)
+        bound = Bound(np.where(needed, 1, 0), size, 0, 0, messages)
+    else:
+        size = 0
+        bound = Bound(0, 0, np.where(needed, 1, 0), 4 * np.where(needed, served(n, d, width), 0), messages)
+    return [Stage(part, [bound], size, "direct") for part in ("all_to_all", "all_gather")]
 
 
 def work(part, elements, cost):
@@ -259,8 +287,8 @@ def compressed_stages(form, cluster, d, width):
         own = chunk(n, d, width)
         message = message_bytes(own, width.compressed_bits)
         spread, gather = (direct(part, cluster, message, 1, PARTS_OF_MESSAGE) for part in ("all_to_all", "all_gather"))
-        return [work("compress", d, "compress"), overlapping(spread), work("average", n * own, "average"),
-                overlapping(gather), work("decompress", d, "decompress")]
+        return [work("compress", d, "compress"), overlapping(spread), *server_moves(cluster, d, width),
+                work("average", n * own, "average"), overlapping(gather), work("decompress", d, "decompress")]
     assert form == "hierarchical_compressed", form
     shard, host, between = d / per_host, Cluster(1, per_host), Cluster(hosts, 1)
     message = message_bytes(shard / hosts, width.compressed_bits)
@@ -303,7 +331,8 @@ def library_stages(form, cluster, d, width, machine):
     if form == "bf16":
         choices = {part: [(where, [dataclasses.replace(stage, part="allreduce") for stage in chosen])
                           for where, chosen in of_part] for part, of_part in choices.items()}
-    return [(np.logical_and(spreads, gathers), [before, *spread, between, *gather, after])
+    to_servers = server_moves(cluster, d, width) if form == "compressed" else []
+    return [(np.logical_and(spreads, gathers), [before, *spread, *to_servers, between, *gather, after])
             for spreads, spread in choices["all_to_all"] for gathers, gather in choices["all_gather"]]
 
 
@@ -314,7 +343,7 @@ def after_burst(stages, burst):
         if np.any(stage.link_bytes):
             passed = np.minimum(left, stage.link_bytes)
             left = left - passed
-            share = 1 - passed / stage.link_bytes
+            share = 1 - passed / np.maximum(stage.link_bytes, 1e-9)  # some of an array's may be 0
             stage = dataclasses.replace(
                 stage, bounds=[bound._replace(bytes=bound.bytes * share) for bound in stage.bounds])
         shorter.append(stage)

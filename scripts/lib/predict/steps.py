@@ -51,7 +51,7 @@ class Model:
             overhead=given.message_overhead_us * 1e-6, inside_latency=given.inside_latency_us * 1e-6,
             inside_bandwidth=given.inside_bandwidth_gbyte_per_s * 1e9,
             **{cost: traffic / memory for cost, traffic in TRAFFIC.items()})
-        self.width = model.Width(given.bytes_per_element, given.compressed_bits, given.least_chunk)
+        self.width = model.Width(given.bytes_per_element, given.compressed_bits, given.largest_tensor)
         rows = []
         for path in given.measurements:
             with given.located("measurements"):
@@ -62,8 +62,8 @@ class Model:
         self.fits = fit(rows, self.without_bandwidth, given.shared_cores)
         self.candidates = [*(Candidate(one.collective, one.form, one) for one in self.fits),
                            *(Candidate(form, form) for form in given.collectives)]
-        if given.least_chunk > 0 and any(one.form == "hierarchical_compressed" for one in self.candidates):
-            raise InputError(given.where("least_chunk"), "hierarchical_compressed has other servers",
+        if given.largest_tensor > 0 and any(one.form == "hierarchical_compressed" for one in self.candidates):
+            raise InputError(given.where("largest_tensor"), "hierarchical_compressed has no servers of whole tensors",
                              "leave it out of predict.collectives and of predict.measurements")
 
     def cluster(self, ranks):
@@ -93,8 +93,8 @@ class Model:
                             self.machine(candidate, cluster, link))
         parts = {part: seconds * (buckets * factor) for part, seconds in bucket.parts.items()}
         if compressed:
-            own = model.chunk(cluster.ranks, parameters, self.width)
-            parts["average"] = parts["average"] + factor * given.server_ns * 1e-9 * own
+            served = model.served(cluster.ranks, parameters, self.width)
+            parts["average"] = parts["average"] + factor * given.server_ns * 1e-9 * served
         call = model.total(parts)
         backward = given.backward_ms * 1e-3
         end = np.maximum(backward + call / buckets, backward / buckets + call)
@@ -123,6 +123,8 @@ class Model:
         has no schedule on this cluster."""
         has_schedule = candidate.form not in ("tree", "rabenseifner") or (
             model.is_power_of_two(cluster.ranks) and model.is_power_of_two(cluster.ranks_per_host))
+        if model.is_compressed(candidate.form) and model.moves(cluster.ranks, parameters, self.width):
+            has_schedule = False
         if cluster.ranks > self.input.simulate_up_to or not has_schedule:
             return math.nan
         machine = self.machine(candidate, cluster, link)

@@ -50,6 +50,10 @@ public:
                   const std::vector<std::size_t>& begins) override {
     m_world->all_gather(exec, values, begins);
   }
+  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
+                    const std::vector<std::size_t>& to) override {
+    m_world->redistribute(exec, values, from, to);
+  }
   void free_sums() override { m_world->free_sums(); }
   bool overlaps() const override { return m_world->overlaps(); }
   std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,

@@ -108,6 +108,24 @@ public:
     count_all_gather(length(m_rank));
   }
 
+  void redistribute(const GpuExec& exec, const Vector<GpuExec, float>& values, const std::vector<std::size_t>& from,
+                    const std::vector<std::size_t>& to) override {
+    const Region region("OneBit::comm::redistribute", waits_for_ranks);
+    const auto moves = [&](int source, int target) {
+      return common({from[source], from[source + 1]}, {to[target], to[target + 1]});
+    };
+    group([&] {
+      for (int rank = 0; rank < m_ranks; ++rank) {
+        if (rank == m_rank) continue;
+        const Range sent = moves(m_rank, rank), received = moves(rank, m_rank);
+        send_to(exec, rank, values.data() + sent.begin, sent.length(), ncclFloat32);
+        receive_from(exec, rank, values.data() + received.begin, received.length(), ncclFloat32);
+      }
+    });
+    wait(exec);
+    count_redistribute(from, to);
+  }
+
   void free_sums() override { m_terms = {}; }
 
   // A send occupies the stream until its receiver is ready, so no kernel could run meanwhile.

@@ -43,6 +43,11 @@ void exchange_messages(const Communicator& communicator, std::size_t message_byt
 void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
                        const std::vector<std::size_t>& begins);
 
+/// Rank r, which has elements [from[r], from[r+1]), gets elements [to[r], to[r+1]). \param values of element `first`
+/// on, those that this rank has and gets among them \param from, to (ranks + 1)
+void redistribute_ranges(const Communicator& communicator, std::size_t message_bytes, float* values, std::size_t first,
+                         const std::vector<std::size_t>& from, const std::vector<std::size_t>& to);
+
 /// own[i] ← Σ terms[rank * stride + i], added in rank order; the term of rank `self` is own[i].
 /// \param own (length) \param terms (ranks * stride); those of `self` are not read
 template <class Exec>

@@ -94,6 +94,12 @@ std::string fault_of(const Exec& exec, const Communicator& communicator, Transpo
     transport.reduce_scatter(exec, scattered, begins);
     transport.all_gather(exec, scattered, begins);
     expect(equals<Exec>(scattered, sums), "a reduce-scatter and all-gather", length);
+    // All elements go from their ranks to the last one, and what is gathered from there is as it was.
+    std::vector<std::size_t> of_last(begins.size(), 0);
+    of_last.back() = length;
+    transport.redistribute(exec, scattered, begins, of_last);
+    transport.all_gather(exec, scattered, of_last);
+    expect(equals<Exec>(scattered, sums), "a redistribution", length);
 
     if (!transport.overlaps()) continue;
     std::vector<std::uint32_t> nothing(sent.size(), 0);

@@ -167,6 +167,17 @@ public:
     this->count_all_gather(begins[this->m_rank + 1] - begins[this->m_rank]);
   }
 
+  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
+                    const std::vector<std::size_t>& to) override {
+    const Region region("OneBit::comm::redistribute", waits_for_ranks);
+    const int self = this->m_rank;
+    const std::size_t first = std::min(from[self], to[self]), end = std::max(from[self + 1], to[self + 1]);
+    in_place(exec, Kokkos::subview(values, std::make_pair(first, end)), [&](const auto&, const auto&, float* data) {
+      redistribute_ranges(m_communicator, m_message_bytes, data, first, from, to);
+    });
+    this->count_redistribute(from, to);
+  }
+
   void free_sums() override {
     m_pairwise_sum.free_terms();
     m_pairwise_sum_on_host.free_terms();

@@ -129,6 +129,10 @@ public:
   /// Copies rank r's elements [begins[r], begins[r+1]) to all other ranks.
   virtual void all_gather(const Exec& exec, const Vector<Exec, float>& values,
                           const std::vector<std::size_t>& begins) = 0;
+  /// Rank r, which has elements [from[r], from[r+1]) of `values`, gets elements [to[r], to[r+1]). It counts as an
+  /// all-to-all. \param from, to (ranks + 1) the same on every rank
+  virtual void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
+                            const std::vector<std::size_t>& to) = 0;
 
   /// Frees the memory that sums take beside their vectors. The next sum allocates it again.
   virtual void free_sums() {}
@@ -152,6 +156,12 @@ protected:
   void count_reduce_scatter(const std::vector<std::size_t>& begins) {
     const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
     this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
+  }
+  void count_redistribute(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
+    const int self = this->m_rank;
+    const Range own{from[self], from[self + 1]};
+    const std::size_t kept = common(own, {to[self], to[self + 1]}).length();
+    this->m_traffic.all_to_all += (own.length() - kept) * sizeof(float);
   }
 
   DeviceSupport m_device_support{true, "host memory"};

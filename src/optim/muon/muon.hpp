@@ -24,7 +24,7 @@ namespace onebit::optim {
 ///    is what the servers know of m_i. With δ_i = m_i − h_i this is the residual of CompressedAverage, whose vector is
 ///    the difference of two momenta.
 /// 2. The server of some tensors: m̄ ← m̄ + (1/n) Σ_i C(c_i), which is the mean of the h_i; u = MuonDirection of m̄. It
-///    sends C(u + ε), ε ← u + ε − C(u + ε).
+///    sends C(u + ε), ε ← u + ε − C(u + ε). With many ranks others make parts of its average and compress parts of u.
 /// 3. All ranks: x ← x − f γ (C(u + ε) + λ x).
 ///
 /// Newton–Schulz amplifies an error of what it starts from, so it stands before the server's compression. A table has a
@@ -35,7 +35,7 @@ public:
   Muon(const Setup<Exec>& setup, bool compressed)
       : m_setup(setup),
         m_parts(parts_of(setup.tensors)),
-        m_shards(setup.transport, chunk_begins(setup)),
+        m_shards(setup.transport, server_begins(setup)),
         m_tables(ranges_of(m_parts, TensorRole::table, {m_shards.begin(), m_shards.end()})),
         m_sum(m_shards.length()),
         m_vector_rates(setup.input, setup.tensors),
@@ -47,6 +47,7 @@ public:
     if (!compressed || setup.input.compression.compressor == CompressorKind::none) return;
     m_tables = ranges_of(m_parts, TensorRole::table, {0, setup.tensors.size()});
     m_average = make_compressed_average(setup, {0, setup.tensors.size()});
+    m_chunk_begins = chunk_begins(setup);
     m_momentum = Vector<Exec, float>("OneBit::optim::momentum", setup.tensors.size());
   }
 
@@ -106,12 +107,17 @@ public:
     fence(exec, "OneBit::optim::local_momentum");
     times.add(Phase::compress, watch.seconds());
 
-    const comm::Server<Exec> server = [&](const Exec& on, const Vector<Exec, float>& chunk, PhaseTimes& of_server) {
-      const Stopwatch of_direction;
-      add(on, chunk, m_server_momentum);
-      m_direction(on, for_tables(update), m_server_momentum, chunk);
+    const comm::Server<Exec> server = [&](const Exec& on, const Vector<Exec, float>&, PhaseTimes& of_server) {
+      Stopwatch watch_of_server;
+      const Vector<Exec, float> own = m_shards.own(g);
+      m_shards.collect(on, g, m_chunk_begins);
+      of_server.add(Phase::all_to_all, watch_of_server.restart());
+      add(on, own, m_server_momentum);
+      m_direction(on, for_tables(update), m_server_momentum, own);
       fence(on, "OneBit::optim::muon_direction");
-      of_server.add(Phase::update, of_direction.seconds());
+      of_server.add(Phase::update, watch_of_server.restart());
+      m_shards.deal(on, g, m_chunk_begins);
+      of_server.add(Phase::all_gather, watch_of_server.seconds());
     };
     m_average->begin(exec, {g, {}, 1, server}, times);
     m_average->serve(exec, times);
@@ -188,6 +194,7 @@ private:
   MuonDirection<Exec> m_direction;                           ///< of the shard
   Vector<Exec, float> m_server_momentum;                     ///< (shard) m or m̄; 0 at vectors
   std::unique_ptr<comm::CompressedAverage<Exec>> m_average;  ///< nullptr: averages are dense
+  std::vector<std::size_t> m_chunk_begins;                   ///< (n + 1) of the averages
   Vector<Exec, float> m_momentum;                            ///< (d) m_i; 0 at vectors
   long m_count = 0;                                          ///< t
 };

@@ -61,12 +61,13 @@ inline std::vector<Range> ranges_of(const std::vector<TensorPart>& parts, Tensor
 }
 
 /// Where a vector may be cut among servers, so that none has a part of a matrix: between parts, between the rows of a
-/// table, and in a table of one row at whole words.
-inline std::vector<std::size_t> server_borders(const TensorTable& tensors) {
+/// table, and in a table of one row at whole words. \param cut_matrices between the rows of a matrix, too
+inline std::vector<std::size_t> server_borders(const TensorTable& tensors, bool cut_matrices = false) {
   constexpr std::size_t word = 32;
   std::vector<std::size_t> borders;
   for (const TensorPart& part : parts_of(tensors)) {
-    const std::size_t step = part.role != TensorRole::table ? part.size() : part.rows > 1 ? part.columns : word;
+    const bool whole = part.role == TensorRole::vector || (part.role == TensorRole::matrix && !cut_matrices);
+    const std::size_t step = whole ? part.size() : part.rows > 1 ? part.columns : word;
     for (std::size_t at = part.begin; at < part.end(); at += step) borders.push_back(at);
   }
   return borders;

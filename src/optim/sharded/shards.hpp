@@ -60,6 +60,15 @@ public:
     times.add(Phase::all_gather, watch.seconds());
   }
 
+  /// own(values) ← that shard of a vector of which rank r has elements [begins[r], begins[r+1]).
+  void collect(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& begins) const {
+    if (begins != m_begins) m_transport.redistribute(exec, values, begins, m_begins);
+  }
+  /// The way back: rank r gets elements [begins[r], begins[r+1]) from the ranks whose shards they are of.
+  void deal(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& begins) const {
+    if (begins != m_begins) m_transport.redistribute(exec, values, m_begins, begins);
+  }
+
   /// received ← shard `rank`, which that rank has as `own`. \param received (elements of that shard)
   void broadcast(const Exec& exec, int rank, const Vector<Exec, float>& own,
                  const Vector<Exec, float>& received) const {
