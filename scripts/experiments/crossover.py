@@ -96,9 +96,9 @@ def page(rows):
         "own times are those of a V100 with 16 sequences of 128 tokens. Where bandwidth limits a step, halving its "
         "computing time doubles the limits, and accumulating four batches divides them by four.",
         "1-bit Muon's servers orthogonalise at the rate of the passes, after the backward pass and before signs come "
-        "back; the 16-bit step is Adam's, which does not. A matrix has one server, so from 93 ranks on in BERT-Base and "
-        "160 in BERT-Large averages move to their servers in float, and back. The 4 % of 1-bit Muon's bytes that are "
-        "scales of rows do not count."]
+        "back; the 16-bit step is Adam's, which does not. A matrix has one server, so from 93 ranks on in BERT-Base "
+        "and 160 in BERT-Large averages move to their servers in float, and back. The 4 % of 1-bit Muon's bytes that "
+        "are scales of rows do not count."]
     for model, (path, _) in MODELS.items():
         own = [row for row in rows if row["model"] == model]
         ranks = sorted({int(row["ranks"]) for row in own})

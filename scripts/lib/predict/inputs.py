@@ -294,8 +294,8 @@ def check(given):
                              f"{given.ranks_per_host} ranks",
                              "give multiples of predict.ranks_per_host, or at most that")
     if given.largest_tensor > given.parameters:
-        raise InputError(given.where("largest_tensor"), f"predict.largest_tensor is {given.largest_tensor:g}, and there "
-                         f"are {given.parameters:g} parameters", "give the elements of one tensor")
+        raise InputError(given.where("largest_tensor"), f"predict.largest_tensor is {given.largest_tensor:g}, and "
+                         f"there are {given.parameters:g} parameters", "give the elements of one tensor")
     if given.largest_tensor > 0 and given.compressed_buckets > 1:
         raise InputError(given.where("largest_tensor"), "predict.largest_tensor is of one average, and there are "
                          f"{given.compressed_buckets} buckets", "leave out predict.compressed_buckets")

@@ -44,8 +44,8 @@ PARTS_OF_MESSAGE = 2
 # which its all-gather is a ring (coll_tuned_decision_fixed.c).
 IN_TURN_FROM, RING_FROM = 3000, 50000
 
-# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A server
-# of `compressed` and `pairwise_compressed` needs `largest_tensor` elements of one average; 0: any part of it will do.
+# What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A
+# server of `compressed` and `pairwise_compressed` needs `largest_tensor` elements of one average; 0: any part will do.
 Width = collections.namedtuple("Width", "dense_bytes compressed_bits largest_tensor", defaults=(4, 1, 0))
 
 
