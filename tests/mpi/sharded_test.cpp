@@ -105,13 +105,25 @@ TYPED_TEST(Sharded, averages_of_muon_move_to_their_servers) {
   }
 
   const std::size_t message = optim::make_compressed_average(setup, {0, d})->compressor()->message_words();
-  const auto algorithm = optim::make_algorithm<TypeParam>(setup);
-  const Vector<TypeParam, float> x("OneBit::test::x", d), g("OneBit::test::g", d);
-  Kokkos::deep_copy(g, 1.0f);
-  PhaseTimes times;
-  algorithm->step(TypeParam(), x, g, {1, 0.01, 1.0}, times);
-  // Averages move there, and what their servers make of them comes back.
-  EXPECT_EQ(world.sum(transport->traffic().all_to_all), 4 * (n * (n - 1) * message + 2 * moved));
+  std::vector<float> found[2];
+  for (const bool pairwise : {false, true}) {
+    const auto by = comm::make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(),
+                                                    comm::Exchange{pairwise ? std::size_t{1000} : 0});
+    comm::DenseAverage<TypeParam> average_by(*by);
+    const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *by, average_by});
+    const Vector<TypeParam, float> x("OneBit::test::x", d);
+    PhaseTimes times;
+    for (int t = 1; t <= 3; ++t) {
+      const test::Values g = test::random_gradients(d, world.size(), t, input.run.seed)[world.rank()];
+      algorithm->step(TypeParam(), x, test::to_device<TypeParam>(std::vector<float>(g.begin(), g.end())),
+                      {t, 0.01, 1.0}, times);
+    }
+    // Averages move to their servers, and what these make of them comes back.
+    EXPECT_EQ(world.sum(by->traffic().all_to_all), 3 * 4 * (n * (n - 1) * message + 2 * moved));
+    found[pairwise] = test::to_host(x);
+    found[pairwise].resize(rows * columns);  // MPI adds the gradients of vectors in an order of its own
+  }
+  EXPECT_TRUE(test::same_bits(found[true], found[false]));
 }
 
 }  // namespace
