@@ -199,7 +199,8 @@ def page(rows):
         "- What has no number was not run, more ranks among it. The simulator's time grows at least with the square "
         "of the ranks.",
         "`scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi; "
-        f"scripts/experiments/many_ranks.py --most-ranks {ranks[-1]}` makes this page and [many_ranks.csv](many_ranks.csv) "
+        f"scripts/experiments/many_ranks.py --most-ranks {ranks[-1]}` makes this page and "
+        "[many_ranks.csv](many_ranks.csv) "
         "([columns](../reference/output/results.md)).",
     ]
     return tables.page(parts)
