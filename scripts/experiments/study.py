@@ -66,9 +66,9 @@ def main():
     parser.add_argument("--ranks", type=int, default=DEFAULT_RANKS, help="default: %(default)s")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)),
                         help="runs of so many ranks at a time, and at least one run; default: all cores, %(default)s")
-    parser.add_argument("--only", default="*", metavar="PATTERN",
-                        help="runs whose NAME or STUDY/NAME matches a pattern of the shell; for all others the page "
-                        "keeps the rows of earlier calls")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN",
+                        help="runs whose NAME or STUDY/NAME matches a pattern of the shell, or one of several; for all "
+                        "others the page keeps the rows of earlier calls")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="in all runs, after all other settings")
     parser.add_argument("--results", default="results/study", metavar="DIR",

@@ -392,7 +392,8 @@ def run_cells(cells, program, arguments):
         return cell is None or (all(is_complete(other) for other in cell.needs) and cell.record(program) is not None)
 
     todo = [cell for key, cell in all_cells.items()
-            if any(fnmatch.fnmatch(name, arguments.only) for name in (cell.name, f"{cell.study.name}/{cell.name}"))
+            if any(fnmatch.fnmatch(name, pattern) for name in (cell.name, f"{cell.study.name}/{cell.name}")
+                   for pattern in arguments.only or ["*"])
             and not is_complete(key)]
     todo.sort(key=lambda cell: bool(cell.needs))  # those that others begin with come first
     print(f"{len(todo)} of {len(cells)} runs to do", flush=True)

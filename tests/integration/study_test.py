@@ -137,7 +137,7 @@ runs:
         self.program.write_text(self.program.read_text() + "# another one\n")
         # Rows of the old program stay until their runs have been made again, and the CSV tells which is which.
         self.assertEqual(self.runs_to_do("--only", "other/state"), "0 of 6 runs to do")
-        self.assertEqual(self.runs_to_do("--only", "quadratic/state"), "3 of 6 runs to do")
+        self.assertEqual(self.runs_to_do("--only", "quadratic/state", "--only", "other/state"), "3 of 6 runs to do")
         rows = self.rows()
         self.assertEqual(len(rows), 6)
         self.assertEqual({row.get("program") for row in rows if row["run"] == "from_state"}, before)
