@@ -53,14 +53,14 @@ if command -v ccache >/dev/null; then
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} # what another checkout has compiled counts, too
 fi
 processors=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # nproc believes them
-cmake --preset openmp "${launcher[@]}"
+# Most of the time of a compiler goes into Kokkos' headers, which sources read together.
+unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
+cmake --preset openmp "${unity[@]}" "${launcher[@]}"
 cmake --build build/openmp
 
 # Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know
-# nvcc_wrapper and would miss changes in device code. Nothing of it runs on a device, so -O0 is for the code of both.
-# Most of the time goes into Kokkos' headers, which sources read together. A directory of its own leaves build/cuda to
-# those who run it.
-unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
+# nvcc_wrapper and would miss changes in device code. Nothing of it runs on a device, so -O0 is for the code of both. A
+# directory of its own leaves build/cuda to those who run it.
 simt_log=build/simt.log
 (cmake --preset simt "${unity[@]}" "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
 simt_build=$!
