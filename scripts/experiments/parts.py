@@ -120,6 +120,8 @@ PARTS = [
          ["scripts/experiments/crossover.py --onebit {onebit} --output {results}/crossover.md"]),
     Part("many_ranks", "communication", 15, (SMPI,), ["many_ranks.csv"],
          ["scripts/experiments/many_ranks.py --output {results}/many_ranks.md"]),
+    Part("simulated_training", "communication", 3, (SMPI, KJV), ["simulated_training.csv"],
+         ["scripts/experiments/simulated_training.py --output {results}/simulated_training.md"]),
     Part("communication_page", "communication", 0.1, (), [],
          ["scripts/experiments/communication.py {results}/communication"]),
 

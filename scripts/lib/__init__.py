@@ -5,7 +5,7 @@ runs         the files that a run leaves in its directory
 tables       CSV files, tables, and numbers as text
 provenance   the commit and the machine that a result comes from
 laboratory   measurements in the network laboratory (netlab.py)
-smpi         `bench collective` on simulated networks
+smpi         the program on simulated networks
 plots        styles and axes of figures; needs matplotlib
 loss_over_time   the rows and the figure of the paper's Figure 4(b)
 models       shapes and operation counts of the transformers that are timed

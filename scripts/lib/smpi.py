@@ -1,4 +1,4 @@
-"""Runs `bench collective` on simulated networks, by SimGrid's SMPI (CMake's preset smpi).
+"""Runs the program on simulated networks, by SimGrid's SMPI (CMake's preset smpi).
 
 Computing takes no simulated time: a rank's seconds are those of its messages. A host's link has its bandwidth in each
 direction. A message has a latency, and its sender and its receiver an overhead.
@@ -92,26 +92,38 @@ class Platform(collections.namedtuple(
         return f'<zone id="cluster" routing="Full">{"".join(parts)}</zone>'
 
 
-def bench(program, platform, ranks, collectives, parameters, message_bytes):
-    """Rows of collective.csv of one call of each average, after one that is checked. The library takes the algorithms
-    for messages of `message_bytes`. Raises Failed with what the program printed."""
+def rows_of(program, platform, ranks, command, settings, configuration, table):
+    """Rows of the CSV file `table` of a command of the program, whose ranks are numbered host by host. Raises Failed
+    with what the program printed."""
     hosts = -(-ranks // platform.ranks_per_host)
     overhead = f"0:{platform.overhead_s}:0"
-    configuration = {**CONFIGURATION, **algorithms(ranks, message_bytes), "smpi/os": overhead, "smpi/or": overhead}
-    settings = {"run.backend": "serial", "bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0,
-                "bench.repetitions": 1, "bench.smallest": parameters, "bench.largest": parameters,
-                "comm.message_bytes": 1 << 30}
+    configuration = {**CONFIGURATION, "smpi/os": overhead, "smpi/or": overhead, **configuration}
     with tempfile.TemporaryDirectory(prefix="onebit.") as directory:
         place = pathlib.Path(directory)
         (place / "platform.xml").write_text(platform.xml(hosts))
         (place / "hosts").write_text("".join(f"host{rank // platform.ranks_per_host}\n" for rank in range(ranks)))
-        (place / "input.yaml").write_text(f"run: {{output: {directory}}}\n")
+        settings = {"run.output": directory, "run.backend": "serial", "run.watchdog_seconds": 0, **settings}
         done = subprocess.run(
             ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
              "--log=root.thres:error", *(f"--cfg={key}:{value}" for key, value in configuration.items()),
-             program, place / "input.yaml", *(f"{key}={value}" for key, value in settings.items())],
-            capture_output=True, text=True, check=False,
+             program, *command, *(f"{key}={value}" for key, value in settings.items())],
+            cwd=ROOT, capture_output=True, text=True, check=False,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
         if done.returncode != 0:
             raise Failed(f"{done.stdout}{done.stderr}\nstatus {done.returncode}")
-        return tables.read_csv(place / "collective.csv")
+        return tables.read_csv(place / table)
+
+
+def bench(program, platform, ranks, collectives, parameters, message_bytes):
+    """Rows of collective.csv of one call of each average, after one that is checked. The library takes the algorithms
+    for messages of `message_bytes`."""
+    settings = {"bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0, "bench.repetitions": 1,
+                "bench.smallest": parameters, "bench.largest": parameters, "comm.message_bytes": 1 << 30}
+    return rows_of(program, platform, ranks, ["collective", "inputs/bench_collective.yaml"], settings,
+                   algorithms(ranks, message_bytes), "collective.csv")
+
+
+def train(program, platform, ranks, given, settings):
+    """Rows of steps.csv of a training."""
+    settings = {"checkpoint.every": 0, **settings}
+    return rows_of(program, platform, ranks, ["train", given], settings, {}, "steps.csv")

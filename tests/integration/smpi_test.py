@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds `bench collective` for SimGrid's SMPI and runs its averages on 64 simulated hosts.
+"""Builds the program for SimGrid's SMPI; averages on 64 simulated hosts, and trainings.
 
 Usage: smpi_test.py SOURCE_DIRECTORY BUILD_DIRECTORY [CMake options…]
 
@@ -30,7 +30,7 @@ class Smpi(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         for command in (["cmake", "--preset", "smpi", "-B", BUILD, "-DCMAKE_CXX_FLAGS_RELEASE=-O0",
-                         "-DCMAKE_UNITY_BUILD=ON", *OPTIONS],
+                         "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=16", *OPTIONS],
                         ["cmake", "--build", BUILD, "--target", "onebit_smpi"]):
             subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
 
@@ -63,6 +63,29 @@ class Smpi(unittest.TestCase):
         self.assertEqual(row["hosts"], "4")
         words = -(-PARAMETERS // (4 * 4 * 32))  # of a host's chunk of a rank's shard
         self.assertEqual(float(row["wire_bytes"]), 2 * 3 * (4 * words + 4))
+
+    def test_trainings(self):
+        """Adam in steps 1 and 2, then 1-bit Adam; a gradient takes 5 ms."""
+        platform, computing = smpi.Platform("flat", ranks_per_host=1, bit_per_s=1e9, latency_s=2e-5), 0.005
+        settings = {"optimizer.algorithm": "onebit_adam", "train.steps": 4, "train.batch": 32, "freeze.step": 2,
+                    "train.validate_every": 0, "schedule.warmup_steps": 0, "run.check_replicas_every": 0,
+                    "workload.compute_time_ms": 1000 * computing}
+        losses = {}
+        for ranks in (4, 16):
+            steps = smpi.train(f"{BUILD}/onebit_smpi", platform, ranks, "inputs/gpt_small.yaml", settings)
+            self.assertEqual([step["phase"] for step in steps], ["dense", "dense", "compressed", "compressed"])
+            losses[ranks] = [float(step["loss"]) for step in steps]
+            parameters = float(steps[0]["bytes_sent"]) * ranks / (ranks - 1) / 8
+            cluster, machine = model.Cluster(ranks, 1), platform.machine(ranks)
+            for step, forms in ((steps[1], ["ring", "tree", "rabenseifner", "pairwise"]), (steps[2], ["compressed"])):
+                predicted = min(float(model.total_seconds(form, cluster, parameters, model.Width(), machine))
+                                for form in forms)
+                exchange = float(step["step_s"]) - float(step["agree_s"]) - computing
+                self.assertLess(abs(predicted / exchange - 1), 0.5, step)
+        # A loss is that before the step's update, so that three are of dense steps.
+        for few, many in zip(losses[4][:3], losses[16][:3]):
+            self.assertAlmostEqual(few, many, places=5)
+        self.assertAlmostEqual(losses[4][3], losses[16][3], places=2)
 
     def test_a_wrong_input_ends_with_status_2(self):
         with self.assertRaisesRegex(smpi.Failed, r"(?s)bench\.collectives.*status 2"):

@@ -1,8 +1,10 @@
 /// \file main.cpp
-/// `onebit bench collective` on a simulated network: smpirun … onebit_smpi INPUT [SECTION.KEY=VALUE…]
+/// `onebit train` and `onebit bench collective` on a simulated network:
+/// smpirun … onebit_smpi (train | collective) INPUT [SECTION.KEY=VALUE…]
 
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -11,6 +13,7 @@
 #include "bench/bench.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
+#include "train/trainer.hpp"
 
 namespace onebit {
 namespace {
@@ -23,25 +26,28 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-void run(const Communicator& world, const std::vector<std::string>& arguments) {
-  const std::vector<std::string> overrides(arguments.begin() + 1, arguments.end());
+void run(const Communicator& world, const std::string& command, const std::string& path,
+         const std::vector<std::string>& overrides) {
+  const bool trains = command == "train";
   config::Input input;
   world.collectively([&] {
-    input = config::parse(text_of(arguments.front()), arguments.front(), overrides);
-    config::check_bench(input);
+    if (!trains && command != "collective")
+      throw InputError("command line", "there is no command '" + command + "'", "give train or collective");
+    input = config::parse(text_of(path), path, overrides);
+    trains ? config::check(input, world.size()) : config::check_bench(input);
   });
   const KokkosSession kokkos(1, -1);
-  const FiguresOfMerit figures = bench::collective(Kokkos::Serial(), input, world);
-  if (world.rank() == 0) std::fputs(figures.text().c_str(), stdout);
+  const std::optional<FiguresOfMerit> figures =
+      trains ? train::train(Kokkos::Serial(), input, world) : bench::collective(Kokkos::Serial(), input, world);
+  if (world.rank() == 0 && figures) std::fputs(figures->text().c_str(), stdout);
 }
-
-}  // namespace
 
 int status_of(const std::vector<std::string>& arguments) {
   const Communicator world;
   try {
-    if (arguments.empty()) throw InputError("command line", "it names no input", "give a YAML file as the first word");
-    run(world, arguments);
+    if (arguments.size() < 2)
+      throw InputError("command line", "it names no command and no input", "give train or collective, and a YAML file");
+    run(world, arguments[0], arguments[1], {arguments.begin() + 2, arguments.end()});
   } catch (const Error& error) {
     if (world.rank() == 0) std::fprintf(stderr, "error: %s\n", error.what());
     return static_cast<int>(error.status());
@@ -49,6 +55,7 @@ int status_of(const std::vector<std::string>& arguments) {
   return 0;
 }
 
+}  // namespace
 }  // namespace onebit
 
 int main(int argc, char** argv) {
