@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace onebit {
 
@@ -13,6 +14,9 @@ struct Range {
 
   std::size_t length() const { return end - begin; }
 };
+
+/// The range of `rank`: [begins[rank], begins[rank + 1]). \param begins (ranks + 1)
+inline Range range_of(const std::vector<std::size_t>& begins, int rank) { return {begins[rank], begins[rank + 1]}; }
 
 /// What both ranges have; empty if they have nothing in common.
 inline Range common(Range a, Range b) {

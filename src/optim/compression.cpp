@@ -20,9 +20,9 @@ std::vector<std::size_t> group_begins(const TensorTable& tensors, bool rows) {
   return begins;
 }
 
-/// Chunks and groups of elements [begin, end). Where a server needs whole matrices, chunks are those of the servers, so
-/// that an average goes from where it is made to nobody else; where the longest one would be twice as long as the mean,
-/// chunks are cut between rows, and Muon moves the average to its server.
+/// Chunks and groups of elements [begin, end). Where a server needs whole matrices, a chunk is what its server needs:
+/// the rank that makes an average uses it. Where the longest chunk would be twice as long as the mean, chunks are cut
+/// between rows instead, and Muon moves the average to its server.
 compress::Layout make_layout(const config::Input& input, const TensorTable& tensors, std::size_t begin, std::size_t end,
                              int chunks) {
   using compress::Grouping;

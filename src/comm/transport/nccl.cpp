@@ -111,13 +111,11 @@ public:
   void redistribute(const GpuExec& exec, const Vector<GpuExec, float>& values, const std::vector<std::size_t>& from,
                     const std::vector<std::size_t>& to) override {
     const Region region("OneBit::comm::redistribute", waits_for_ranks);
-    const auto moves = [&](int source, int target) {
-      return common({from[source], from[source + 1]}, {to[target], to[target + 1]});
-    };
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
         if (rank == m_rank) continue;
-        const Range sent = moves(m_rank, rank), received = moves(rank, m_rank);
+        const Range sent = common(range_of(from, m_rank), range_of(to, rank));
+        const Range received = common(range_of(from, rank), range_of(to, m_rank));
         send_to(exec, rank, values.data() + sent.begin, sent.length(), ncclFloat32);
         receive_from(exec, rank, values.data() + received.begin, received.length(), ncclFloat32);
       }

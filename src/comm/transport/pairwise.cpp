@@ -75,17 +75,14 @@ void all_gather_ranges(const Communicator& communicator, std::size_t message_byt
 void redistribute_ranges(const Communicator& communicator, std::size_t message_bytes, float* values, std::size_t first,
                          const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
   // What a rank gets from another one it does not have, so no message is sent from memory that receives another.
-  const auto moves = [&](int source, int target) {
-    return common({from[source], from[source + 1]}, {to[target], to[target + 1]});
-  };
   const int self = communicator.rank();
   Messages messages(communicator, message_bytes);
   for_each_other(communicator, [&](int rank) {
-    const Range range = moves(rank, self);
+    const Range range = common(range_of(from, rank), range_of(to, self));
     messages.receive(rank, values + (range.begin - first), range.length() * sizeof(float));
   });
   for_each_other(communicator, [&](int rank) {
-    const Range range = moves(self, rank);
+    const Range range = common(range_of(from, self), range_of(to, rank));
     messages.send(rank, values + (range.begin - first), range.length() * sizeof(float));
   });
   messages.wait();

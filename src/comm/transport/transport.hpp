@@ -158,9 +158,8 @@ protected:
     this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
   }
   void count_redistribute(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
-    const int self = this->m_rank;
-    const Range own{from[self], from[self + 1]};
-    const std::size_t kept = common(own, {to[self], to[self + 1]}).length();
+    const Range own = range_of(from, this->m_rank);
+    const std::size_t kept = common(own, range_of(to, this->m_rank)).length();
     this->m_traffic.all_to_all += (own.length() - kept) * sizeof(float);
   }
 
