@@ -29,7 +29,8 @@ SETTINGS = {"train.steps": 6, "train.batch": 256, "train.validate_every": 0, "sc
 # Of the model: its parameters, those of them in vectors, the elements of its largest matrix and of the shortest row.
 PARAMETERS, IN_VECTORS, LARGEST, SHORTEST_ROW = 106_176, 1_792, 16_384, 64
 DENSE = ("ring", "tree", "rabenseifner", "pairwise")
-COLUMNS = ["algorithm", "ranks", "step_s", "exchange_s", "agree_s", "bytes_sent", "loss", "machine", "git"]
+COLUMNS = ["algorithm", "ranks", "step_s", "exchange_s", "agree_s", "bytes_sent", "loss", "runs", "machine",
+           "git"]
 
 
 def dense_s(cluster, elements, machine):
@@ -63,7 +64,7 @@ def simulated(program, algorithm, ranks):
     seconds, agreement = float(step["step_s"]), float(step["agree_s"])
     return {"algorithm": algorithm, "ranks": ranks, "step_s": f"{seconds:.6g}",
             "exchange_s": f"{seconds - agreement - COMPUTING_S:.6g}", "agree_s": f"{agreement:.6g}",
-            "bytes_sent": step["bytes_sent"], "loss": step["loss"]}
+            "bytes_sent": step["bytes_sent"], "loss": step["loss"], "runs": 1}
 
 
 def predicted_s(row):
@@ -101,8 +102,8 @@ def page(rows):
         "of whole matrices where these are few. The predictions are `scripts/predict.py`'s closed forms with nothing "
         f"fitted: {tables.percent(statistics.median(map(abs, errors)))} off in the median, and "
         f"{100 * errors[-1]:+.0f} % at worst.",
-        "The losses of Adam and of 1-bit Muon hardly depend on the ranks. Those of 1-bit Adam do a little: each rank "
-        "compresses what it has.",
+        "Adam's losses do not depend on the ranks. Those of one bit do, because each rank compresses what it has; "
+        "[convergence](convergence/ranks.md) has whole runs.",
         "One thread overlaps nothing, so that averages begin after the backward pass. More ranks need more than 24 GB: "
         "each has a copy of the program and of its state.",
         "`scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi; "

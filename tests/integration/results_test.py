@@ -169,6 +169,12 @@ def simulated_gain(platform, ranks):
     return half / compressed
 
 
+def simulated_step(algorithm, ranks):
+    """Milliseconds of a step of a simulated training."""
+    row, = rows_of("simulated_training.csv", algorithm=algorithm, ranks=ranks)
+    return 1000 * float(row["step_s"])
+
+
 def accuracy(run):
     """Median over the seeds of a run's accuracy in the fine-tuning with 1-bit layers, in percent."""
     rows = rows_of("quantized_training/binary_fine_tune_runs.csv", run=run)
@@ -300,6 +306,11 @@ CLAIMS = [
      r"on 64 hosts with links of 10 Gbit/s takes ([\d.]+) times less time with one bit than in bf16, and on 64 ranks "
      r"of the paper's Ethernet cluster ([\d.]+) times less",
      lambda: [simulated_gain("star", 64), simulated_gain("Ethernet cluster", 64)]),
+
+    (ANSWERS,
+     r"In a simulation with links of 1 Gbit/s and 5 ms for a gradient, a step of a small GPT on 256 ranks takes "
+     r"([\d.]+) ms with 1-bit Adam and ([\d.]+) ms with Adam",
+     lambda: [simulated_step("onebit_adam", 256), simulated_step("adam", 256)]),
 
     (ANSWERS,
      r"At 200 Mbit/s 1-bit Muon takes ([\d.]+) times less time than Adam with 16-bit averages, and at 1 Gbit/s "
