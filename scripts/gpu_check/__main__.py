@@ -42,7 +42,8 @@ def parse(arguments):
     parser.add_argument("--output", type=pathlib.Path, default=os.environ.get("OUT") or ROOT / "results/gpu_check",
                         help="--run: directory of results (default: the environment variable OUT, or "
                              "results/gpu_check)")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="--run: these checks alone, such as 'step:*'")
+    parser.add_argument("--only", action="append", metavar="PATTERN",
+                        help="--run: these checks alone, such as 'step:*'; several --only add up")
     parser.add_argument("--minutes", type=float, default=9, help="--run: time of the stage (default: %(default)g)")
     parser.add_argument("--python", default=sys.executable, help="--run: the Python that has PyTorch")
     parser.add_argument("--without-gpu", action="store_true", help="--run 2 or 4: the OpenMP half alone, with a build "
@@ -91,7 +92,7 @@ def run(options):
                      "name a build without CUDA with --build, such as build/openmp")
     if not options.without_gpu and not has_cuda:
         raise Failed(f"{here.program} has no backend cuda", "name a build with CUDA with --build")
-    report = Report(options.run, options.output, options.minutes, options.only)
+    report = Report(options.run, options.output, options.minutes, options.only or ["*"])
     STAGES[options.run].run_stage(report, here, options)
     status = report.conclude()
     if options.without_gpu:

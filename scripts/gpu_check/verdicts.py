@@ -67,7 +67,7 @@ class Report:
 
     COLUMNS = ("check", "verdict", "seconds", "detail", "remedy")
 
-    def __init__(self, stage, output, minutes=9.0, only="*"):
+    def __init__(self, stage, output, minutes=9.0, only=("*",)):
         self.name, self.output, self.only = f"stage_{stage}", output, only
         self.minutes, self.deadline = minutes, time.monotonic() + 60 * minutes
         self.rows, self._lock = [], threading.Lock()
@@ -77,7 +77,7 @@ class Report:
 
     def wants(self, name):
         """Whether --only selects a check, or one that builds on it: `a:b` builds on `a`."""
-        return fnmatch.fnmatchcase(name, self.only) or self.only.startswith(f"{name}:")
+        return any(fnmatch.fnmatchcase(name, one) or one.startswith(f"{name}:") for one in self.only)
 
     def check(self, name, work, *arguments):
         """Makes a check, `work(*arguments)`, which returns what was found or raises Failed. Returns its verdict."""

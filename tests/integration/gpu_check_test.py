@@ -194,9 +194,9 @@ class Verdicts(Case):
         late = Report(2, self.directory, minutes=0)
         self.assertEqual(quietly(late.check, "slow", lambda: "")[0], FAIL)
         self.assertIn("--only 'slow'", late.rows[0]["remedy"])
-        chosen = Report(3, self.directory, only="a:b:c")
-        self.assertEqual([name for name in ("a", "a:b", "a:b:c", "a:bb", "a:b:c:d") if chosen.wants(name)],
-                         ["a", "a:b", "a:b:c"])
+        chosen = Report(3, self.directory, only=["a:b:c", "d"])
+        self.assertEqual([name for name in ("a", "a:b", "a:b:c", "a:bb", "a:b:c:d", "d", "e")
+                          if chosen.wants(name)], ["a", "a:b", "a:b:c", "d"])
 
     def test_tests_of_a_list(self):
         self.assertEqual(units.parse_list(LISTED), ["Parallel/cuda.block_sums_equal_reference",
@@ -336,7 +336,7 @@ class Stages(Case):
         self.options = argparse.Namespace(without_gpu=False, python=sys.executable, gpus=["a GPU"])
 
     def run_stage(self, stage, only="*"):
-        report = Report(stage, self.directory / "output", only=only)
+        report = Report(stage, self.directory / "output", only=[only])
         quietly(command_line.STAGES[stage].run_stage, report, self.here, self.options)
         return {row["check"]: (row["verdict"], row["detail"]) for row in report.rows}
 
