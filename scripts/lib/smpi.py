@@ -7,10 +7,9 @@ direction. A message has a latency, and its sender and its receiver an overhead.
 import collections
 import os
 import pathlib
-import subprocess
 import tempfile
 
-from lib import ROOT, tables
+from lib import ROOT, launch, tables
 from lib.predict import model
 
 PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
@@ -103,14 +102,15 @@ def rows_of(program, platform, ranks, command, settings, configuration, table):
         (place / "platform.xml").write_text(platform.xml(hosts))
         (place / "hosts").write_text("".join(f"host{rank // platform.ranks_per_host}\n" for rank in range(ranks)))
         settings = {"run.output": directory, "run.backend": "serial", "run.watchdog_seconds": 0, **settings}
-        done = subprocess.run(
-            ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
-             "--log=root.thres:error", *(f"--cfg={key}:{value}" for key, value in configuration.items()),
-             program, *command, *(f"{key}={value}" for key, value in settings.items())],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
-        if done.returncode != 0:
-            raise Failed(f"{done.stdout}{done.stderr}\nstatus {done.returncode}")
+        said = place / "said"
+        with said.open("w") as file:
+            status = launch.run_while_here(
+                ["smpirun", "-np", str(ranks), "-platform", place / "platform.xml", "-hostfile", place / "hosts",
+                 "--log=root.thres:error", *(f"--cfg={key}:{value}" for key, value in configuration.items()),
+                 program, *command, *(f"{key}={value}" for key, value in settings.items())],
+                cwd=ROOT, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": directory})
+        if status != 0:
+            raise Failed(f"{said.read_text()}\nstatus {status}")
         return tables.read_csv(place / table)
 
 
