@@ -105,7 +105,7 @@ def page(rows):
         "Adam's losses do not depend on the ranks. Those of one bit do, because each rank compresses what it has; "
         "[convergence](convergence/ranks.md) has whole runs.",
         "One thread overlaps nothing, so that averages begin after the backward pass. More ranks need more than 24 GB: "
-        "each has a copy of the program and of its state.",
+        "each has the program, its state and the text of its own.",
         "`scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi; "
         "scripts/experiments/simulated_training.py` makes this page and [simulated_training.csv]"
         "(simulated_training.csv) ([columns](../reference/output/results.md)).",
