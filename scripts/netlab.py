@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from lib.laboratory import LEAST_BURST_BYTES, bits_per_second, burst_of
 from lib.launch import run_while_here
@@ -59,6 +60,7 @@ print(8 * received / seconds, sorted(trips)[len(trips) // 2])
 """
 
 MEASURE_S, ATTEMPTS = 1.0, 3
+LONGEST_END_S = 10  # of the processes that the end of the laboratory kills
 # Measured over nominal rate. TCP, IP and Ethernet headers take 5 %; a token bucket adds a little at first.
 ACCEPTED = (0.85, 1.10)
 
@@ -71,6 +73,12 @@ def run(command):
     done = subprocess.run(command.split(), capture_output=True, text=True)
     if done.returncode != 0:
         raise Failure(f"'{command}' failed: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def processes_in(namespace):
+    """Numbers of the processes in a network namespace."""
+    done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
+    return [int(number) for number in done.stdout.split()]
 
 
 class Laboratory:
@@ -124,12 +132,15 @@ class Laboratory:
         self.made.append(name)
 
     def __exit__(self, *_):
-        # Deleting a namespace deletes its interfaces. Processes in it must be gone first.
+        # Deleting a namespace deletes its interfaces. Processes in it must be gone first: a killed one takes a moment,
+        # and may have started another one before.
         for name in reversed(self.made):
-            pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
+            end = time.monotonic() + LONGEST_END_S
+            while (pids := processes_in(name)) and time.monotonic() < end:
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
         self.made = []
         if self.scratch:
