@@ -13,12 +13,11 @@ Writes PAGE.csv beside PAGE.md and goes on where it was with rows of the same co
 import argparse
 import itertools
 import pathlib
-import shutil
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import ROOT, launch, plots, provenance, smpi, tables
+from lib import ROOT, launch, plots, smpi, tables
 from lib.predict import fit, model
 
 PARAMETERS = {"BERT-Large": 336_000_000, "a bucket": 1 << 20}
@@ -241,12 +240,7 @@ def main():
     parser.add_argument("--draw-only", action="store_true", help="make the page from the CSV file")
     arguments = parser.parse_args()
     if not arguments.draw_only:
-        if shutil.which(arguments.program) is None:
-            sys.exit(f"many_ranks: there is no program {arguments.program}; remedy: cmake --preset smpi; "
-                     "cmake --build --preset smpi")
-        first, = smpi.bench(arguments.program, PLATFORMS["star"][0], 2, LIBRARY[:1], ELEMENTS, 4 * ELEMENTS)
-        simulate(arguments, {"git": provenance.check_version(first["git"], arguments.output),
-                             "machine": provenance.machine()})
+        simulate(arguments, smpi.origin_of(arguments.program, arguments.output))
     rows = tables.read_csv(arguments.output.with_suffix(".csv"))
     figure([row for row in rows if int(row["parameters"]) == PARAMETERS["BERT-Large"]],
            arguments.output.with_suffix(".svg"))

@@ -11,12 +11,11 @@ cmake --build --preset smpi).
 import argparse
 import itertools
 import pathlib
-import shutil
 import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lib import ROOT, launch, provenance, smpi, tables
+from lib import ROOT, launch, smpi, tables
 from lib.predict import model
 
 INPUT = "inputs/gpt_small.yaml"
@@ -122,11 +121,7 @@ def main():
     arguments = parser.parse_args()
     path = arguments.output.with_suffix(".csv")
     if not arguments.draw_only:
-        if shutil.which(arguments.program) is None:
-            sys.exit(f"simulated_training: there is no program {arguments.program}; remedy: cmake --preset smpi; "
-                     "cmake --build --preset smpi")
-        first, = smpi.bench(arguments.program, PLATFORM, 2, ["mpi_allreduce"], PARAMETERS, 4 * PARAMETERS)
-        origin = {"git": provenance.check_version(first["git"], arguments.output), "machine": provenance.machine()}
+        origin = smpi.origin_of(arguments.program, arguments.output)
         rows = []
         for algorithm, ranks in itertools.product(ALGORITHMS, RANKS):
             rows.append({**simulated(arguments.program, algorithm, ranks), **origin})

@@ -7,9 +7,11 @@ direction. A message has a latency, and its sender and its receiver an overhead.
 import collections
 import os
 import pathlib
+import shutil
+import sys
 import tempfile
 
-from lib import ROOT, launch, tables
+from lib import ROOT, launch, provenance, tables
 from lib.predict import model
 
 PROGRAM = str(ROOT / "build/smpi/onebit_smpi")
@@ -121,6 +123,15 @@ def bench(program, platform, ranks, collectives, parameters, message_bytes):
                 "bench.smallest": parameters, "bench.largest": parameters, "comm.message_bytes": 1 << 30}
     return rows_of(program, platform, ranks, ["collective", "inputs/bench_collective.yaml"], settings,
                    algorithms(ranks, message_bytes), "collective.csv")
+
+
+def origin_of(program, page):
+    """{git, machine} of rows that the program makes for a page. Ends the script where there is no program, or where its
+    sources are not committed."""
+    if shutil.which(program) is None:
+        sys.exit(f"there is no program {program}; remedy: cmake --preset smpi; cmake --build --preset smpi")
+    first, = bench(program, Platform("flat", 1, 1e9, 1e-5), 2, ["mpi_allreduce"], 1 << 10, 1 << 12)
+    return {"git": provenance.check_version(first["git"], page), "machine": provenance.machine()}
 
 
 def train(program, platform, ranks, given, settings):

@@ -45,12 +45,21 @@ void run(const Communicator& world, const std::string& command, const std::strin
 int status_of(const std::vector<std::string>& arguments) {
   const Communicator world;
   try {
-    if (arguments.size() < 2)
-      throw InputError("command line", "it names no command and no input", "give train or collective, and a YAML file");
+    world.collectively([&] {
+      if (arguments.size() < 2)
+        throw InputError("command line", "it names no command and no input",
+                         "give train or collective, and a YAML file");
+    });
     run(world, arguments[0], arguments[1], {arguments.begin() + 2, arguments.end()});
-  } catch (const Error& error) {
+  } catch (const AgreedError& error) {
     if (world.rank() == 0) std::fprintf(stderr, "error: %s\n", error.what());
     return static_cast<int>(error.status());
+  } catch (const std::exception& error) {
+    // The other ranks do not know of the error and may wait for this one.
+    const Error described = describe(error);
+    std::fprintf(stderr, "error: rank %d: %s\n", world.rank(), described.what());
+    std::fflush(nullptr);
+    MPI_Abort(world.get(), static_cast<int>(described.status()));
   }
   return 0;
 }
