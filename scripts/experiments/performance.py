@@ -9,6 +9,8 @@ measure      kernels.csv and steps.csv. The models of inputs/performance take tu
              optimizer_time.py in every PYTHON that --peer names, eager and, from PyTorch 2 on, compiled. --gpt2-peer
              names a further peer for GPT-2, whose output ends in `median N ms`.
 threads      threads.csv: BERT-Base with one thread and with two.
+algorithms   algorithms.csv: BERT-Base on four ranks of one thread each, with Adam and Muon, dense and with one bit.
+             They take turns. Four ranks take 16 GB.
 checkpoints  checkpoints.csv, a row for each checkpoint. They go to the disk of TMPDIR, 2 GB each.
 render       the page, from these files and notes.md.
 
@@ -29,7 +31,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from products import KERNELS as PRODUCTS
 
 from lib import ROOT, launch, program_name, provenance, tables
-from performance_page import CHECKPOINT_EVERY, COLUMNS, MODELS, render, row_of, threads
+from lib.runs import run_here
+from performance_page import ALGORITHMS, CHECKPOINT_EVERY, COLUMNS, MODELS, render, row_of, threads
 from performance_peers import STEPS_NOT_COUNTED, last_median, onebit, output_of, peers_of, timed_lines
 
 DIRECTORY = ROOT / "docs/results/performance"
@@ -102,6 +105,24 @@ def measure_threads(arguments):
         tables.replace_rows(arguments.output / "threads.csv", COLUMNS, rows)
 
 
+def measure_algorithms(arguments):
+    """Steps of BERT-Base on four ranks; those with one bit are of the compressed phase."""
+    rows = []
+    origin = provenance_of(arguments, "algorithms.csv")
+    not_counted = 2  # of them the dense step of 1-bit Adam
+    settings = {"train.batch": 64, "train.steps": not_counted + 3, "freeze.step": 1, "schedule.warmup_steps": 0}
+    for run in range(1, arguments.runs + 1):
+        for name, of_algorithm in ALGORITHMS.items():
+            done = run_here(4, arguments.onebit, "inputs/performance/bert_base.yaml", {**settings, **of_algorithm})
+            steps = done.steps[not_counted:]
+            phases = {f"{phase}_s": statistics.median(float(step[f"{phase}_s"]) for step in steps)
+                      for phase in ("step", "forward", "backward", "compress", "update", "all_gather")}
+            rows.append({"algorithm": name, "ranks": 4, "batch": 64, "run": run, "steps": len(steps),
+                         **{phase: f"{seconds:.4f}" for phase, seconds in phases.items()}, **origin})
+            print(f"{run} {name:45} {phases['step_s']:.2f} s a step", flush=True)
+        tables.replace_rows(arguments.output / "algorithms.csv", list(rows[0]), rows)
+
+
 def checkpointed_run(program, sequence, batch):
     """A run that writes checkpoints: (rows of steps.csv, end of each step, bytes of a checkpoint)."""
     with tempfile.TemporaryDirectory() as directory:
@@ -149,7 +170,8 @@ def check_cores():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, function in (("measure", measure), ("threads", measure_threads), ("checkpoints", measure_checkpoints),
+    for name, function in (("measure", measure), ("threads", measure_threads),
+                           ("algorithms", measure_algorithms), ("checkpoints", measure_checkpoints),
                            ("render", lambda arguments: render(arguments.output))):
         command = commands.add_parser(name)
         command.set_defaults(function=function)

@@ -5,7 +5,7 @@ import os
 import re
 import statistics
 
-from lib import models, plots, tables
+from lib import intervals, models, plots, tables
 
 # Model: what it is, steps of the peer, precisions.
 MODELS = {
@@ -18,6 +18,13 @@ MODELS = {
 }
 COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run", "runs", "steps", "median_ms",
            "gflop_per_s", "peak_share", "git", "machine", "note"]
+ALGORITHMS = {  # their settings
+    "Adam": {"optimizer.algorithm": "adam"},
+    "1-bit Adam": {"optimizer.algorithm": "onebit_adam"},
+    "Muon": {"optimizer.algorithm": "muon"},
+    "1-bit Muon": {"optimizer.algorithm": "onebit_muon"},
+    "1-bit Muon, three iterations of Newton–Schulz": {"optimizer.algorithm": "onebit_muon", "muon.iterations": 3},
+}
 CHECKPOINT_EVERY = 12  # steps, in which one must become complete
 
 
@@ -94,6 +101,22 @@ def threads_line(rows):
     one, two = ([float(row["median_ms"]) for row in rows if row["threads"] == count] for count in ("1", "2"))
     return (f"BERT-Base in fp32: {tables.with_range(one)} ms with one thread, {tables.with_range(two)} ms with "
             f"two: {statistics.median(one) / statistics.median(two):.2f} times as fast.")
+
+
+def algorithms_table(rows):
+    """Times by algorithm. The ratio is the mean of those of the turns, with a 95 % interval."""
+    seconds = {(row["algorithm"], row["run"]): float(row["step_s"]) for row in rows}
+    runs = sorted({row["run"] for row in rows})
+    lines = []
+    for name in dict.fromkeys(row["algorithm"] for row in rows):
+        ratios = [seconds[name, run] / seconds["1-bit Adam", run] for run in runs]
+        of_name = [row for row in rows if row["algorithm"] == name]
+        lines.append([name, tables.with_range([float(row["step_s"]) for row in of_name]),
+                      *(f"{statistics.median(float(row[column]) for row in of_name):.2f}"
+                        for column in ("compress_s", "update_s", "all_gather_s")),
+                      f"{statistics.mean(ratios):.3f} ± {intervals.half_width(ratios):.3f}"])
+    return tables.markdown(["algorithm", "step, s", "of it compression, s", "update, s", "all-gather, s",
+                            "its step over 1-bit Adam's"], lines)
 
 
 def checkpoints_table(rows):
@@ -191,7 +214,8 @@ def render(directory):
     page = [
         "# Speed of a training step",
         "Made by `scripts/experiments/performance.py render` from [steps.csv](performance/steps.csv), "
-        "[kernels.csv](performance/kernels.csv), [threads.csv](performance/threads.csv) and "
+        "[kernels.csv](performance/kernels.csv), [threads.csv](performance/threads.csv), "
+        "[algorithms.csv](performance/algorithms.csv) and "
         "[checkpoints.csv](performance/checkpoints.csv); that script says which of its commands measures what. Each "
         "machine has a table of its own, made of rows whose commit can be built again.",
         tables.markdown(["page", "what"], [["[performance/kernels.md](performance/kernels.md)",
@@ -202,6 +226,13 @@ def render(directory):
         *([notes.read_text().strip()] if notes.exists() else []),
         "## Threads",
         *sections(directory / "threads.csv", threads_line),
+        "## Algorithms",
+        "`scripts/experiments/performance.py algorithms`: BERT-Base with 128 tokens, batch 64, on four ranks of one "
+        "thread each. A process gives the median of its steps after the first ones. With one bit these are compressed. "
+        "Times within a step are those of the slowest rank. The update of Muon has its Newton–Schulz iterations, and "
+        "the rank whose chunk is the tables waits in the all-gather for the others' "
+        "([muon.md](../reference/algorithms/muon.md)).",
+        *sections(directory / "algorithms.csv", lambda rows: f"{processes(rows)}\n\n{algorithms_table(rows)}"),
         "## Checkpoints",
         "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
         f"two ranks of one thread each, every {CHECKPOINT_EVERY} steps, in the compressed phase "

@@ -103,13 +103,15 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
 }
 
 template <class Exec, class Real>
-void gram(const Exec& exec, Transpose op, int n, int k, Rows<const Real> a, Rows<Real> c) {
+void symmetric_gemm(const Exec& exec, Transpose op_a, Transpose op_b, int n, int k, Rows<const Real> a,
+                    Rows<const Real> b, Rows<Real> c) {
   if constexpr (is_host<Exec>) {
     if (n == 0) return;
     if (k == 0) return scale(exec, n, n, Real(0), c);
-    multiply_in_lower_tiles(exec, "OneBit::linalg::gram", n, k, c, TileProduct<Real>{op, flipped(op), Real(1), a, a});
+    multiply_in_lower_tiles(exec, "OneBit::linalg::symmetric_gemm", n, k, c,
+                            TileProduct<Real>{op_a, op_b, Real(1), a, b});
   } else {
-    gemm(exec, op, flipped(op), n, n, k, Real(1), a, a, Real(0), c);
+    gemm(exec, op_a, op_b, n, n, k, Real(1), a, b, Real(0), c);
   }
 }
 
@@ -129,7 +131,8 @@ template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, d
 #define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \
                                  Rows<const Real>, Real, Rows<Real>);                                      \
-  template void gram<Exec, Real>(const Exec&, Transpose, int, int, Rows<const Real>, Rows<Real>);
+  template void symmetric_gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, Rows<const Real>,  \
+                                           Rows<const Real>, Rows<Real>);
 #define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 

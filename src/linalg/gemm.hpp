@@ -20,9 +20,10 @@ template <class Exec, class Real>
 void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha, Rows<const Real> a,
           Rows<const Real> b, Real beta, Rows<Real> c);
 
-/// C (n, n) ← op(A) op(A)ᵀ of k terms, which is symmetric: the host computes little more than half of it.
+/// C (n, n) ← op(A) op(B) of k terms, which must be symmetric: the host computes little more than half of it.
 template <class Exec, class Real>
-void gram(const Exec& exec, Transpose op, int n, int k, Rows<const Real> a, Rows<Real> c);
+void symmetric_gemm(const Exec& exec, Transpose op_a, Transpose op_b, int n, int k, Rows<const Real> a,
+                    Rows<const Real> b, Rows<Real> c);
 
 /// What multiplies on the GPU of this build, e.g. "cuBLAS"; empty in a build without GPUs.
 std::string gpu_product_library();

@@ -154,11 +154,12 @@ public:
   }
 
   /// On the host.
-  void gram(const Exec& exec, Transpose op, const Factor<Exec, float>& a, Matrix c) {
-    const Rows<const std::uint16_t> factor = rounded(exec, 1, a, m_a);
-    multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_gram", c.extent_int(0),
-                            a.matrix.extent_int(op == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
-                            RoundedTileProduct{op, flipped(op), factor, factor});
+  void symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor<Exec, float>& a,
+                 const Factor<Exec, float>& b, Matrix c) {
+    const Rows<const std::uint16_t> left = rounded(exec, 1, a, m_a), right = rounded(exec, 1, b, m_b);
+    multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_symmetric_product", c.extent_int(0),
+                            a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
+                            RoundedTileProduct{op_a, op_b, left, right});
   }
 
   void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
@@ -239,20 +240,23 @@ void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose o
 }
 
 template <class Exec, class Real>
-void MatrixProduct<Exec, Real>::gram(const Exec& exec, Transpose op, const Factor& a, Matrix c, int count) {
+void MatrixProduct<Exec, Real>::symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor& a,
+                                          const Factor& b, Matrix c, int count) {
   if constexpr (is_host<Exec>) {
     const int n = c.extent_int(0) / count;
-    const auto gram_of_one = [&](const Factor& one, Matrix result) {
-      const ConstMatrix factor = one.matrix;
-      const int k = factor.extent_int(op == Transpose::yes ? 0 : 1);
+    const auto one_product = [&](const Factor& left, const Factor& right, Matrix result) {
+      const ConstMatrix of_a = left.matrix, of_b = right.matrix;
+      const int k = of_a.extent_int(op_a == Transpose::yes ? 0 : 1);
       if (result.size() == 0) return;
       if constexpr (std::is_same_v<Real, float>)
-        if (m_rounded && k > 0) return m_rounded->gram(exec, op, one, result);
-      linalg::gram<Exec, Real>(exec, op, n, k, {factor.data(), factor.extent(1)}, {result.data(), result.extent(1)});
+        if (m_rounded && k > 0) return m_rounded->symmetric(exec, op_a, op_b, left, right, result);
+      symmetric_gemm<Exec, Real>(exec, op_a, op_b, n, k, {of_a.data(), of_a.extent(1)}, {of_b.data(), of_b.extent(1)},
+                                 {result.data(), result.extent(1)});
     };
-    for (int i = 0; i < count; ++i) gram_of_one(a.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
+    for (int i = 0; i < count; ++i)
+      one_product(a.one_of(count, i), b.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
   } else {
-    stacked(exec, count, op, flipped(op), a, a, c);
+    stacked(exec, count, op_a, op_b, a, b, c);
   }
 }
 

@@ -81,8 +81,9 @@ public:
   /// GPU computes them together, the host one after the other.
   void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c);
 
-  /// c_i (n, n) ← op(a_i) op(a_i)ᵀ for `count` of each, likewise. They are symmetric: see gemm.hpp.
-  void gram(const Exec& exec, Transpose op, const Factor& a, Matrix c, int count = 1);
+  /// c_i (n, n) ← op(a_i) op(b_i) for `count` of each, likewise. They must be symmetric: see gemm.hpp.
+  void symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c,
+                 int count = 1);
 
   /// factor ← α matrix, for several products with this α. In bf16 it is rounded here, into the memory of `factor`, and
   /// the caller does so again before it uses the factor of a matrix that changed.

@@ -13,20 +13,30 @@ void NewtonSchulz<Exec>::operator()(const Exec& exec, int rows, int columns, con
   const bool wide = rows <= columns;
   const int count = static_cast<int>(items.size()), side = std::min(rows, columns);
   const std::size_t length = std::size_t(rows) * columns;
-  const Matrix square(m_square.data(), count * side, side), factor(m_factor.data(), count * side, side);
+  const auto squares = [&](const Values& of_all) { return Matrix(of_all.data(), count * side, side); };
   const auto part = [&](const Values& stack, int i) {
     return Values(Kokkos::subview(stack, std::make_pair(i * length, (i + 1) * length)));
   };
   for (int i = 0; i < count; ++i) normalize(exec, length, items[i].m, items[i].square_norm, part(m_x, i));
-  for (int k = 1; k <= m_iterations; ++k) {
+  const Transpose op = wide ? Transpose::no : Transpose::yes;
+  for (int k = 0; k < m_iterations;) {
+    const int first = k, end = std::min(k + at_once(rows, columns), m_iterations);
     m_product.prepare(exec, Matrix(m_x.data(), count * rows, columns), m_of_x);
-    m_product.gram(exec, wide ? Transpose::no : Transpose::yes, m_of_x, square, count);
-    m_product.prepare(exec, square, m_of_square);
-    m_product.gram(exec, Transpose::no, m_of_square, factor, count);  // S Sᵀ = S²
-    add_linear_terms(exec, count, side, k == m_iterations ? scale : 1.0f);
-    m_product.prepare(exec, factor, m_of_factor);
-    m_product.stacked(exec, count, Transpose::no, Transpose::no, wide ? m_of_factor : m_of_x,
-                      wide ? m_of_x : m_of_factor, Matrix(m_next.data(), count * rows, columns));
+    m_product.symmetric(exec, op, flipped(op), m_of_x, m_of_x, squares(m_square), count);
+    for (; k < end; ++k) {
+      m_product.prepare(exec, squares(m_square), m_of_square);
+      m_product.symmetric(exec, Transpose::no, Transpose::no, m_of_square, m_of_square, squares(m_bracket), count);
+      add_linear_terms(exec, count, side, k + 1 == m_iterations ? scale : 1.0f);
+      if (k + 1 < end) {  // S ← P S P
+        multiply(exec, count, side, m_bracket, m_square, m_scratch);
+        multiply(exec, count, side, m_scratch, m_bracket, m_square);
+      }
+      if (k > first) multiply(exec, count, side, m_bracket, m_brackets, m_scratch);
+      std::swap(m_brackets, k > first ? m_scratch : m_bracket);
+    }
+    m_product.prepare(exec, squares(m_brackets), m_of_brackets);
+    m_product.stacked(exec, count, Transpose::no, Transpose::no, wide ? m_of_brackets : m_of_x,
+                      wide ? m_of_x : m_of_brackets, Matrix(m_next.data(), count * rows, columns));
     std::swap(m_x, m_next);
   }
   for (int i = 0; i < count; ++i) Kokkos::deep_copy(exec, items[i].o, part(m_x, i));
@@ -43,14 +53,22 @@ void NewtonSchulz<Exec>::normalize(const Exec& exec, std::size_t length, const V
 }
 
 template <class Exec>
+void NewtonSchulz<Exec>::multiply(const Exec& exec, int count, int side, const Values& a, const Values& b,
+                                  const Values& c) {
+  const auto squares = [&](const Values& of_all) { return Matrix(of_all.data(), count * side, side); };
+  m_product.symmetric(exec, Transpose::no, Transpose::no, squares(a), squares(b), squares(c), count);
+}
+
+template <class Exec>
 void NewtonSchulz<Exec>::add_linear_terms(const Exec& exec, int count, int side, float scale) const {
-  const Values square = m_square, factor = m_factor;
+  const Values square = m_square, bracket = m_bracket;
   const std::size_t size = std::size_t(side) * side, next_diagonal = std::size_t(side) + 1;
   for_each(
-      exec, "OneBit::linalg::newton_schulz_factor", count * size, KOKKOS_LAMBDA(std::size_t i) {
-        const float diagonal = i % size % next_diagonal == 0 ? a : 0.0f;
-        factor(i) = scale * (c * factor(i) + b * square(i) + diagonal);
-      });
+      exec, "OneBit::linalg::newton_schulz_bracket", count * size,
+      KOKKOS_LAMBDA(std::size_t i) { bracket(i) = scale * (c * bracket(i) + b * square(i)); });
+  for_each(
+      exec, "OneBit::linalg::newton_schulz_diagonal", std::size_t(count) * side,
+      KOKKOS_LAMBDA(std::size_t i) { bracket(i / side * size + i % side * next_diagonal) += scale * a; });
 }
 
 #define ONEBIT_INSTANTIATE(Exec) template class NewtonSchulz<Exec>;

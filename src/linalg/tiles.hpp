@@ -129,6 +129,19 @@ void multiply_in_tiles(const Exec& exec, const char* label, int m, int n, int k,
   if (!whole) add_ranges(exec, m, n, tiles.ranges(), sums, beta, c);
 }
 
+/// Copies what a tile of C has below the diagonal to its place above it. It writes whole lines of a cache, one after
+/// the other, because columns of a C whose rows are a multiple of 1024 bytes share few sets of it.
+template <class Real>
+void copy_to_upper(const Tile& tile, Rows<Real> c) {
+  constexpr int line = 64 / sizeof(Real);
+  for (int i_begin = tile.i; i_begin < tile.i + tile.height; i_begin += line) {
+    const int i_end = std::min(i_begin + line, tile.i + tile.height);
+    for (int j = tile.j; j < std::min(i_end, tile.j + tile.width); ++j)
+      for (int i = std::max(i_begin, j + 1); i < i_end; ++i)
+        c.data[j * c.row_stride + i] = c.data[i * c.row_stride + j];
+  }
+}
+
 /// A symmetric C (n, n) ← a product of k terms, of which `multiply(tile, 0, C from the tile's first element on)`
 /// computes a tile, on one thread. What is above the diagonal is copied.
 template <class Exec, class Real, class Multiply>
@@ -140,9 +153,7 @@ void multiply_in_lower_tiles(const Exec& exec, const char* label, int n, int k, 
                        [=](int number) {
                          const Tile tile = tiles[number];
                          multiply(tile, Real(0), part_from(c, Transpose::no, tile.i, tile.j));
-                         for (int i = tile.i; i < tile.i + tile.height; ++i)
-                           for (int j = tile.j; j < std::min(i, tile.j + tile.width); ++j)
-                             c.data[j * c.row_stride + i] = c.data[i * c.row_stride + j];
+                         copy_to_upper(tile, c);
                        });
 }
 
