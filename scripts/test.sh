@@ -6,10 +6,10 @@ usage() {
   cat <<'TEXT'
 Usage: scripts/test.sh [--no-cuda | --cuda-tests]
 
-Sets up, builds with the preset 'openmp' and runs every test. Then runs device
-code on a simulated device, in build/simt (docs/develop/tests.md). Where nvcc is
-found, it also compiles and links the program for CUDA in build/cuda-check, and trains
-with its host backends, which needs no GPU. Fails if any of it fails.
+Sets up, builds with the preset 'openmp' and runs every test. Beside them it runs
+device code on a simulated device, in build/simt (docs/develop/tests.md). Where nvcc
+is found, it also compiles and links the program for CUDA in build/cuda-check, and
+trains with its host backends, which needs no GPU. Fails if any of it fails.
 
 Ends with the skipped pieces, by name and reason. With CI=true in the
 environment it also fails if one of them is not in tests/allowed_skips.txt, which
@@ -58,13 +58,20 @@ unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
 cmake --preset openmp "${unity[@]}" "${launcher[@]}"
 cmake --build build/openmp
 
-# Both compile beside the tests, which mostly wait, at the lowest priority. CUDA without ccache, which does not know
+# The tests use more threads than there are cores: those that wait must sleep.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export ONEBIT_SKIPS=$PWD/build/skips.txt
+: >"$ONEBIT_SKIPS"
+
+# What follows runs beside the tests, which often wait, at the lowest priority. CUDA without ccache, which does not know
 # nvcc_wrapper and would miss changes in device code. Nothing of it runs on a device, so -O0 is for the code of both. A
 # directory of its own leaves build/cuda to those who run it.
-simt_log=build/simt.log
-(cmake --preset simt "${unity[@]}" "${launcher[@]}" && exec nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &
-simt_build=$!
-trap 'kill "$simt_build" 2>/dev/null || true' EXIT
+simt_log=build/simt.log simt_tests_log=build/simt_tests.log
+rm -f "$simt_tests_log"
+(cmake --preset simt "${unity[@]}" "${launcher[@]}" && nice -n 19 cmake --build --preset simt) >"$simt_log" 2>&1 &&
+  exec nice -n 19 ctest --preset simt --parallel "$processors" --no-tests=error >"$simt_tests_log" 2>&1 &
+simt=$!
+trap 'kill "$simt" 2>/dev/null || true' EXIT
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
   (cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
@@ -72,21 +79,21 @@ if [[ $cuda == yes ]]; then
     export NVCC_APPEND_FLAGS="-Xcicc -O0 -Xptxas -O0" &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
-  trap 'kill "$simt_build" "$cuda_build" 2>/dev/null || true' EXIT
+  trap 'kill "$simt" "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
-# The tests use more threads than there are cores: those that wait must sleep.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-export ONEBIT_SKIPS=$PWD/build/skips.txt
-: >"$ONEBIT_SKIPS"
+# One test more than there are processors, because the processes of a test wait for each other.
 failed=no
-ctest --preset openmp --parallel "$processors" --output-on-failure --no-tests=error || failed=yes
+ctest --preset openmp --parallel $((processors + 1)) --output-on-failure --no-tests=error || failed=yes
 
 skip() { ONEBIT_TEST=$1 python3 tests/skips.py skip "" "$2" 2>/dev/null || true; }
-if wait "$simt_build"; then
-  ctest --preset simt --parallel "$processors" --no-tests=error || failed=yes
+if wait "$simt"; then
+  cat "$simt_tests_log"
 elif grep -q "is an execution space of Kokkos 3.4" "$simt_log"; then
   skip simt "the simulated device needs Kokkos 3.4, and the one here is another"
+elif [[ -e $simt_tests_log ]]; then
+  cat "$simt_tests_log"
+  failed=yes
 else
   grep -E -A 12 'error|FAILED' "$simt_log" | head -n 100
   echo "simulated device: did not compile, see above and $simt_log" >&2

@@ -110,7 +110,7 @@ def measure_algorithms(arguments):
     rows = []
     origin = provenance_of(arguments, "algorithms.csv")
     not_counted = 2  # of them the dense step of 1-bit Adam
-    settings = {"train.batch": 64, "train.steps": not_counted + 3, "freeze.step": 1, "schedule.warmup_steps": 0}
+    settings = {"train.batch": 64, "train.steps": not_counted + 3}
     for run in range(1, arguments.runs + 1):
         for name, of_algorithm in ALGORITHMS.items():
             done = run_here(4, arguments.onebit, "inputs/performance/bert_base.yaml", {**settings, **of_algorithm})

@@ -20,7 +20,7 @@ COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run",
            "gflop_per_s", "peak_share", "git", "machine", "note"]
 ALGORITHMS = {  # their settings
     "Adam": {"optimizer.algorithm": "adam"},
-    "1-bit Adam": {"optimizer.algorithm": "onebit_adam"},
+    "1-bit Adam": {"optimizer.algorithm": "onebit_adam", "freeze.step": 1, "schedule.warmup_steps": 0},
     "Muon": {"optimizer.algorithm": "muon"},
     "1-bit Muon": {"optimizer.algorithm": "onebit_muon"},
     "1-bit Muon, three iterations of Newton–Schulz": {"optimizer.algorithm": "onebit_muon", "muon.iterations": 3},
@@ -229,9 +229,8 @@ def render(directory):
         "## Algorithms",
         "`scripts/experiments/performance.py algorithms`: BERT-Base with 128 tokens, batch 64, on four ranks of one "
         "thread each. A process gives the median of its steps after the first ones. With one bit these are compressed. "
-        "Times within a step are those of the slowest rank. The update of Muon has its Newton–Schulz iterations, and "
-        "the rank whose chunk is the tables waits in the all-gather for the others' "
-        "([muon.md](../reference/algorithms/muon.md)).",
+        "Times within a step are rank 0's, whose chunk is the tables: it waits in the all-gather for the Newton–Schulz "
+        "iterations of the others ([muon.md](../reference/algorithms/muon.md)).",
         *sections(directory / "algorithms.csv", lambda rows: f"{processes(rows)}\n\n{algorithms_table(rows)}"),
         "## Checkpoints",
         "`scripts/experiments/performance.py checkpoints`: BERT-Base with byte tokens on "
