@@ -82,9 +82,8 @@ if [[ $cuda == yes ]]; then
   trap 'kill "$simt" "$cuda_build" 2>/dev/null || true' EXIT
 fi
 
-# One test more than there are processors, because the processes of a test wait for each other.
 failed=no
-ctest --preset openmp --parallel $((processors + 1)) --output-on-failure --no-tests=error || failed=yes
+ctest --preset openmp --parallel "$processors" --output-on-failure --no-tests=error || failed=yes
 
 skip() { ONEBIT_TEST=$1 python3 tests/skips.py skip "" "$2" 2>/dev/null || true; }
 if wait "$simt"; then
