@@ -20,7 +20,7 @@ COLUMNS = ["model", "program", "version", "mode", "precision", "threads", "run",
            "gflop_per_s", "peak_share", "git", "machine", "note"]
 ALGORITHMS = {  # their settings
     "Adam": {"optimizer.algorithm": "adam"},
-    "1-bit Adam": {"optimizer.algorithm": "onebit_adam", "freeze.step": 1, "schedule.warmup_steps": 0},
+    "1-bit Adam": {"optimizer.algorithm": "onebit_adam", "freeze.step": 1},
     "Muon": {"optimizer.algorithm": "muon"},
     "1-bit Muon": {"optimizer.algorithm": "onebit_muon"},
     "1-bit Muon, three iterations of Newton–Schulz": {"optimizer.algorithm": "onebit_muon", "muon.iterations": 3},

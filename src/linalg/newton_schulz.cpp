@@ -14,6 +14,9 @@ void NewtonSchulz<Exec>::operator()(const Exec& exec, int rows, int columns, con
   const int count = static_cast<int>(items.size()), side = std::min(rows, columns);
   const std::size_t length = std::size_t(rows) * columns;
   const auto squares = [&](const Values& of_all) { return Matrix(of_all.data(), count * side, side); };
+  const auto multiply = [&](const Values& left, const Values& right, const Values& to) {  // polynomials of one S
+    m_product.symmetric(exec, Transpose::no, Transpose::no, squares(left), squares(right), squares(to), count);
+  };
   const auto part = [&](const Values& stack, int i) {
     return Values(Kokkos::subview(stack, std::make_pair(i * length, (i + 1) * length)));
   };
@@ -28,10 +31,10 @@ void NewtonSchulz<Exec>::operator()(const Exec& exec, int rows, int columns, con
       m_product.symmetric(exec, Transpose::no, Transpose::no, m_of_square, m_of_square, squares(m_bracket), count);
       add_linear_terms(exec, count, side, k + 1 == m_iterations ? scale : 1.0f);
       if (k + 1 < end) {  // S ← P S P
-        multiply(exec, count, side, m_bracket, m_square, m_scratch);
-        multiply(exec, count, side, m_scratch, m_bracket, m_square);
+        multiply(m_bracket, m_square, m_scratch);
+        multiply(m_scratch, m_bracket, m_square);
       }
-      if (k > first) multiply(exec, count, side, m_bracket, m_brackets, m_scratch);
+      if (k > first) multiply(m_bracket, m_brackets, m_scratch);
       std::swap(m_brackets, k > first ? m_scratch : m_bracket);
     }
     m_product.prepare(exec, squares(m_brackets), m_of_brackets);
@@ -50,13 +53,6 @@ void NewtonSchulz<Exec>::normalize(const Exec& exec, std::size_t length, const V
         const double square = square_norm(0);
         x(i) = square == 0 ? 0.0f : static_cast<float>(m(i) / math::sqrt(square));
       });
-}
-
-template <class Exec>
-void NewtonSchulz<Exec>::multiply(const Exec& exec, int count, int side, const Values& a, const Values& b,
-                                  const Values& c) {
-  const auto squares = [&](const Values& of_all) { return Matrix(of_all.data(), count * side, side); };
-  m_product.symmetric(exec, Transpose::no, Transpose::no, squares(a), squares(b), squares(c), count);
 }
 
 template <class Exec>

@@ -68,9 +68,6 @@ private:
     return make_uninitialized<Exec, float>(label, length);
   }
 
-  /// c ← a b for each of `count`: polynomials of one matrix, so that c is symmetric.
-  void multiply(const Exec& exec, int count, int side, const Values& a, const Values& b, const Values& c);
-
   /// Brackets for which X waits.
   int at_once(int rows, int columns) const {
     const bool elongated = std::max(rows, columns) >= 2 * std::min(rows, columns);
