@@ -5,46 +5,24 @@
 #include <cstdint>
 #include <new>
 
-#ifndef ONEBIT_SIMT_BY_UCONTEXT
-extern "C" void onebit_simt_switch(void** save, void* load);
-// Keeps what the calling convention of System V preserves. swapcontext asks the kernel for signal masks each time.
-asm(R"(
-.text
-.globl onebit_simt_switch
-.type onebit_simt_switch,@function
-onebit_simt_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size onebit_simt_switch,.-onebit_simt_switch
-)");
-#endif
-
 namespace onebit::simt {
 namespace {
 
 constexpr std::size_t page = 4096, stack_bytes = std::size_t{512} << 10;
-thread_local Fiber* starting = nullptr;
+// Stacks begin at different places of a page: all at the same would share a few lines of the cache.
+constexpr std::size_t shift_bytes = 5 * 64;
 
 }  // namespace
+
+thread_local Fiber* Fiber::starting = nullptr;
 
 Fiber::Fiber() {
   void* const memory = mmap(nullptr, page + stack_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0) throw std::bad_alloc();
   m_memory = static_cast<char*>(memory);
+  static std::size_t fibers = 0;
+  m_top = m_memory + page + stack_bytes - fibers++ * shift_bytes % page;
 }
 
 Fiber::~Fiber() { munmap(m_memory, page + stack_bytes); }
@@ -63,7 +41,7 @@ void Fiber::begin(const std::function<void()>& body) {
   m_ended = false;
   getcontext(&m_inside);
   m_inside.uc_stack.ss_sp = m_memory + page;
-  m_inside.uc_stack.ss_size = stack_bytes;
+  m_inside.uc_stack.ss_size = m_top - m_memory - page;
   m_inside.uc_link = nullptr;
   makecontext(&m_inside, &Fiber::start, 0);
 }
@@ -77,17 +55,11 @@ void Fiber::begin(const std::function<void()>& body) {
   m_body = &body;
   m_ended = false;
   // A function begins with a stack pointer that is 8 bytes below a multiple of 16, where its return address lies.
-  auto** top = reinterpret_cast<void**>(m_memory + page + stack_bytes);
+  auto** top = reinterpret_cast<void**>(m_top);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&Fiber::start);
-  for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
   m_inside = top;
 }
-void Fiber::enter() {
-  starting = this;
-  onebit_simt_switch(&m_outside, m_inside);
-}
-void Fiber::leave() { onebit_simt_switch(&m_inside, m_outside); }
 #endif
 
 }  // namespace onebit::simt

@@ -31,7 +31,8 @@ Team team;
 thread_local Thread* running = nullptr;
 thread_local int kernels = 0;
 
-using Lanes = std::array<Operand, warp_size>;
+using Brought = std::array<Operand, warp_size>;
+using Taken = std::array<Operand*, warp_size>;
 
 template <class T>
 T part(const Operand& operand, int i) {
@@ -43,7 +44,7 @@ T part(const Operand& operand, int i) {
 /// The fragments of a (16, 8 words), b (8 words, 8) and c (16, 8) that lanes hold (PTX ISA, m16n8k8 and m16n8k256).
 /// \param add c + the product of a word of a and one of b
 template <class Sum, class Word, class Add>
-void multiply(const Lanes& brought, Lanes& taken, const Add& add) {
+void multiply(const Brought& brought, const Taken& taken, const Add& add) {
   Word a[16][8], b[8][8];  // b: (column, word)
   for (int lane = 0; lane < warp_size; ++lane) {
     const int row = lane / 4, word = lane % 4;
@@ -60,7 +61,7 @@ void multiply(const Lanes& brought, Lanes& taken, const Add& add) {
       const int row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
       Sum sum = part<Sum>(brought[lane], e);
       for (int word = 0; word < 8; ++word) sum = add(sum, a[row][word], b[column][word]);
-      std::memcpy(taken[lane].bytes + e * sizeof sum, &sum, sizeof sum);
+      std::memcpy(taken[lane]->bytes + e * sizeof sum, &sum, sizeof sum);
     }
 }
 
@@ -76,18 +77,18 @@ int source(Meeting meeting, int lane, int number, int vector) {
   return first + number;
 }
 
-void exchange_in_warp(Meeting meeting, int vector, const Lanes& brought, Lanes& taken) {
+void exchange_in_warp(Meeting meeting, int vector, const Brought& brought, const Taken& taken) {
   switch (meeting) {
     case Meeting::shuffle:
     case Meeting::shuffle_across:
     case Meeting::shuffle_down:
       for (int lane = 0; lane < warp_size; ++lane)
-        taken[lane] = brought[source(meeting, lane, brought[lane].number, vector)];
+        *taken[lane] = brought[source(meeting, lane, brought[lane].number, vector)];
       break;
     case Meeting::vote: {
       std::uint32_t votes = 0;
       for (int lane = 0; lane < warp_size; ++lane) votes |= std::uint32_t{brought[lane].number != 0} << lane;
-      for (Operand& operand : taken) std::memcpy(operand.bytes, &votes, sizeof votes);
+      for (Operand* const operand : taken) std::memcpy(operand->bytes, &votes, sizeof votes);
       break;
     }
     case Meeting::tf32_product:
@@ -122,14 +123,15 @@ bool meet_in_warp(int first, int count) {
   if (meeting == Meeting::none || meeting == Meeting::barrier || count < warp_size) return false;
   for (int i = first; i < first + count; ++i)
     if (team.threads[i]->fiber.has_ended() || team.threads[i]->meeting != meeting) return false;
-  Lanes brought, taken;
-  for (int lane = 0; lane < warp_size; ++lane) brought[lane] = team.threads[first + lane]->operand;
-  taken = brought;
-  exchange_in_warp(meeting, team.threads[first]->place.vector, brought, taken);
+  Brought brought;
+  Taken taken;
   for (int lane = 0; lane < warp_size; ++lane) {
-    team.threads[first + lane]->operand = taken[lane];
-    team.threads[first + lane]->meeting = Meeting::none;
+    Thread& thread = *team.threads[first + lane];
+    brought[lane] = thread.operand;
+    taken[lane] = &thread.operand;
+    thread.meeting = Meeting::none;
   }
+  exchange_in_warp(meeting, team.threads[first]->place.vector, brought, taken);
   return true;
 }
 
@@ -205,30 +207,35 @@ const Place& place() {
   return running ? running->place : alone;
 }
 
-Operand meet(Meeting meeting, const Operand& brought) {
+Operand& operand() {
+  if (!running) fail("a thread of a range shuffles, votes or multiplies with others, which takes a team");
+  return running->operand;
+}
+
+void meet(Meeting meeting) {
   Thread* const own = running;
   if (!own) fail("a thread of a range calls '%s', which takes a team", names[int(meeting)]);
   own->meeting = meeting;
-  own->operand = brought;
   own->fiber.leave();
-  return own->operand;
 }
 
 void tf32_product(float* c, const float (&a)[4], float b0, float b1) {
-  Operand brought{};
-  std::memcpy(brought.bytes, c, 4 * sizeof *c);
-  std::memcpy(brought.bytes + 16, a, sizeof a);
-  std::memcpy(brought.bytes + 32, &b0, sizeof b0);
-  std::memcpy(brought.bytes + 36, &b1, sizeof b1);
-  std::memcpy(c, meet(Meeting::tf32_product, brought).bytes, 4 * sizeof *c);
+  unsigned char* const bytes = operand().bytes;
+  std::memcpy(bytes, c, 4 * sizeof *c);
+  std::memcpy(bytes + 16, a, sizeof a);
+  std::memcpy(bytes + 32, &b0, sizeof b0);
+  std::memcpy(bytes + 36, &b1, sizeof b1);
+  meet(Meeting::tf32_product);
+  std::memcpy(c, bytes, 4 * sizeof *c);
 }
 
 void bit_product(int (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  Operand brought{};
-  std::memcpy(brought.bytes, c, sizeof c);
-  std::memcpy(brought.bytes + 16, a, sizeof a);
-  std::memcpy(brought.bytes + 32, b, sizeof b);
-  std::memcpy(c, meet(Meeting::bit_product, brought).bytes, sizeof c);
+  unsigned char* const bytes = operand().bytes;
+  std::memcpy(bytes, c, sizeof c);
+  std::memcpy(bytes + 16, a, sizeof a);
+  std::memcpy(bytes + 32, b, sizeof b);
+  meet(Meeting::bit_product);
+  std::memcpy(c, bytes, sizeof c);
 }
 
 void run_team(int size, int vector, const std::function<void()>& body) {

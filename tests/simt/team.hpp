@@ -55,22 +55,25 @@ public:
 /// {} outside of a team.
 const Place& place();
 
-Operand meet(Meeting meeting, const Operand& brought);
+/// What the calling thread of a team brings, and after a meeting what it takes.
+Operand& operand();
+/// Waits until all threads of the team or the warp have come.
+void meet(Meeting meeting);
 
-inline void barrier() { meet(Meeting::barrier, {}); }
+inline void barrier() { meet(Meeting::barrier); }
 /// Of the lanes of a vector.
 inline void warp_barrier() {
-  if (place().vector > 1) meet(Meeting::warp, {});
+  if (place().vector > 1) meet(Meeting::warp);
 }
 
 template <class T>
 T exchange(Meeting meeting, T value, int number) {
   static_assert(sizeof(T) <= sizeof(Operand::bytes) && std::is_trivially_copyable_v<T>);
-  Operand brought{};
-  std::memcpy(brought.bytes, &value, sizeof value);
-  brought.number = number;
-  const Operand taken = meet(meeting, brought);
-  std::memcpy(&value, taken.bytes, sizeof value);
+  Operand& own = operand();
+  std::memcpy(own.bytes, &value, sizeof value);
+  own.number = number;
+  meet(meeting);
+  std::memcpy(&value, own.bytes, sizeof value);
   return value;
 }
 /// The values of lane `lane`, of the lane whose number differs in the bits of `mask`, and of the lane `distance`
