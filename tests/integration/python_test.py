@@ -140,12 +140,14 @@ class Library(unittest.TestCase):
         scratch = support.scratch(self)
         environment = {name: value for name, value in ENVIRONMENT.items()
                        if name not in ("PYTHONPATH", "ONEBIT_LIBRARY")}
-        # The objects are those of this build: ccache has them.
+        # Compiled as this build is, so that ccache has the objects.
+        same = [f"-D{name}={build[name]}" for name in ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD",
+                                                       "CMAKE_UNITY_BUILD_BATCH_SIZE") if name in build]
         support.run(self, [PYTHON, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps",
                            f"--wheel-dir={scratch}", PACKAGE],
                     env={**environment, "PYTHONPATH": str(BUILD_BACKEND), "Kokkos_ROOT": build["Kokkos_DIR"],
                          "CC": build["CMAKE_C_COMPILER"], "CXX": build["CMAKE_CXX_COMPILER"],
-                         "CMAKE_ARGS": f"-DONEBIT_NATIVE={build['ONEBIT_NATIVE']}",
+                         "CMAKE_ARGS": " ".join(same),
                          "CMAKE_CXX_COMPILER_LAUNCHER": build.get("CMAKE_CXX_COMPILER_LAUNCHER", ""),
                          "SKBUILD_BUILD_DIR": str(support.scratch(self, pathlib.Path(LIBRARY).parents[1]))})
         python = scratch / "venv/bin/python"
