@@ -41,11 +41,7 @@ fi
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/environment.sh
-setup=(scripts/setup.sh --fuzz --style --docs --reframe --python --smpi)
-if [[ $cuda == yes ]]; then
-  setup+=(--cuda)
-fi
-"${setup[@]}"
+scripts/setup.sh --fuzz --style --docs --reframe --python --smpi
 
 launcher=()
 if command -v ccache >/dev/null; then
@@ -58,8 +54,10 @@ unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
 cmake --preset openmp "${unity[@]}" "${launcher[@]}"
 cmake --build build/openmp
 
-# The tests use more threads than there are cores: those that wait must sleep.
+# The tests use more threads than there are cores: those that wait must sleep. Open MPI's ranks never do, and give way
+# by themselves only where they are more than cores; beside another test they must, too.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+export OMPI_MCA_mpi_yield_when_idle=1
 export ONEBIT_SKIPS=$PWD/build/skips.txt
 : >"$ONEBIT_SKIPS"
 
@@ -74,8 +72,9 @@ simt=$!
 trap 'kill "$simt" 2>/dev/null || true' EXIT
 cuda_log=build/cuda.log
 if [[ $cuda == yes ]]; then
-  (cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
-         -DONEBIT_BUILD_TESTS="$cuda_tests" &&
+  (nice -n 19 scripts/setup.sh --cuda &&
+    cmake --preset cuda -B build/cuda-check "${unity[@]}" -DCMAKE_CXX_FLAGS_RELEASE=-O0 \
+          -DONEBIT_BUILD_TESTS="$cuda_tests" &&
     export NVCC_APPEND_FLAGS="-Xcicc -O0 -Xptxas -O0" &&
     exec nice -n 19 cmake --build build/cuda-check --parallel "$processors") >"$cuda_log" 2>&1 &
   cuda_build=$!
@@ -105,7 +104,7 @@ elif wait "$cuda_build"; then
   echo "CUDA: compiled and linked in build/cuda-check; of it, the host backends are run, without a GPU"
   python3 tests/cuda/without_gpu.py build/cuda-check || failed=yes
 else
-  grep -E -A 12 'error|FAILED' "$cuda_log" | head -n 100
+  grep -E -A 12 'error|FAILED|^setup: ' "$cuda_log" | head -n 100
   echo "CUDA: did not compile, see above and $cuda_log" >&2
   failed=yes
 fi
