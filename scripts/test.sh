@@ -54,10 +54,8 @@ unity=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
 cmake --preset openmp "${unity[@]}" "${launcher[@]}"
 cmake --build build/openmp
 
-# The tests use more threads than there are cores: those that wait must sleep. Open MPI's ranks never do, and give way
-# by themselves only where they are more than cores; beside another test they must, too.
+# The tests use more threads than there are cores: those that wait must sleep.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-export OMPI_MCA_mpi_yield_when_idle=1
 export ONEBIT_SKIPS=$PWD/build/skips.txt
 : >"$ONEBIT_SKIPS"
 
