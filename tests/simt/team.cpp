@@ -149,6 +149,11 @@ bool has_ended(int first, int count) {
   return true;
 }
 
+Thread& calling_thread(Meeting meeting) {
+  if (!running) fail("a thread of a range calls '%s', which takes a team", names[int(meeting)]);
+  return *running;
+}
+
 [[noreturn]] void print_map() {
   std::fprintf(stderr, "simulated device: threads of a team wait at different places, a warp a line:\n");
   for (int i = 0; i < team.count; ++i)
@@ -207,20 +212,16 @@ const Place& place() {
   return running ? running->place : alone;
 }
 
-Operand& operand() {
-  if (!running) fail("a thread of a range shuffles, votes or multiplies with others, which takes a team");
-  return running->operand;
-}
+Operand& operand(Meeting meeting) { return calling_thread(meeting).operand; }
 
 void meet(Meeting meeting) {
-  Thread* const own = running;
-  if (!own) fail("a thread of a range calls '%s', which takes a team", names[int(meeting)]);
-  own->meeting = meeting;
-  own->fiber.leave();
+  Thread& own = calling_thread(meeting);
+  own.meeting = meeting;
+  own.fiber.leave();
 }
 
 void tf32_product(float* c, const float (&a)[4], float b0, float b1) {
-  unsigned char* const bytes = operand().bytes;
+  unsigned char* const bytes = operand(Meeting::tf32_product).bytes;
   std::memcpy(bytes, c, 4 * sizeof *c);
   std::memcpy(bytes + 16, a, sizeof a);
   std::memcpy(bytes + 32, &b0, sizeof b0);
@@ -230,7 +231,7 @@ void tf32_product(float* c, const float (&a)[4], float b0, float b1) {
 }
 
 void bit_product(int (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  unsigned char* const bytes = operand().bytes;
+  unsigned char* const bytes = operand(Meeting::bit_product).bytes;
   std::memcpy(bytes, c, sizeof c);
   std::memcpy(bytes + 16, a, sizeof a);
   std::memcpy(bytes + 32, b, sizeof b);

@@ -55,8 +55,8 @@ public:
 /// {} outside of a team.
 const Place& place();
 
-/// What the calling thread of a team brings, and after a meeting what it takes.
-Operand& operand();
+/// What the calling thread of a team brings to a meeting, and after it what it takes.
+Operand& operand(Meeting meeting);
 /// Waits until all threads of the team or the warp have come.
 void meet(Meeting meeting);
 
@@ -69,7 +69,7 @@ inline void warp_barrier() {
 template <class T>
 T exchange(Meeting meeting, T value, int number) {
   static_assert(sizeof(T) <= sizeof(Operand::bytes) && std::is_trivially_copyable_v<T>);
-  Operand& own = operand();
+  Operand& own = operand(meeting);
   std::memcpy(own.bytes, &value, sizeof value);
   own.number = number;
   meet(meeting);
