@@ -55,6 +55,12 @@ def cmake_cache(build):
     return dict(re.findall(r"(?m)^(\w+):\w+=(.*)$", (pathlib.Path(build) / "CMakeCache.txt").read_text()))
 
 
+def same_objects(cache):
+    """Of a build's variables, those with which another build compiles the same, so that ccache has the objects."""
+    names = ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE", "CMAKE_CXX_COMPILER_LAUNCHER")
+    return {name: cache[name] for name in names if name in cache}
+
+
 def train(test, keys, output, path, ranks=1, **options):
     """Runs `onebit train`; returns (row of run.csv, rows of steps.csv, finished process), without rows on failure."""
     done = run(test, ranks_of(ranks, PROGRAM, "train", path, *overrides({**keys, "run.output": output})), **options)

@@ -51,12 +51,7 @@ class Install(unittest.TestCase):
 
     def test_another_project_adds_it(self):
         built = support.cmake_cache(BUILD)
-        settings = {"CMAKE_BUILD_TYPE": "Release", "Kokkos_ROOT": built["Kokkos_DIR"]}
-        # Compiled as this build is, so that ccache has the objects.
-        for name in ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE",
-                     "CMAKE_CXX_COMPILER_LAUNCHER"):
-            if name in built:
-                settings[name] = built[name]
+        settings = {"CMAKE_BUILD_TYPE": "Release", "Kokkos_ROOT": built["Kokkos_DIR"], **support.same_objects(built)}
         build = support.scratch(self, pathlib.Path(BUILD).parent)
         targets = self.check_project("subdirectory", build, *(f"-D{name}={value}" for name, value in settings.items()))
         self.assertNotRegex(targets, "(?m)^(test|onebit_app|onebit_train):")

@@ -140,15 +140,12 @@ class Library(unittest.TestCase):
         scratch = support.scratch(self)
         environment = {name: value for name, value in ENVIRONMENT.items()
                        if name not in ("PYTHONPATH", "ONEBIT_LIBRARY")}
-        # Compiled as this build is, so that ccache has the objects.
-        same = [f"-D{name}={build[name]}" for name in ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD",
-                                                       "CMAKE_UNITY_BUILD_BATCH_SIZE") if name in build]
+        same = [f"-D{name}={value}" for name, value in support.same_objects(build).items()]
         support.run(self, [PYTHON, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps",
                            f"--wheel-dir={scratch}", PACKAGE],
                     env={**environment, "PYTHONPATH": str(BUILD_BACKEND), "Kokkos_ROOT": build["Kokkos_DIR"],
                          "CC": build["CMAKE_C_COMPILER"], "CXX": build["CMAKE_CXX_COMPILER"],
                          "CMAKE_ARGS": " ".join(same),
-                         "CMAKE_CXX_COMPILER_LAUNCHER": build.get("CMAKE_CXX_COMPILER_LAUNCHER", ""),
                          "SKBUILD_BUILD_DIR": str(support.scratch(self, pathlib.Path(LIBRARY).parents[1]))})
         python = scratch / "venv/bin/python"
         support.run(self, [PYTHON, "-m", "venv", "--system-site-packages", scratch / "venv"])
