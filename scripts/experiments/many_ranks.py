@@ -25,14 +25,15 @@ ELEMENTS = 1 << 18  # of the vector that is averaged in their place
 RANKS = (4, 16, 64, 256, 1024)
 LIBRARY = ("mpi_allreduce", "mpi_bf16", "mpi_compressed")
 PAIRWISE = ("pairwise_allreduce", "pairwise_bf16", "pairwise_compressed")
+GRID = ("grid_bf16", "grid_compressed")
 HIERARCHICAL = ("hierarchical_allreduce", "hierarchical_bf16", "hierarchical_compressed")
 # Latencies, overheads and bandwidths inside hosts of the paper's clusters are those of inputs/predict/paper_….yaml.
 PLATFORMS = {
-    "star": (smpi.Platform("flat", 1, 10e9, 20e-6, 2e-6), LIBRARY + PAIRWISE),
+    "star": (smpi.Platform("flat", 1, 10e9, 20e-6, 2e-6), LIBRARY + GRID + PAIRWISE),
     "Ethernet cluster": (smpi.Platform("flat", 4, 4.1e9, 30e-6, 2e-6, 4.3e9), LIBRARY + HIERARCHICAL),
     "InfiniBand cluster": (smpi.Platform("flat", 8, 100e9, 5e-6, 2e-6, 50e9), LIBRARY + HIERARCHICAL),
-    "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY),
-    "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY),
+    "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID),
+    "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID),
 }
 MOST_RANKS = {"dragonfly": 64}  # lib/smpi.py says why
 COLUMNS = ["platform", "collective", "ranks", "hosts", "parameters", "elements", "seconds", "wire_bytes", "runs",
@@ -46,25 +47,29 @@ def message_bytes(collective, elements):
     return elements * (2 if collective.endswith("_bf16") else 4)
 
 
-def peers(platform, collective, ranks):
-    """Ranks to which a rank sends a message at once."""
-    return (ranks // platform.ranks_per_host if collective in HIERARCHICAL else ranks) - 1
+def hops(platform, collective, ranks, parameters):
+    """The exchanges of an average between hosts, model.hops."""
+    others = ranks // platform.ranks_per_host if collective in HIERARCHICAL else ranks
+    return model.hops(fit.FORM_OF[collective], model.Cluster(others, 1), message_bytes(collective, parameters // ranks))
 
 
 def messages_at_once(platform, collective, ranks, parameters):
     """Messages under way at once, which the simulator's time grows with."""
-    in_turn = collective == "mpi_allreduce" or message_bytes(collective, parameters // ranks) >= model.IN_TURN_FROM
-    return ranks if collective in LIBRARY and in_turn else ranks * peers(platform, collective, ranks)
+    if collective == "mpi_allreduce":
+        return ranks
+    direct = collective in PAIRWISE + HIERARCHICAL
+    return max(ranks * (hop.cluster.ranks - 1 if direct or hop.size < model.IN_TURN_FROM else 1)
+               for hop in hops(platform, collective, ranks, parameters) if hop.part == "all_to_all")
 
 
 def rows_of(program, name, ranks, parameters, collectives):
     """Rows of averages whose messages are the same number of times shorter than those of `parameters`."""
     platform, _ = PLATFORMS[name]
-    message = message_bytes(collectives[0], parameters // ranks)
-    shorter = message / message_bytes(collectives[0], ELEMENTS // ranks)
-    for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS, message):
+    shorter = (message_bytes(collectives[0], parameters // ranks) / message_bytes(collectives[0], ELEMENTS // ranks))
+    for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS,
+                          hops(platform, collectives[0], ranks, parameters)):
         collective, sent = row["collective"], float(row["wire_bytes"])
-        counted = 2 * peers(platform, collective, ranks) * message_bytes(collective, ELEMENTS // ranks)
+        counted = sum((hop.cluster.ranks - 1) * hop.size for hop in hops(platform, collective, ranks, ELEMENTS))
         if sent != counted:
             sys.exit(f"many_ranks: {collective} on {ranks} ranks sent {sent:.0f} bytes and not {counted:.0f}")
         yield {"platform": name, "collective": collective, "ranks": ranks, "hosts": row["hosts"],
@@ -82,8 +87,9 @@ def simulate(arguments, origin):
         missing = [one for one in collectives if (name, one, ranks, parameters) not in done
                    and platform.ranks_per_host < ranks <= min(arguments.most_ranks, MOST_RANKS.get(name, ranks))
                    and messages_at_once(platform, one, ranks, parameters) <= arguments.most_messages]
-        for width in ("_allreduce", "_bf16", "_compressed"):  # of a message, which decides on the algorithms
-            group = [one for one in missing if one.endswith(width)]
+        # The length of a message decides on the algorithms.
+        for is_grid, width in itertools.product((False, True), ("_allreduce", "_bf16", "_compressed")):
+            group = [one for one in missing if one.endswith(width) and (one in GRID) == is_grid]
             if group:
                 rows += [{**row, **origin} for row in rows_of(arguments.program, name, ranks, parameters, group)]
                 tables.write_csv(path, rows, COLUMNS)
@@ -140,7 +146,7 @@ def error_table(rows):
     """Of each average, and of all together."""
     lines = []
     rows = [row for row in rows if row["platform"] != "dragonfly"]
-    for collective in [*dict.fromkeys(LIBRARY + PAIRWISE + HIERARCHICAL), ""]:
+    for collective in [*dict.fromkeys(LIBRARY + GRID + PAIRWISE + HIERARCHICAL), ""]:
         own = [row for row in rows if collective in ("", row["collective"])]
         errors = [predicted_s(row) / float(row["seconds"]) - 1 for row in own]
         worst = max(zip(errors, own), key=lambda one: abs(one[0]))

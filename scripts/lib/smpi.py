@@ -34,12 +34,15 @@ CONFIGURATION = {
 INSIDE_LATENCY_S = 1e-6
 
 
-def algorithms(ranks, message_bytes):
-    """What Open MPI takes for messages of so many bytes (coll_tuned_decision_fixed.c): lr and NTSLR are rings; pair is
-    an exchange with one rank after the other, here of powers of two alone; basic_linear sends to all at once."""
-    all_to_all = ("pair" if message_bytes >= model.IN_TURN_FROM else
-                  "bruck" if message_bytes < 200 and ranks > 12 else "basic_linear")
-    all_gather = "NTSLR" if ranks * message_bytes >= model.RING_FROM else "bruck"
+def algorithms(hops):
+    """What Open MPI takes for the longest messages of an average's exchanges, model.hops (coll_tuned_decision_fixed.c):
+    lr and NTSLR are rings; pair is an exchange with one rank after the other, here of powers of two alone; basic_linear
+    sends to all at once."""
+    spread, gather = (max((hop for hop in hops if hop.part == part), key=lambda hop: hop.size)
+                      for part in ("all_to_all", "all_gather"))
+    all_to_all = ("pair" if spread.size >= model.IN_TURN_FROM else
+                  "bruck" if spread.size < 200 and spread.cluster.ranks > 12 else "basic_linear")
+    all_gather = "NTSLR" if gather.cluster.ranks * gather.size >= model.RING_FROM else "bruck"
     return {"smpi/allreduce": "lr", "smpi/alltoall": all_to_all, "smpi/allgather": all_gather}
 
 
@@ -116,13 +119,13 @@ def rows_of(program, platform, ranks, command, settings, configuration, table):
         return tables.read_csv(place / table)
 
 
-def bench(program, platform, ranks, collectives, parameters, message_bytes):
+def bench(program, platform, ranks, collectives, parameters, hops):
     """Rows of collective.csv of one call of each average, after one that is checked. The library takes the algorithms
-    for messages of `message_bytes`."""
+    for the exchanges `hops` (model.hops)."""
     settings = {"bench.collectives": f"[{','.join(collectives)}]", "bench.warmup": 0, "bench.repetitions": 1,
                 "bench.smallest": parameters, "bench.largest": parameters, "comm.message_bytes": 1 << 30}
     return rows_of(program, platform, ranks, ["collective", "inputs/bench_collective.yaml"], settings,
-                   algorithms(ranks, message_bytes), "collective.csv")
+                   algorithms(hops), "collective.csv")
 
 
 def origin_of(program, page):
@@ -130,7 +133,8 @@ def origin_of(program, page):
     sources are not committed."""
     if shutil.which(program) is None:
         sys.exit(f"there is no program {program}; remedy: cmake --preset smpi; cmake --build --preset smpi")
-    first, = bench(program, Platform("flat", 1, 1e9, 1e-5), 2, ["mpi_allreduce"], 1 << 10, 1 << 12)
+    first, = bench(program, Platform("flat", 1, 1e9, 1e-5), 2, ["mpi_allreduce"], 1 << 10,
+                   model.hops("compressed", model.Cluster(2, 1), 1 << 12))
     return {"git": provenance.check_version(first["git"], page), "machine": provenance.machine()}
 
 

@@ -81,8 +81,8 @@ constexpr auto names(TransportKind) { return std::array{"auto", "host", "device"
 enum class Collective { flat, hierarchical, automatic };
 constexpr auto names(Collective) { return std::array{"flat", "hierarchical", "auto"}; }
 
-enum class ExchangeKind { collective, pairwise };
-constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise"}; }
+enum class ExchangeKind { collective, pairwise, grid };
+constexpr auto names(ExchangeKind) { return std::array{"collective", "pairwise", "grid"}; }
 
 /// How a dense average travels.
 enum class DenseType { fp32, bf16, fp16 };

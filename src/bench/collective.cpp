@@ -19,7 +19,7 @@
 #include "bench/measurement.hpp"
 #include "comm/compressed_average.hpp"
 #include "comm/reference.hpp"
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 #include "compress/layout.hpp"
 #include "optim/compression.hpp"
 
@@ -171,7 +171,7 @@ void mpi_reduce_scatter(const Communicator& communicator, const Vector<Exec, flo
 }
 
 /// Makes the averages of `bench.collectives`: by the library's collectives (mpi_), pairwise messages (pairwise_),
-/// hierarchically (hierarchical_), or by NCCL (nccl_).
+/// on a grid (grid_), hierarchically (hierarchical_), or by NCCL (nccl_).
 template <class Exec>
 class Averages {
 public:
@@ -189,6 +189,8 @@ public:
     const auto wants = [&](const char* way) {
       return std::any_of(names.begin(), names.end(), [&](const auto& name) { return prefix(name) == way; });
     };
+    if (wants("grid"))
+      m_transports["grid"] = comm::make_transport<Exec>(kind, communicator, largest, comm::Exchange{0, false, true});
     if (wants("nccl")) m_transports["nccl"] = comm::make_transport<Exec>(TransportKind::nccl, communicator);
     if (wants("hierarchical"))
       m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, m_hosts, pairwise);

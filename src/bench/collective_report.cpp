@@ -6,7 +6,7 @@
 #include "base/system/build_info.hpp"
 #include "bench/measurement.hpp"
 #include "bench/tables.hpp"
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 
 namespace onebit::bench {
 namespace {

@@ -369,8 +369,10 @@ std::vector<Section> keys(Input& in) {
       "at the start and takes the fastest.");
   key("exchange", in.comm.exchange,
       "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts messages "
-      "between all pairs of ranks at once and sums in the order of the ranks, which fills slow networks better. No "
-      "effect on transport `nccl`.");
+      "between all pairs of ranks at once and sums in the order of the ranks, which fills slow networks better; `grid` "
+      "is `collective`, but with all-to-alls and all-gathers along the rows and then the columns of a grid of ranks, "
+      "which is faster among hundreds of hosts (docs/reference/algorithms/averages.md). No effect on transport "
+      "`nccl`.");
   key("message_bytes", in.comm.message_bytes, integer(1024, 1 << 30),
       "Longest message of `pairwise`. Below the length up to which the MPI library sends at once (64 KiB for Open MPI "
       "over TCP) both directions of a link are used.");
@@ -529,11 +531,12 @@ std::vector<Section> keys(Input& in) {
       "and timed.");
   key("collectives", in.bench.collectives,
       word({"mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "nccl_allreduce",
-            "mpi_bf16", "pairwise_bf16", "hierarchical_bf16", "nccl_bf16", "mpi_compressed", "pairwise_compressed",
-            "hierarchical_compressed", "nccl_compressed"}),
+            "mpi_bf16", "pairwise_bf16", "grid_bf16", "hierarchical_bf16", "nccl_bf16", "mpi_compressed",
+            "pairwise_compressed", "grid_compressed", "hierarchical_compressed", "nccl_compressed"}),
       "What `collective` times: the dense average in float and in bf16 (`comm.dense_type`), and the compressed "
-      "allreduce (sign, l1, one scale a vector), each by the MPI library's collectives, by pairwise messages "
-      "(`comm.exchange`), by host (`comm.collective`) and by NCCL (backends `cuda` and `hip`, whose NCCL is RCCL); "
+      "allreduce (sign, l1, one scale a vector), each by the MPI library's collectives, by pairwise messages or "
+      "on a grid (`comm.exchange`), by host (`comm.collective`) and by NCCL (backends `cuda` and `hip`, whose NCCL is "
+      "RCCL); "
       "`mpi_reduce_scatter` is MPI_Reduce_scatter and MPI_Allgatherv on the host.");
   key("smallest", in.bench.smallest, integer(1),
       "Elements of the shortest vector; of `kernels`, the optimiser's parameters.");

@@ -67,8 +67,8 @@ private:
       case Averages::columns:
         return compresses ? allreduce(CompressorKind::column) : dense_average(m_d);
       case Averages::variances:  // sent and received codes; means of the chunk and of all
-        return (compresses ? allreduce(in.compressor) : dense_average(m_d)) + 2 * m_d * bits * bit + floats * m_d +
-               floats * chunk;
+        return (compresses ? allreduce(in.compressor) : dense_average(m_d)) + 2 * m_d * bits * bit +
+               bundles(m_d * floats) + floats * m_d + floats * chunk;
       case Averages::votes:
         return votes(1);
       case Averages::averaged_votes:
@@ -106,7 +106,7 @@ private:
     const double message = this->message(kind);
     const double last = message;  // of all shards
     return feedback(m_d / m_local) + feedback(m_d / m_n) + 3 * message / m_local + last + message / m_n + tables() +
-           (m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise ? terms(m_d) : 0);
+           bundles(message / m_local) + (m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise ? terms(m_d) : 0);
   }
   /// Buckets: copies of c to take a step back, and the tables of the kernels that update.
   double buckets() const {
@@ -117,12 +117,15 @@ private:
   /// c of the shard's update, its message, and those of all shards.
   double update_of_shard() const { return feedback(m_d / m_n) + message(m_in.compression.compressor) * (1 + 1 / m_n); }
   /// Votes sent and received; the elected ones of the chunk and of all.
-  double votes(double planes) const { return m_d * bit * (2 + planes * (1 + 1 / m_n)); }
+  double votes(double planes) const { return m_d * bit * (2 + planes * (1 + 1 / m_n)) + bundles(m_d * bit); }
+  /// Messages between a row and a column of a grid of ranks. \param messages bytes that a rank sends or gathers
+  double bundles(double messages) const { return m_in.comm.exchange == ExchangeKind::grid ? messages : 0; }
 
   /// A vector that is averaged densely: in 16 bits what is sent, received and the chunk's average; in float what MPI
   /// takes, one block of Open MPI's ring for two ranks and else two, or the terms of ordered sums.
   double dense_average(double length) const {
-    if (m_in.comm.dense_type != DenseType::fp32) return length * (floats + floats / 2 / m_n);
+    if (m_in.comm.dense_type != DenseType::fp32)
+      return length * (floats + floats / 2 / m_n) + bundles(length * floats / 2);
     if (m_n == 1) return 0;
     const bool ordered = m_shards || m_local > 1 || m_in.comm.exchange == ExchangeKind::pairwise;
     return ordered ? terms(length) : floats * length / m_n * (m_n == 2 ? 1 : 2);

@@ -14,7 +14,7 @@
 #include "base/system/host.hpp"
 #include "base/system/stop_signal.hpp"
 #include "base/timer.hpp"
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 #include "linalg/blas.hpp"
 #include "optim/compression.hpp"
 #include "optim/memory.hpp"

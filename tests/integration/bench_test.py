@@ -19,12 +19,13 @@ import netlab
 import skips
 import support
 from lib import laboratory, provenance
+from lib.predict import model
 from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT, read_csv
 
 NETLAB, EXPERIMENTS = ROOT / "scripts/netlab.py", ROOT / "scripts/experiments"
 COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_bf16",
-               "pairwise_bf16", "hierarchical_bf16", "mpi_compressed", "pairwise_compressed",
-               "hierarchical_compressed"]
+               "pairwise_bf16", "grid_bf16", "hierarchical_bf16", "mpi_compressed", "pairwise_compressed",
+               "grid_compressed", "hierarchical_compressed"]
 INPUT = "bench: {smallest: 100, largest: 10000, factor: 10, warmup: 1, repetitions: 3}\n"
 
 
@@ -130,12 +131,16 @@ class Bench(unittest.TestCase):
             if hierarchical:
                 words, senders = -(-words // (ranks // hosts)), hosts
                 d = min(d, 32 * words)
+            messages = 2 * (senders - 1)
+            if row["collective"].startswith("grid"):
+                columns = model.grid_columns(ranks)
+                messages = (columns - 1) * ranks // columns + (ranks // columns - 1) * columns + ranks - 1
             if "compressed" in row["collective"]:
                 chunk = -(-words // senders) + 1  # sign words of a chunk, and its scale
-                self.assertEqual(int(float(row["wire_bytes"])), 2 * (senders - 1) * 4 * chunk)
+                self.assertEqual(int(float(row["wire_bytes"])), messages * 4 * chunk)
             elif "bf16" in row["collective"]:
                 chunk = 32 * -(-words // senders)
-                self.assertEqual(int(float(row["wire_bytes"])), 2 * (senders - 1) * 2 * chunk)
+                self.assertEqual(int(float(row["wire_bytes"])), messages * 2 * chunk)
             else:
                 self.assertEqual(int(float(row["wire_bytes"])), 2 * (senders - 1) * 4 * d // senders)
 

@@ -55,6 +55,7 @@ class Memory(unittest.TestCase):
     def test_it_counts_other_exchanges_compressors_and_ranks(self):
         # MPI's own shared memory grows by some 10 MB until about MANY parameters; what is compared lies above.
         for ranks, *settings in ((4, "optimizer.algorithm=sharded_onebit_adam"), (4, "comm.exchange=pairwise"),
+                                 (4, "comm.exchange=grid", "comm.dense_type=bf16"),
                                  (2, "compression.compressor=nbit", "compression.bits=8"), (1,),
                                  (2, "compression.compressor=none"), (2, "comm.dense_type=bf16"),
                                  (2, "comm.compressed_bucket_bytes=1048576", "optimizer.on_nonfinite=skip"),

@@ -93,6 +93,21 @@ class ClosedForms(unittest.TestCase):
                               ("compressed", (10 + 3 + 24) + (10 + 1 + 8 + 10 + 1 + 16) + 3)):
             self.assertAlmostEqual(total(form, (4, 1), 100), seconds, msg=form)
 
+    def test_a_grid_by_hand(self):
+        # Two rows and two columns: two all-to-alls of two chunks of 8 bytes, an all-gather of one and one of two.
+        self.assertAlmostEqual(total("grid_compressed", (4, 1), 100), 3 * (10 + 1 + 16) + (10 + 1 + 8) + 3)
+        # A row is a host; both columns of a host share its link.
+        self.assertAlmostEqual(messages("grid_compressed", (2, 2), 100),
+                               (2 + 1 + 16 / 4) + (10 + 1 + 2 * 16) + (2 + 1 + 8 / 4) + (10 + 1 + 2 * 16))
+        # Three rows and two columns of long messages, in turn: bundles of three chunks along a row, of two along a
+        # column; the rings have one round of a chunk, and two of two.
+        chunk = 2 * 32000 / 6
+        self.assertAlmostEqual(messages("grid_bf16", (6, 1), 32000),
+                               (10 + 1 + 3 * chunk) + 2 * (10 + 1 + 2 * chunk) + (10 + 1 + chunk)
+                               + 2 * (10 + 1 + 2 * chunk))
+        for ranks, columns in ((1, 1), (7, 1), (12, 3), (64, 8), (1024, 32)):
+            self.assertEqual(model.grid_columns(ranks), columns)
+
     def test_a_library_exchanges_long_messages_in_turn(self):
         # Chunks of 8000 elements are 16000 bytes in 16 bits. Three rounds of the all-to-all, and of the ring.
         self.assertAlmostEqual(messages("bf16", (4, 1), 32000), 2 * 3 * (10 + 1 + 16000))
@@ -313,7 +328,7 @@ class Script(unittest.TestCase):
     def test_rows_agree_with_each_other(self):
         self.run_it("inputs/predict/large_scale.yaml", {"simulate_up_to": 64})
         rows = self.rows()
-        self.assertEqual(len(rows), 3 * 5 * 8)
+        self.assertEqual(len(rows), 3 * 5 * 9)
         for row in rows:
             value = {k: float(row[k]) for k in row if k.endswith("_s") and row[k] != ""}
             self.assertAlmostEqual(sum(value[f"{part}_s"] for part in PARTS), value["call_s"],

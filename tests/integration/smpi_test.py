@@ -37,18 +37,22 @@ class Smpi(unittest.TestCase):
     def rows(self, platform, ranks, collectives):
         """Rows of collective.csv by the average's name. The program has compared every average with its reference. Its
         messages are short."""
-        rows = smpi.bench(f"{BUILD}/onebit_smpi", platform, ranks, collectives, PARAMETERS, 4 * PARAMETERS // ranks)
+        hops = model.hops("compressed", model.Cluster(ranks, 1), 4 * PARAMETERS // ranks)
+        rows = smpi.bench(f"{BUILD}/onebit_smpi", platform, ranks, collectives, PARAMETERS, hops)
         self.assertEqual([(row["collective"], row["ranks"], row["wrong"]) for row in rows],
                          [(name, str(ranks), "0") for name in collectives])
         return {row["collective"]: row for row in rows}
 
     def test_averages_on_64_hosts(self):
         platform = smpi.Platform("flat", ranks_per_host=1, bit_per_s=1e9, latency_s=1e-5, overhead_s=1e-6)
-        rows = self.rows(platform, RANKS, ["mpi_bf16", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed"])
+        rows = self.rows(platform, RANKS, ["mpi_bf16", "pairwise_allreduce", "mpi_compressed", "pairwise_compressed",
+                                           "grid_bf16", "grid_compressed"])
         chunk = -(-PARAMETERS // (32 * RANKS))  # words of a chunk's signs
         self.assertEqual({row["hosts"] for row in rows.values()}, {str(RANKS)})
         for name, message in (("mpi_compressed", 4 * chunk + 4), ("pairwise_compressed", 4 * chunk + 4)):
             self.assertEqual(float(rows[name]["wire_bytes"]), 2 * (RANKS - 1) * message, name)
+        # A grid of 8 rows and 8 columns: seven bundles of eight messages three times, and seven messages once.
+        self.assertEqual(float(rows["grid_compressed"]["wire_bytes"]), (3 * 7 * 8 + 7) * (4 * chunk + 4))
         # No average is faster than its bytes at the line rate and one message's way through two links.
         for name, row in rows.items():
             self.assertGreater(float(row["p50_s"]), float(row["wire_bytes"]) * 8 / 1e9 + 2e-5, name)
@@ -89,7 +93,8 @@ class Smpi(unittest.TestCase):
 
     def test_a_wrong_input_ends_with_status_2(self):
         with self.assertRaisesRegex(smpi.Failed, r"(?s)bench\.collectives.*status 2"):
-            smpi.bench(f"{BUILD}/onebit_smpi", smpi.Platform("flat", 1, 1e9, 1e-5), 2, ["no_average"], PARAMETERS, 4)
+            smpi.bench(f"{BUILD}/onebit_smpi", smpi.Platform("flat", 1, 1e9, 1e-5), 2, ["no_average"], PARAMETERS,
+                       model.hops("compressed", model.Cluster(2, 1), 4))
 
 
 if __name__ == "__main__":

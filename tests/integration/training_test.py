@@ -605,6 +605,18 @@ class Training(unittest.TestCase):
                                 "model.precision": "auto"})
         self.assertEqual((run["precision"], run["precision_reason"]), ("fp32", "the workload has no products"))
 
+    def test_a_grid_of_ranks_moves_the_same_words(self):
+        for algorithm, keys in (("onebit_adam", {}), ("onebit_muon", {}), ("distributed_lion", {}),
+                                ("adam_nbit_variance", {"optimizer.epsilon": 0.01})):
+            with self.subTest(algorithm=algorithm):
+                collective, grid = (self.train(
+                    {**TINY_GPT, **keys, "optimizer.algorithm": algorithm, "comm.dense_type": "bf16", "train.steps": 6,
+                     "freeze.step": 2, "comm.exchange": exchange}, 4)[0] for exchange in ("collective", "grid"))
+                self.assertEqual(collective["parameters_hash"], grid["parameters_hash"])
+                # On two rows and two columns an all-to-all has four messages a rank and not three, an all-gather three.
+                self.assertGreater(int(grid["bytes_sent"]), int(collective["bytes_sent"]))
+                self.assertLessEqual(int(grid["bytes_sent"]), 7 / 6 * int(collective["bytes_sent"]) + 1)
+
     def test_collective_that_is_measured_is_the_one_that_runs(self):
         model = {**TINY_GPT, "optimizer.algorithm": "onebit_adam", "comm.exchange": "pairwise", "train.steps": 20}
         measured, _, _ = self.train({**model, "comm.collective": "auto"}, 4)

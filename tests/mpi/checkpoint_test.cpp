@@ -19,7 +19,7 @@
 #include "../skips.hpp"
 #include "../support.hpp"
 #include "base/error.hpp"
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 #include "csv_line.hpp"
 #include "io/hdf5.hpp"
 #include "io/sealed/seal.hpp"

@@ -23,8 +23,9 @@
 #include "base/mpi.hpp"
 #include "comm/compressed_average.hpp"
 #include "comm/reference.hpp"
+#include "comm/transport/combined/grid.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 #include "comm/transport/device_mpi.hpp"
-#include "comm/transport/hierarchical.hpp"
 #include "comm/transport/nccl.hpp"
 #include "comm/transport/probe.hpp"
 #include "comm/transport/transport.hpp"
@@ -156,6 +157,7 @@ const std::vector<float>& vector_of(int rank, int round, std::size_t length) {
 
 /// Short messages, so that even small vectors go in many.
 constexpr Exchange by_pairs{1024};
+constexpr Exchange by_grid{0, false, true};
 
 template <class Exec>
 std::unique_ptr<Transport<Exec>> transport_by(const Communicator& world, Exchange exchange) {
@@ -310,10 +312,10 @@ TYPED_TEST(Collectives, compressed_allreduce_without_error_feedback) {
 // multiply and add rounds as two operations do.
 TYPED_TEST(Collectives, average_that_stays_in_messages_is_the_one_written_out) {
   for (const Options& options : test::compressors())
-    for (const Exchange exchange : {Exchange{}, by_pairs})
+    for (const Exchange exchange : {Exchange{}, by_pairs, by_grid})
       for (const Cut& cut : test::cuts(1000, this->world.size())) {
-        SCOPED_TRACE(::testing::Message()
-                     << cut << " " << test::name_of(options) << " messages " << exchange.message_bytes);
+        SCOPED_TRACE(::testing::Message() << cut << " " << test::name_of(options) << " messages "
+                                          << exchange.message_bytes << " grid " << exchange.grid);
         const auto transport = transport_by<TypeParam>(this->world, exchange);
         CompressedAverage<TypeParam> writes(*transport, cut.layout(), options);
         CompressedAverage<TypeParam> keeps(*transport, cut.layout(), options);
@@ -546,28 +548,49 @@ TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
   }
 }
 
-TYPED_TEST(Collectives, pairwise_messages_give_what_collectives_give) {
-  const Communicator world;
-  const TypeParam exec{};
-  const auto transport = transport_by<TypeParam>(world, by_pairs);
-  const auto collective = make_transport<TypeParam>(TransportKind::automatic, world);
+/// Exchanges words, and compares them with what MPI's collectives exchange.
+template <class Exec>
+void expect_words_of_collectives(const Communicator& world, Transport<Exec>& transport) {
+  const Exec exec{};
+  const auto collective = make_transport<Exec>(TransportKind::automatic, world);
   const int ranks = world.size();
   for (const std::size_t length : {0, 1, 33, 1000}) {
     SCOPED_TRACE(::testing::Message() << length << " words");
     std::vector<std::uint32_t> words(length * ranks);
     for (std::size_t j = 0; j < words.size(); ++j) words[j] = static_cast<std::uint32_t>(j * 1000 + world.rank());
-    const auto send = test::to_device<TypeParam>(words);
-    const auto block = test::to_device<TypeParam>(std::vector<std::uint32_t>(words.begin(), words.begin() + length));
-    const auto received = make_uninitialized<TypeParam, std::uint32_t>("received", words.size());
-    const auto expected = make_uninitialized<TypeParam, std::uint32_t>("expected", words.size());
-    transport->all_to_all(exec, send, received);
+    const auto send = test::to_device<Exec>(words);
+    const auto block = test::to_device<Exec>(std::vector<std::uint32_t>(words.begin(), words.begin() + length));
+    const auto received = make_uninitialized<Exec, std::uint32_t>("received", words.size());
+    const auto expected = make_uninitialized<Exec, std::uint32_t>("expected", words.size());
+    transport.all_to_all(exec, send, received);
     collective->all_to_all(exec, send, expected);
     EXPECT_TRUE(test::same_bits(test::to_host(received), test::to_host(expected)));
-    transport->all_gather(exec, block, received);
+    transport.all_gather(exec, block, received);
     collective->all_gather(exec, block, expected);
     EXPECT_TRUE(test::same_bits(test::to_host(received), test::to_host(expected)));
   }
-  EXPECT_EQ(transport->traffic().total(), collective->traffic().total());
+}
+
+TYPED_TEST(Collectives, pairwise_messages_give_what_collectives_give) {
+  const auto transport = transport_by<TypeParam>(this->world, by_pairs);
+  expect_words_of_collectives(this->world, *transport);
+  const std::uint64_t others = this->world.size() - 1, words = 0 + 1 + 33 + 1000;
+  EXPECT_EQ(transport->traffic().total(), 2 * others * words * sizeof(std::uint32_t));
+}
+
+TEST(Grid, has_the_greatest_number_of_columns_up_to_the_root) {
+  const std::map<int, int> columns = {{1, 1},  {2, 1},  {3, 1},  {4, 2},   {6, 2},     {8, 2},     {12, 3},
+                                      {36, 6}, {64, 8}, {97, 1}, {128, 8}, {1000, 25}, {1024, 32}, {1 << 20, 1 << 10}};
+  for (const auto& [ranks, expected] : columns) EXPECT_EQ(columns_of_grid(ranks), expected) << ranks << " ranks";
+}
+
+TYPED_TEST(Collectives, grid_gives_what_collectives_give) {
+  const auto transport = transport_by<TypeParam>(this->world, by_grid);
+  EXPECT_FALSE(transport->overlaps());
+  expect_words_of_collectives(this->world, *transport);
+  const std::uint64_t ranks = this->world.size(), columns = columns_of_grid(this->world.size()), rows = ranks / columns;
+  const std::uint64_t messages = (columns - 1) * rows + (rows - 1) * columns + (columns - 1) + (rows - 1) * columns;
+  EXPECT_EQ(transport->traffic().total(), messages * (0 + 1 + 33 + 1000) * sizeof(std::uint32_t));
 }
 
 // The last length has several slices at 2 and 3 ranks.
@@ -612,13 +635,14 @@ std::vector<int> ranks_to_a_host(const Communicator& world) {
 TYPED_TEST(Collectives, hierarchical_allreduce_equals_simulation) {
   const int world_size = this->world.size();
   for (const int local : ranks_to_a_host(this->world))
-    for (const Exchange exchange : {Exchange{}, by_pairs})
+    for (const Exchange exchange : {Exchange{}, by_pairs, by_grid})
       for (const Options& options :
            {Options{CompressorKind::sign}, Options{CompressorKind::sign, Scale::l2}, Options{CompressorKind::nbit}})
         for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{300001}}) {
           if (length > 1000 && (exchange.message_bytes == 0 || options.kind == CompressorKind::nbit)) continue;
-          SCOPED_TRACE(::testing::Message() << local << " ranks a host, length " << length << ", "
-                                            << test::name_of(options) << ", messages " << exchange.message_bytes);
+          SCOPED_TRACE(::testing::Message()
+                       << local << " ranks a host, length " << length << ", " << test::name_of(options) << ", messages "
+                       << exchange.message_bytes << ", grid " << exchange.grid);
           const auto transport = make_hierarchical_transport<TypeParam>(TransportKind::automatic, this->world,
                                                                         hosts_of(this->world, local), exchange);
           const int across = world_size / local;

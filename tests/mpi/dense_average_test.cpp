@@ -12,7 +12,7 @@
 #include "base/mpi.hpp"
 #include "comm/overlap/overlapped_average.hpp"
 #include "comm/reference.hpp"
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 
 namespace onebit::comm {
 namespace {

@@ -35,13 +35,15 @@ protected:
 TYPED_TEST_SUITE(Transfers, test::Backends, test::BackendNames);
 
 TYPED_TEST(Transfers, staged_exchanges_give_the_same_bits) {
-  for (const std::size_t message_bytes : {0, 1024})
+  for (Exchange exchange : {Exchange{}, Exchange{1024}, Exchange{0, false, true}})
     for (const std::size_t length : {1, 33, 1000, 1200007}) {
-      SCOPED_TRACE(::testing::Message() << message_bytes << " bytes a message, length " << length);
+      SCOPED_TRACE(::testing::Message() << exchange.message_bytes << " bytes a message, grid " << exchange.grid
+                                        << ", length " << length);
       std::vector<float> dense[2], compressed[2], scattered[2];
       std::uint64_t bytes[2];
       for (const bool staged : {false, true}) {
-        const auto transport = transport_by<TypeParam>(this->world, {message_bytes, staged});
+        exchange.stages_host = staged;
+        const auto transport = transport_by<TypeParam>(this->world, exchange);
         CompressedAverage<TypeParam> allreduce(*transport, this->layout(length), {});
         for (int round = 0; round < 3; ++round) {
           const auto x = test::to_device<TypeParam>(vector_of(this->world.rank(), round, length));

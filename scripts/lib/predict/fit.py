@@ -17,7 +17,8 @@ from lib.predict.inputs import InputError, excerpt
 # vectors.
 FORM_OF = {"mpi_allreduce": "ring", "mpi_reduce_scatter": "rabenseifner", "pairwise_allreduce": "pairwise",
            "hierarchical_allreduce": "hierarchical", "mpi_bf16": "bf16", "pairwise_bf16": "pairwise_bf16",
-           "hierarchical_bf16": "hierarchical_bf16", "mpi_compressed": "compressed",
+           "hierarchical_bf16": "hierarchical_bf16", "grid_bf16": "grid_bf16", "mpi_compressed": "compressed",
+           "grid_compressed": "grid_compressed",
            "pairwise_compressed": "pairwise_compressed", "hierarchical_compressed": "hierarchical_compressed"}
 REMEDY = "name a collective.csv of onebit bench collective, as it was written"
 ITERATIONS = 6  # of a linear fit, after which its numbers do not change any more

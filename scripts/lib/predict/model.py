@@ -12,6 +12,7 @@ Seconds are for one number of parameters and one bandwidth, or for NumPy arrays 
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -23,9 +24,11 @@ FORMS = (
     "pairwise",  # each rank sends every other rank its chunk, and the sums of its own chunk back
     "hierarchical",  # reduce-scatter inside hosts, rings between hosts, all-gather inside hosts
     "bf16",  # dense in 16 bits: all-to-all and all-gather, as an MPI library would choose them
+    "grid_bf16",  # the same along the rows and columns of a grid of ranks
     "pairwise_bf16",  # dense in 16 bits: all-to-all and all-gather, all messages direct
     "hierarchical_bf16",  # reduce-scatter in float inside hosts, pairwise_bf16 between, all-gather inside
     "compressed",  # a bit or a few an element: all-to-all and all-gather, as an MPI library would choose them
+    "grid_compressed",  # the same along the rows and columns of a grid of ranks
     "pairwise_compressed",  # a bit or a few an element, all messages direct, overlapped with compression and average
     "hierarchical_compressed",  # dense reduce-scatter inside hosts, pairwise_compressed between, all-gather inside
 )
@@ -45,8 +48,12 @@ PARTS_OF_MESSAGE = 2
 IN_TURN_FROM, RING_FROM = 3000, 50000
 
 # What an element takes in messages: bytes in the dense forms but those in 16 bits, bits in the compressed forms. A
-# server of `compressed` and `pairwise_compressed` needs `largest_tensor` elements of one average; 0: any part will do.
+# server of a flat compressed form needs `largest_tensor` elements of one average; 0: any part will do.
 Width = collections.namedtuple("Width", "dense_bytes compressed_bits largest_tensor", defaults=(4, 1, 0))
+
+
+# Forms whose exchanges an MPI library carries out.
+BY_LIBRARY = ("bf16", "grid_bf16", "compressed", "grid_compressed")
 
 
 def is_compressed(form):
@@ -141,11 +148,11 @@ def direct(part, cluster, size, sharing=1, parts=1):
     return stage
 
 
-def in_turn(part, cluster, size):
+def in_turn(part, cluster, size, sharing):
     """Each rank exchanges `size` bytes with one other rank after the other. In n − r rounds all r ranks of a host have
     a partner on another one, in the others none has."""
     n, r = cluster.ranks, cluster.ranks_per_host
-    link_bytes = r * (n - r) * size
+    link_bytes = r * (n - r) * size * sharing
     return Stage(part, [Bound(n - r, link_bytes, r - 1, (r - 1) * size, n - 1)], link_bytes, "in turn")
 
 
@@ -182,10 +189,10 @@ def bruck_distances(ranks):
     return [1 << step for step in range(ceil_log2(ranks))]
 
 
-def bruck(part, cluster, size):
+def bruck(part, cluster, size, sharing):
     """Each rank sends some of its blocks to the rank at distance 1, 2, 4, …: all-gather or all-to-all of blocks of
     `size` bytes in ⌈log2 n⌉ rounds (Bruck et al. 1997)."""
-    return [round_of(part, min(distance, cluster.ranks_per_host) if cluster.hosts > 1 else 0,
+    return [round_of(part, min(distance, cluster.ranks_per_host) * sharing if cluster.hosts > 1 else 0,
                      bruck_blocks(part, cluster.ranks, distance) * size, "bruck")
             for distance in bruck_distances(cluster.ranks)]
 
@@ -300,40 +307,72 @@ def compressed_stages(form, cluster, d, width):
             ring("all_gather", host, 1, message * hosts), work("decompress", d, "decompress")]
 
 
-def library_choices(cluster, message, machine):
-    """What an MPI library chooses for messages of so many bytes: {part: [(where, stages)]}. Shorter ones take the
-    faster of two algorithms, so that a longer vector never takes less time."""
-    around = ring("all_gather", cluster, 1, message)
-    choices = {}
-    for part, is_long, longer, short in (
-            ("all_to_all", np.greater_equal(message, IN_TURN_FROM), in_turn("all_to_all", cluster, message),
-             direct("all_to_all", cluster, message)),
-            ("all_gather", np.greater_equal(cluster.ranks * message, RING_FROM), around, around)):
-        rounds = bruck(part, cluster, message)
-        is_faster = short.seconds(machine) <= sum(stage.seconds(machine) for stage in rounds)
-        is_short = np.logical_not(is_long)
-        choices[part] = [(is_long, [longer]), (np.logical_and(is_short, is_faster), [short]),
-                         (np.logical_and(is_short, np.logical_not(is_faster)), rounds)]
-    return choices
+def library_choice(hop, machine):
+    """What an MPI library chooses for messages of so many bytes: [(where, stages)]. Shorter ones take the faster of two
+    algorithms, so that a longer vector never takes less time."""
+    of = hop.part, hop.cluster, hop.size
+    if hop.part == "all_to_all":
+        is_long = np.greater_equal(hop.size, IN_TURN_FROM)
+        longer, short = in_turn(*of, hop.sharing), direct(*of, hop.sharing)
+    else:
+        is_long = np.greater_equal(hop.cluster.ranks * hop.size, RING_FROM)
+        longer = short = ring(hop.part, hop.cluster, 1, hop.size, hop.sharing)
+    rounds = bruck(*of, hop.sharing)
+    is_faster = short.seconds(machine) <= sum(stage.seconds(machine) for stage in rounds)
+    is_short = np.logical_not(is_long)
+    return [(is_long, [longer]), (np.logical_and(is_short, is_faster), [short]),
+            (np.logical_and(is_short, np.logical_not(is_faster)), rounds)]
+
+
+def grid_columns(ranks):
+    """The greatest divisor that is at most √n (comm/transport/combined/grid.hpp)."""
+    return max(divisor for divisor in range(1, math.isqrt(ranks) + 1) if ranks % divisor == 0)
+
+
+# An exchange within each group of ranks at the same time, `stride` ranks apart. Of messages of `size` bytes; `sharing`
+# groups share the link of a host.
+Hop = collections.namedtuple("Hop", "part cluster size sharing stride")
+
+
+def hops(form, cluster, message):
+    """The exchanges of messages of so many bytes, one after the other. Where columns do not divide the ranks of a host,
+    and these do not divide columns, a row is taken to have as few ranks on a host as both have in common."""
+    if not form.startswith("grid"):
+        return [Hop(part, cluster, message, 1, 1) for part in ("all_to_all", "all_gather")]
+    columns = grid_columns(cluster.ranks)
+    rows, of_row = cluster.ranks // columns, math.gcd(columns, cluster.ranks_per_host)  # ranks of a row on a host
+    of_column = cluster.ranks_per_host // of_row
+    row, column = Cluster(columns // of_row, of_row), Cluster(rows // of_column, of_column)
+    return [Hop("all_to_all", row, rows * message, of_column, 1),
+            Hop("all_to_all", column, columns * message, of_row, columns),
+            Hop("all_gather", row, message, of_column, 1),
+            Hop("all_gather", column, columns * message, of_row, columns)]
+
+
+def library_message(form, cluster, d, width):
+    """Bytes of what a rank has for another."""
+    if is_compressed(form):
+        return message_bytes(chunk(cluster.ranks, d, width), width.compressed_bits)
+    return 2 * d / cluster.ranks
 
 
 def library_stages(form, cluster, d, width, machine):
-    """The forms `compressed` and `bf16`: [(where this is what an MPI library chooses, stages)]."""
-    if form == "compressed":
-        own = chunk(cluster.ranks, d, width)
-        message = message_bytes(own, width.compressed_bits)
-        before, between, after = work("compress", d, "compress"), work(
-            "average", cluster.ranks * own, "average"), work("decompress", d, "decompress")
+    """The forms that an MPI library carries out: [(where this is what it chooses, stages)]."""
+    if is_compressed(form):
+        before, after = work("compress", d, "compress"), work("decompress", d, "decompress")
+        between = [*server_moves(cluster, d, width),
+                   work("average", cluster.ranks * chunk(cluster.ranks, d, width), "average")]
     else:
-        message = 2 * d / cluster.ranks
-        before, between, after = reduced(d * ROUNDING), reduced(d * RECEIVED), reduced(d * ROUNDING)
-    choices = library_choices(cluster, message, machine)
-    if form == "bf16":
-        choices = {part: [(where, [dataclasses.replace(stage, part="allreduce") for stage in chosen])
-                          for where, chosen in of_part] for part, of_part in choices.items()}
-    to_servers = server_moves(cluster, d, width) if form == "compressed" else []
-    return [(np.logical_and(spreads, gathers), [before, *spread, *to_servers, between, *gather, after])
-            for spreads, spread in choices["all_to_all"] for gathers, gather in choices["all_gather"]]
+        before, between, after = reduced(d * ROUNDING), [reduced(d * RECEIVED)], reduced(d * ROUNDING)
+    all_stages = []
+    of_hops = [library_choice(hop, machine) for hop in hops(form, cluster, library_message(form, cluster, d, width))]
+    for chosen in itertools.product(*of_hops):
+        exchanges = [stage for _, stages in chosen for stage in stages]
+        spread, gather = ([stage if is_compressed(form) else dataclasses.replace(stage, part="allreduce")
+                           for stage in exchanges if stage.part == part] for part in ("all_to_all", "all_gather"))
+        where = functools.reduce(np.logical_and, [where for where, _ in chosen])
+        all_stages.append((where, [before, *spread, *between, *gather, after]))
+    return all_stages
 
 
 def after_burst(stages, burst):
@@ -354,7 +393,7 @@ def choices(form, cluster, parameters, width, machine):
     """[(where, the stages of one call there)]; `machine` decides between algorithms as an MPI library would."""
     if cluster.ranks == 1 and not is_compressed(form):
         return [(True, [])]
-    if form in ("compressed", "bf16"):
+    if form in BY_LIBRARY:
         all_stages = library_stages(form, cluster, parameters, width, machine)
     else:
         make = compressed_stages if is_compressed(form) else dense_stages

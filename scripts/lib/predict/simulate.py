@@ -79,14 +79,23 @@ def schedule(form, cluster, parameters, width, machine):
     if form == "hierarchical_compressed":
         return (ring(inside, per_host - 1, size / per_host) + direct(between, message, parts) * 2 +
                 ring(inside, per_host - 1, message * hosts))
-    assert form in ("compressed", "bf16"), form
-    if form == "bf16":
-        message = 2 * parameters / n
-    # The same algorithms as in the closed form.
-    exchanges = [stage.algorithm for stage in model.stages(form, cluster, parameters, width, machine) if stage.bounds]
-    spread = {"in turn": in_turn, "direct": direct, "bruck": lambda *of: bruck("all_to_all", *of)}[exchanges[0]]
-    return spread(whole, message) + (ring(whole, n - 1, message) if exchanges[-1] == "ring" else
-                                     bruck("all_gather", whole, message))
+    assert form in model.BY_LIBRARY, form
+    message = float(model.library_message(form, cluster, parameters, width))
+    return [step for hop in model.hops(form, cluster, message) for step in by_library(hop, n, machine)]
+
+
+def by_library(hop, ranks, machine):
+    """What an MPI library does, with the same algorithm as in the closed form. [round]"""
+    members = hop.cluster.ranks
+    firsts = range(hop.stride) if hop.stride > 1 else range(0, ranks, members)
+    groups = [[first + hop.stride * member for member in range(members)] for first in firsts]
+    stages = next(stages for where, stages in model.library_choice(hop, machine) if where)
+    algorithm = stages[0].algorithm if stages else "bruck"
+    if algorithm == "ring":
+        return ring(groups, members - 1, hop.size)
+    if algorithm == "bruck":
+        return bruck(hop.part, groups, hop.size)
+    return {"in turn": in_turn, "direct": direct}[algorithm](groups, hop.size)
 
 
 class Progress:

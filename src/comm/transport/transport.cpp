@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/system/crash_message.hpp"
+#include "comm/transport/combined/grid.hpp"
 #include "comm/transport/device_mpi.hpp"
 #include "comm/transport/nccl.hpp"
 #include "comm/transport/pairwise.hpp"
@@ -284,6 +285,7 @@ template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
                                                 std::size_t largest_count, Exchange exchange) {
   if (kind == TransportKind::nccl) return make_nccl_transport<Exec>(communicator);
+  if (exchange.grid) return make_grid_transport<Exec>(kind, communicator, largest_count, exchange.stages_host);
   DeviceSupport support = device_support<Exec>();
   if (!is_host<Exec> && is_tried(kind, support, allocates_from_pool))
     support = try_device_memory<Exec>(communicator, largest_count, exchange);

@@ -166,10 +166,12 @@ protected:
   DeviceSupport m_device_support{true, "host memory"};
 };
 
-/// How ranks exchange: by MPI's collectives, or by messages between all pairs of ranks (pairwise.hpp).
+/// How ranks exchange: by MPI's collectives, by messages between all pairs of ranks (pairwise.hpp), or by MPI's
+/// collectives along the rows and columns of a grid (combined/grid.hpp).
 struct Exchange {
   std::size_t message_bytes = 0;  ///< most bytes of a pairwise message; 0: collectives
   bool stages_host = false;       ///< whether host memory is staged as well, so that tests reach that code anywhere
+  bool grid = false;              ///< with message_bytes 0
 };
 
 /// Asks the MPI library whether it takes device memory of `Exec`.

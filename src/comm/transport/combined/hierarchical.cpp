@@ -1,24 +1,22 @@
-#include "comm/transport/hierarchical.hpp"
+#include "comm/transport/combined/hierarchical.hpp"
 
 #include <algorithm>
 #include <optional>
 
 #include "base/error.hpp"
+#include "comm/transport/combined/forwarding.hpp"
 #include "compress/layout.hpp"
 
 namespace onebit::comm {
 namespace {
 
 template <class Exec>
-class HierarchicalTransport final : public Transport<Exec> {
+class HierarchicalTransport final : public ForwardingTransport<Exec> {
 public:
-  using typename Transport<Exec>::Words;
-
   HierarchicalTransport(TransportKind kind, const Communicator& world, int host, Exchange exchange)
-      : Transport<Exec>(world),
+      : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, largest_count, exchange)),
         m_local_ranks(world, host, world.rank()),
-        m_across_ranks(world, m_local_ranks.rank(), host),
-        m_world(make_transport<Exec>(kind, world, largest_count, exchange)) {
+        m_across_ranks(world, m_local_ranks.rank(), host) {
     // All ranks learn of a fault that only some hosts have, so that none waits for them.
     world.collectively([&] {
       // MPI libraries copy long messages once through shared memory, short ones twice.
@@ -26,15 +24,8 @@ public:
     });
     world.collectively([&] { m_across = make_transport<Exec>(kind, m_across_ranks, largest_count, exchange); });
     m_hosts.emplace(Hosts<Exec>{*m_local, *m_across});
-    this->m_device_support = m_world->device_support();
   }
 
-  void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
-    m_world->all_to_all(exec, send, received);
-  }
-  void all_gather(const Exec& exec, const Words& send, const Words& received) override {
-    m_world->all_gather(exec, send, received);
-  }
   void allreduce(const Exec& exec, const Vector<Exec, float>& values) override {
     const std::vector<std::size_t> begins = compress::equal_chunks(values.extent(0), m_local->ranks());
     const int own = m_local->rank();
@@ -42,28 +33,9 @@ public:
     m_across->allreduce(exec, Kokkos::subview(values, std::make_pair(begins[own], begins[own + 1])));
     m_local->all_gather(exec, values, begins);
   }
-  void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
-                      const std::vector<std::size_t>& begins) override {
-    m_world->reduce_scatter(exec, values, begins);
-  }
-  void all_gather(const Exec& exec, const Vector<Exec, float>& values,
-                  const std::vector<std::size_t>& begins) override {
-    m_world->all_gather(exec, values, begins);
-  }
-  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
-                    const std::vector<std::size_t>& to) override {
-    m_world->redistribute(exec, values, from, to);
-  }
-  void free_sums() override { m_world->free_sums(); }
-  bool overlaps() const override { return m_world->overlaps(); }
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words& received, const std::vector<Range>& ranges,
-                                                 std::uint64_t Traffic::*counter) override {
-    return m_world->begin_transfer(received, ranges, counter);
-  }
   const Hosts<Exec>* hosts() const override { return &*m_hosts; }
-  TransportKind kind() const override { return m_world->kind(); }
   Traffic traffic() const override {
-    Traffic sum = m_world->traffic();
+    Traffic sum = this->m_world->traffic();
     return sum += m_across->traffic();
   }
   Traffic traffic_within_host() const override { return m_local->traffic(); }
@@ -72,7 +44,7 @@ private:
   static constexpr std::size_t largest_count = std::numeric_limits<int>::max();
 
   Communicator m_local_ranks, m_across_ranks;
-  std::unique_ptr<Transport<Exec>> m_world, m_local, m_across;
+  std::unique_ptr<Transport<Exec>> m_local, m_across;
   std::optional<Hosts<Exec>> m_hosts;
 };
 
