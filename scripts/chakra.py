@@ -50,6 +50,8 @@ def obstacle(run):
         return "hierarchical averages have several groups of ranks: run it with comm.collective=flat"
     if run.input.get("comm.exchange") == "pairwise" and any(step["phase"] == "compressed" for step in run.steps):
         return "its messages travelled while the ranks compressed: run it with comm.exchange=collective"
+    if run.input.get("comm.exchange") == "grid":
+        return "rows and columns of a grid are other groups of ranks: run it with comm.exchange=collective"
     return ""
 
 

@@ -32,8 +32,8 @@ PLATFORMS = {
     "star": (smpi.Platform("flat", 1, 10e9, 20e-6, 2e-6), LIBRARY + GRID + PAIRWISE),
     "Ethernet cluster": (smpi.Platform("flat", 4, 4.1e9, 30e-6, 2e-6, 4.3e9), LIBRARY + HIERARCHICAL),
     "InfiniBand cluster": (smpi.Platform("flat", 8, 100e9, 5e-6, 2e-6, 50e9), LIBRARY + HIERARCHICAL),
-    "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID),
-    "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID),
+    "fat tree": (smpi.Platform("fat tree", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID + PAIRWISE),
+    "dragonfly": (smpi.Platform("dragonfly", 1, 100e9, 5e-6, 2e-6), LIBRARY + GRID + PAIRWISE),
 }
 MOST_RANKS = {"dragonfly": 64}  # lib/smpi.py says why
 COLUMNS = ["platform", "collective", "ranks", "hosts", "parameters", "elements", "seconds", "wire_bytes", "runs",
@@ -142,6 +142,24 @@ def wait_table(rows):
     return tables.markdown(["network", "average", *map(str, ranks)], lines)
 
 
+def grid_table(rows):
+    """How many times longer than on a grid the fastest other average of the same width takes."""
+    lines, ranks = [], ranks_in(rows)
+    for (name, (_, collectives)), (of, parameters), kind in itertools.product(
+            PLATFORMS.items(), PARAMETERS.items(), ("_bf16", "_compressed")):
+        if GRID[0] not in collectives:
+            continue
+        cells = []
+        for n in ranks:
+            own = [row for row in rows if (row["platform"], int(row["ranks"]), int(row["parameters"])) ==
+                   (name, n, parameters) and row["collective"].endswith(kind)]
+            others = [row for row in own if row["collective"] not in GRID]
+            on_grid = [float(row["seconds"]) for row in own if row["collective"] in GRID]
+            cells.append(f"{float(fastest(others, kind)['seconds']) / on_grid[0]:.2f}" if on_grid and others else "")
+        lines.append([name, of, {"_bf16": "bf16", "_compressed": "one bit"}[kind], *cells])
+    return tables.markdown(["network", "vector", "width", *map(str, ranks)], lines)
+
+
 def error_table(rows):
     """Of each average, and of all together."""
     lines = []
@@ -187,6 +205,12 @@ def page(rows):
                   "How much longer an average takes than its bytes at a link's bandwidth, where hosts have one rank:",
                   wait_table(own)]
     parts += [
+        "## On a grid of ranks",
+        "Averages of words can go along the rows and columns of a grid of ranks "
+        "([`comm.exchange: grid`](../reference/algorithms/averages.md#on-a-grid-of-ranks)): fewer messages, and up to "
+        "half as many bytes again. How many times longer the fastest other average takes, where hosts have one rank:",
+        grid_table(rows),
+        "Where bytes decide, a grid is slower. Where messages do, on many ranks or for short vectors, it is faster.",
         "## Predictions of the same averages",
         "`scripts/predict.py`'s closed forms for these networks, with nothing fitted and no time for work, beside the "
         "simulation; without the dragonfly, whose links between groups the model does not know:", error_table(rows),
@@ -199,7 +223,8 @@ def page(rows):
         "divides longer ones.\n"
         "- The library's algorithms are those that Open MPI takes for messages of the lengths that they stand for: a "
         "ring for allreduce; an exchange with one rank after the other for an all-to-all of 3000 bytes a message or "
-        "more, and all at once below; a ring for an all-gather of 50000 bytes or more in all.\n"
+        "more, and all at once below; a ring for an all-gather of 50000 bytes or more in all. Both exchanges of a grid "
+        "take the algorithm of the longer messages.\n"
         "- Links share their bandwidth fairly and lose nothing. No message waits for a busy core.\n"
         "- What has no number was not run, more ranks among it. The simulator's time grows at least with the square "
         "of the ranks.",
@@ -221,7 +246,7 @@ def figure(rows, path):
             kind = next(place for place, end in enumerate(("allreduce", "bf16", "compressed"))
                         if collective.endswith(end))
             pair.loglog([int(row["ranks"]) for row in own], [float(row["seconds"]) for row in own],
-                        color=plots.COLORS[kind], linestyle=plots.DASHES[0 if collective in LIBRARY else 1], marker="o",
+                        color=plots.COLORS[kind], linestyle=plots.DASHES[0 if collective in LIBRARY else 2 if collective in GRID else 1], marker="o",
                         markersize=3, label=collective)
         pair.set(title=name, xlabel="ranks", ylabel="seconds")
         pair.set_xticks(ranks_in(rows), ranks_in(rows))

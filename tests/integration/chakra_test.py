@@ -165,8 +165,9 @@ class Chakra(unittest.TestCase):
             self.assertLessEqual(micros, most + 1, phase)
 
     def test_what_is_refused(self):
-        run, _ = self.run_it({"comm.exchange": "pairwise"})
-        self.assertIn("run it with comm.exchange=collective", self.convert(run, expected=1))
+        for exchange in ("grid", "pairwise"):
+            run, _ = self.run_it({"comm.exchange": exchange})
+            self.assertIn("run it with comm.exchange=collective", self.convert(run, expected=1))
         (run / "profile.csv").unlink()
         self.assertIn("it is not a whole run (no profile.csv)", self.convert(run, expected=1))
 
