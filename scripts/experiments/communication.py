@@ -175,7 +175,7 @@ def gradient_ms(rows, hosts, stage):
 def figure5(rows, directory):
     figure, axes = plots.axes("hosts", "samples/s")
     hosts = [int(row["hosts"]) for row in rows]
-    for place, (name, label) in enumerate(loss_over_time.LABELS.items()):
+    for place, (name, label) in enumerate({"adam": "Adam", "onebit_adam": "1-bit Adam"}.items()):
         axes.plot(hosts, [float(row[f"{name}_samples_per_s"]) for row in rows], label=label, marker="o",
                   **plots.style(place))
     axes.legend(frameon=False)
@@ -358,7 +358,9 @@ number. On a real cluster they do not. One host sends nothing, but an average in
 ## Loss over time (the paper's Figure 4b)
 
 `scripts/experiments/figure4b.py`: inputs/figure4b.yaml on {loss['hosts']} hosts at {loss['rate']}, one run of
-each algorithm. A gradient takes {float(loss['compute_time_ms']):g} ms: the real computation, and a sleep for the rest.
+each algorithm with the settings of [time_to_target](../time_to_target.md). A gradient takes
+{float(loss['compute_time_ms']):g} ms: the real computation, and a sleep for the rest. Dense averages are in bf16, but
+for 1-bit Muon's of vectors.
 
 {figure4b(read['figure4b'], directory)}
 ![loss over time](figure4b.svg)

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Measures loss over time on a slow network, as in Figure 4(b) of the 1-bit Adam paper (docs/guide/network.md).
 
-Trains inputs/figure4b.yaml with `adam` and with `onebit_adam`, each in a laboratory of its own. A gradient takes a
-fixed time, because ranks share this machine's cores; at the default rate the dense average takes five times as long, as
-for BERT-Large at batch 4096 on 64 GPUs. Time is the sum of all steps, without validation. The figure has the name of
-the CSV file, with .svg. Needs root.
+Trains inputs/figure4b.yaml with Adam, 1-bit Adam and 1-bit Muon, with the settings of time_to_target.py, each in a
+laboratory of its own. A gradient takes a fixed time, because ranks share this machine's cores; at the default rate the
+dense average in bf16 takes five times as long, as for BERT-Large at batch 4096 on 64 GPUs. Time is the sum of all
+steps, without validation. The figure has the name of the CSV file, with .svg. Needs root.
 """
 
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from time_to_target import METHODS
+
 from lib import laboratory, loss_over_time, tables
 
 
@@ -26,14 +28,13 @@ def curve(run):
 def main():
     parser = laboratory.parser_of(__doc__, "results/figure4b.csv")
     parser.add_argument("--hosts", type=int, default=4, help="default: %(default)s")
-    parser.add_argument("--rate", default="155mbit", help="default: %(default)s")
+    parser.add_argument("--rate", default="78mbit", help="default: %(default)s")
     parser.add_argument("input", nargs="?", default="inputs/figure4b.yaml", metavar="INPUT.yaml")
     arguments = parser.parse_args()
 
     origin, rows = laboratory.origin(arguments), []
-    for algorithm in loss_over_time.LABELS:
-        run = laboratory.TrainingRun(arguments, arguments.input, {"optimizer.algorithm": algorithm}, arguments.hosts,
-                                     arguments.rate)
+    for algorithm, method in loss_over_time.LABELS.items():
+        run = laboratory.TrainingRun(arguments, arguments.input, METHODS[method], arguments.hosts, arguments.rate)
         rows += [{"algorithm": algorithm, "rate": arguments.rate, **run.links, "hosts": arguments.hosts, "runs": 1,
                   "compute_time_ms": run.row["compute_time_ms"], "compute_overruns": run.row["compute_overruns"],
                   **row, **origin} for row in curve(run)]

@@ -245,9 +245,11 @@ def figure(rows, path):
             own = [row for row in rows if (row["platform"], row["collective"]) == (name, collective)]
             kind = next(place for place, end in enumerate(("allreduce", "bf16", "compressed"))
                         if collective.endswith(end))
+            dashes = next(place for place, ways in enumerate((LIBRARY, PAIRWISE + HIERARCHICAL, GRID))
+                          if collective in ways)
             pair.loglog([int(row["ranks"]) for row in own], [float(row["seconds"]) for row in own],
-                        color=plots.COLORS[kind], linestyle=plots.DASHES[0 if collective in LIBRARY else 2 if collective in GRID else 1], marker="o",
-                        markersize=3, label=collective)
+                        color=plots.COLORS[kind], linestyle=plots.DASHES[dashes], marker="o", markersize=3,
+                        label=collective)
         pair.set(title=name, xlabel="ranks", ylabel="seconds")
         pair.set_xticks(ranks_in(rows), ranks_in(rows))
         pair.minorticks_off()

@@ -27,8 +27,9 @@ SETTINGS = {"train.steps": 6, "train.batch": 256, "train.validate_every": 0, "sc
             "workload.compute_time_ms": 1000 * COMPUTING_S}
 # Of the model: its parameters, those of them in vectors, the elements of its largest matrix and of the shortest row.
 PARAMETERS, IN_VECTORS, LARGEST, SHORTEST_ROW = 106_176, 1_792, 16_384, 64
+SIGNS = model.Width()
 DENSE = ("ring", "tree", "rabenseifner", "pairwise")
-COLUMNS = ["algorithm", "ranks", "step_s", "exchange_s", "agree_s", "bytes_sent", "loss", "runs", "machine",
+COLUMNS = ["algorithm", "exchange", "ranks", "step_s", "exchange_s", "agree_s", "bytes_sent", "loss", "runs", "machine",
            "git"]
 
 
@@ -36,8 +37,8 @@ def dense_s(cluster, elements, machine):
     return min(float(model.total_seconds(form, cluster, elements, model.Width(), machine)) for form in DENSE)
 
 
-def compressed_s(cluster, elements, machine, width):
-    return float(model.total_seconds("compressed", cluster, elements, width, machine))
+def compressed_s(cluster, elements, machine, width=SIGNS, form="compressed"):
+    return float(model.total_seconds(form, cluster, elements, width, machine))
 
 
 def muon_s(cluster, machine):
@@ -47,28 +48,35 @@ def muon_s(cluster, machine):
             + compressed_s(cluster, PARAMETERS - IN_VECTORS, machine, width))
 
 
-# Of each algorithm, its name for people and what the model of predictions says of a step's exchange.
-ALGORITHMS = {
-    "adam": ("Adam", lambda cluster, machine: dense_s(cluster, PARAMETERS, machine)),
-    "onebit_adam": ("1-bit Adam", lambda cluster, machine: compressed_s(cluster, PARAMETERS, machine, model.Width())),
-    "onebit_muon": ("1-bit Muon", muon_s),
+# Of each algorithm and comm.exchange, its name for people and what the model of predictions says of a step's exchange.
+CASES = {
+    ("adam", "collective"): ("Adam", lambda cluster, machine: dense_s(cluster, PARAMETERS, machine)),
+    ("onebit_adam", "collective"): ("1-bit Adam", lambda cluster, machine: compressed_s(cluster, PARAMETERS, machine)),
+    ("onebit_adam", "grid"): ("1-bit Adam on a grid", lambda cluster, machine: compressed_s(
+        cluster, PARAMETERS, machine, form="grid_compressed")),
+    ("onebit_muon", "collective"): ("1-bit Muon", muon_s),
 }
 
 
-def simulated(program, algorithm, ranks):
+def case_of(row):
+    return CASES[row["algorithm"], row["exchange"]]
+
+
+def simulated(program, algorithm, exchange, ranks):
     """The last step of a training. Dense steps send as many bytes as there are parameters."""
-    step = smpi.train(program, PLATFORM, ranks, INPUT, {"optimizer.algorithm": algorithm, **SETTINGS})[-1]
+    step = smpi.train(program, PLATFORM, ranks, INPUT,
+                      {"optimizer.algorithm": algorithm, "comm.exchange": exchange, **SETTINGS})[-1]
     if algorithm == "adam" and float(step["bytes_sent"]) != 2 * 4 * PARAMETERS * (ranks - 1) // ranks:
         sys.exit(f"simulated_training: {INPUT} has not the {PARAMETERS} parameters that predictions are made with")
     seconds, agreement = float(step["step_s"]), float(step["agree_s"])
-    return {"algorithm": algorithm, "ranks": ranks, "step_s": f"{seconds:.6g}",
+    return {"algorithm": algorithm, "exchange": exchange, "ranks": ranks, "step_s": f"{seconds:.6g}",
             "exchange_s": f"{seconds - agreement - COMPUTING_S:.6g}", "agree_s": f"{agreement:.6g}",
             "bytes_sent": step["bytes_sent"], "loss": step["loss"], "runs": 1}
 
 
 def predicted_s(row):
     ranks = int(row["ranks"])
-    return ALGORITHMS[row["algorithm"]][1](model.Cluster(ranks, 1), PLATFORM.machine(ranks))
+    return case_of(row)[1](model.Cluster(ranks, 1), PLATFORM.machine(ranks))
 
 
 def error_of(row):
@@ -77,7 +85,7 @@ def error_of(row):
 
 def page(rows):
     errors = sorted(map(error_of, rows), key=abs)
-    lines = [[ALGORITHMS[row["algorithm"]][0], row["ranks"], f"{1000 * float(row['step_s']):.3g}",
+    lines = [[case_of(row)[0], row["ranks"], f"{1000 * float(row['step_s']):.3g}",
               f"{1000 * float(row['exchange_s']):.3g}", f"{1000 * predicted_s(row):.3g}",
               f"{100 * error_of(row):+.0f} %", f"{1000 * float(row['agree_s']):.3g}",
               tables.with_unit(float(row["bytes_sent"])), f"{float(row['loss']):.4f}"] for row in rows]
@@ -102,7 +110,8 @@ def page(rows):
         f"fitted: {tables.percent(statistics.median(map(abs, errors)))} off in the median, and "
         f"{100 * errors[-1]:+.0f} % at worst.",
         "Adam's losses do not depend on the ranks. Those of one bit do, because each rank compresses what it has; "
-        "[convergence](convergence/ranks.md) has whole runs.",
+        "[convergence](convergence/ranks.md) has whole runs. On [a grid of ranks]"
+        "(../reference/algorithms/averages.md#on-a-grid-of-ranks) losses are the same to the last digit.",
         "One thread overlaps nothing, so that averages begin after the backward pass. More ranks need more than 24 GB: "
         "each has the program, its state and the text of its own.",
         "`scripts/setup.sh --smpi; cmake --preset smpi; cmake --build --preset smpi; "
@@ -123,9 +132,12 @@ def main():
     if not arguments.draw_only:
         origin = smpi.origin_of(arguments.program, arguments.output)
         rows = []
-        for algorithm, ranks in itertools.product(ALGORITHMS, RANKS):
-            rows.append({**simulated(arguments.program, algorithm, ranks), **origin})
-            print(f"simulated_training: {algorithm}, {ranks} ranks: {rows[-1]['step_s']} s", flush=True)
+        for case, ranks in itertools.product(CASES, RANKS):
+            rows.append({**simulated(arguments.program, *case, ranks), **origin})
+            print(f"simulated_training: {', '.join(case)}, {ranks} ranks: {rows[-1]['step_s']} s", flush=True)
+        of_bits = {(row["algorithm"], row["ranks"], row["loss"]) for row in rows}
+        if len(of_bits) != len({row[:2] for row in of_bits}):
+            sys.exit("simulated_training: another comm.exchange led to another loss")
         tables.write_csv(path, rows, COLUMNS)
     arguments.output.write_text(page(tables.read_csv(path)))
 

@@ -2,7 +2,7 @@
 
 from lib import plots
 
-LABELS = {"adam": "Adam", "onebit_adam": "1-bit Adam"}
+LABELS = {"adam": "Adam, bf16", "onebit_adam": "1-bit Adam", "onebit_muon": "1-bit Muon"}
 
 
 def curves_of(rows):

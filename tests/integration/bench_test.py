@@ -297,7 +297,7 @@ class Bench(unittest.TestCase):
                     "data.corpus": f"[{self.directory / 'corpus.txt'}]"}
         rows, table = run_script("figure4b", "--rate", "100mbit", "--hosts", "2",
                                  *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
-        for algorithm in ("adam", "onebit_adam"):
+        for algorithm in ("adam", "onebit_adam", "onebit_muon"):
             part = [row for row in rows if row["algorithm"] == algorithm]
             self.assertEqual([int(row["step"]) for row in part], list(range(1, steps + 1)))
             seconds = [float(row["seconds"]) for row in part]

@@ -171,7 +171,7 @@ def simulated_gain(platform, ranks):
 
 def simulated_step(algorithm, ranks):
     """Milliseconds of a step of a simulated training."""
-    row, = rows_of("simulated_training.csv", algorithm=algorithm, ranks=ranks)
+    row, = rows_of("simulated_training.csv", algorithm=algorithm, exchange="collective", ranks=ranks)
     return 1000 * float(row["step_s"])
 
 
