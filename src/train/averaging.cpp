@@ -17,10 +17,10 @@ namespace onebit::train {
 template <class Exec>
 std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input, const Communicator& communicator,
                                                       Collective collective, TransportKind kind) {
-  const ExchangeKind kind_of_exchange = input.comm.exchange;
-  const comm::Exchange exchange{
-      kind_of_exchange == ExchangeKind::pairwise ? static_cast<std::size_t>(input.comm.message_bytes) : 0, false,
-      kind_of_exchange == ExchangeKind::grid};
+  comm::Exchange exchange;
+  if (input.comm.exchange == ExchangeKind::pairwise)
+    exchange.message_bytes = static_cast<std::size_t>(input.comm.message_bytes);
+  exchange.grid = input.comm.exchange == ExchangeKind::grid;
   const bool hierarchical = collective == Collective::hierarchical;
   std::unique_ptr<comm::Transport<Exec>> transport;
   LocalErrors errors;  // a fault is the same on every rank, but some ranks find it only after they have communicated
