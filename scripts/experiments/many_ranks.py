@@ -142,22 +142,25 @@ def wait_table(rows):
     return tables.markdown(["network", "average", *map(str, ranks)], lines)
 
 
+def over_grid(rows, name, parameters, way, ranks):
+    """How many times longer than on a grid another average with one bit takes, with two digits behind the point; in
+    italics by the model, where the simulation would take too long, and empty where neither says it."""
+    cells = {"platform": name, "ranks": str(ranks), "parameters": str(parameters)}
+    both = [{**cells, "collective": f"{one}_compressed", "hosts": str(ranks)} for one in (way, "grid")]
+    seconds = [float(row["seconds"]) for one in both for row in rows
+               if all(row[key] == one[key] for key in (*cells, "collective"))]
+    if len(seconds) == len(both):
+        return f"{seconds[0] / seconds[1]:.2f}"
+    return "" if ranks > MOST_RANKS.get(name, ranks) else f"*{predicted_s(both[0]) / predicted_s(both[1]):.2f}*"
+
+
 def grid_table(rows):
-    """How many times longer than on a grid the fastest other average of the same width takes."""
-    lines, ranks = [], ranks_in(rows)
-    for (name, (_, collectives)), (of, parameters), kind in itertools.product(
-            PLATFORMS.items(), PARAMETERS.items(), ("_bf16", "_compressed")):
-        if GRID[0] not in collectives:
-            continue
-        cells = []
-        for n in ranks:
-            own = [row for row in rows if (row["platform"], int(row["ranks"]), int(row["parameters"])) ==
-                   (name, n, parameters) and row["collective"].endswith(kind)]
-            others = [row for row in own if row["collective"] not in GRID]
-            on_grid = [float(row["seconds"]) for row in own if row["collective"] in GRID]
-            cells.append(f"{float(fastest(others, kind)['seconds']) / on_grid[0]:.2f}" if on_grid and others else "")
-        lines.append([name, of, {"_bf16": "bf16", "_compressed": "one bit"}[kind], *cells])
-    return tables.markdown(["network", "vector", "width", *map(str, ranks)], lines)
+    ranks = ranks_in(rows)
+    return tables.markdown(["network", "vector", "how many times longer", *map(str, ranks)], [
+        [name, of, words, *(over_grid(rows, name, parameters, way, n) for n in ranks)]
+        for (name, (_, collectives)), (of, parameters), (way, words) in itertools.product(
+            PLATFORMS.items(), PARAMETERS.items(), (("mpi", "the library's"), ("pairwise", "direct messages")))
+        if GRID[0] in collectives])
 
 
 def error_table(rows):
@@ -208,9 +211,11 @@ def page(rows):
         "## On a grid of ranks",
         "Averages of words can go along the rows and columns of a grid of ranks "
         "([`comm.exchange: grid`](../reference/algorithms/averages.md#on-a-grid-of-ranks)): fewer messages, and up to "
-        "half as many bytes again. How many times longer the fastest other average takes, where hosts have one rank:",
+        "half as many bytes again. How many times longer than on a grid other averages with one bit take, where hosts have "
+        "one rank; in italics what the model below says of both, where a simulation would take too long:",
         grid_table(rows),
-        "Where bytes decide, a grid is slower. Where messages do, on many ranks or for short vectors, it is faster.",
+        "Where bytes decide, a grid is slower. Where messages do, on many ranks or for short vectors, it is faster. "
+        "Direct messages overlap their latencies, and only their overheads add up.",
         "## Predictions of the same averages",
         "`scripts/predict.py`'s closed forms for these networks, with nothing fitted and no time for work, beside the "
         "simulation; without the dragonfly, whose links between groups the model does not know:", error_table(rows),

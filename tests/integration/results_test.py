@@ -170,11 +170,10 @@ def simulated_gain(platform, ranks):
 
 
 def grid_gain(platform, ranks):
-    """Seconds of the fastest other compressed average of BERT-Large over those on a grid of ranks."""
-    rows = rows_of("many_ranks.csv", platform=platform, ranks=ranks, parameters=336000000)
-    seconds = {row["collective"]: float(row["seconds"]) for row in rows if row["collective"].endswith("_compressed")}
-    on_grid = seconds.pop("grid_compressed")
-    return min(seconds.values()) / on_grid
+    """Seconds of the library's compressed average of BERT-Large over those on a grid of ranks."""
+    library, on_grid = (float(row["seconds"]) for name in ("mpi_compressed", "grid_compressed") for row in rows_of(
+        "many_ranks.csv", platform=platform, ranks=ranks, parameters=336000000, collective=name))
+    return library / on_grid
 
 
 def simulated_step(algorithm, ranks):
@@ -314,7 +313,7 @@ CLAIMS = [
      r"on 64 hosts with links of 10 Gbit/s takes ([\d.]+) times less time with one bit than in bf16, and on 64 ranks "
      r"of the paper's Ethernet cluster ([\d.]+) times less",
      lambda: [simulated_gain("star", 64), simulated_gain("Ethernet cluster", 64)]),
-    (ANSWERS, r"one bit takes ([\d.]+) times less time on a grid of ranks", lambda: [grid_gain("fat tree", 1024)]),
+    (ANSWERS, r"one bit takes ([\d.]+) times less time on a grid of ranks than by the library", lambda: [grid_gain("fat tree", 1024)]),
 
     (ANSWERS,
      r"In a simulation with links of 1 Gbit/s and 5 ms for a gradient, a step of a small GPT on 256 ranks takes "
