@@ -133,7 +133,9 @@ def wait_table(rows):
     """How much longer than its bytes at the line rate an average takes, where each host has one rank."""
     lines, ranks = [], ranks_in(rows)
     for name, (platform, collectives) in PLATFORMS.items():
-        for collective in collectives if platform.ranks_per_host == 1 else ():
+        for collective in collectives:
+            if platform.ranks_per_host > 1 or collective.endswith("_bf16"):
+                continue
             own = {int(row["ranks"]): row for row in rows
                    if (row["platform"], row["collective"]) == (name, collective)}
             lines.append([name, f"`{collective}`"] + [
@@ -211,8 +213,8 @@ def page(rows):
         "## On a grid of ranks",
         "Averages of words can go along the rows and columns of a grid of ranks "
         "([`comm.exchange: grid`](../reference/algorithms/averages.md#on-a-grid-of-ranks)): fewer messages, and up to "
-        "half as many bytes again. How many times longer than on a grid other averages with one bit take, where hosts have "
-        "one rank; in italics what the model below says of both, where a simulation would take too long:",
+        "half as many bytes again. How many times longer than on a grid other averages with one bit take, where hosts "
+        "have one rank; in italics what the model below says of both, where a simulation would take too long:",
         grid_table(rows),
         "Where bytes decide, a grid is slower. Where messages do, on many ranks or for short vectors, it is faster. "
         "Direct messages overlap their latencies, and only their overheads add up.",

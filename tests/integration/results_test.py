@@ -313,7 +313,8 @@ CLAIMS = [
      r"on 64 hosts with links of 10 Gbit/s takes ([\d.]+) times less time with one bit than in bf16, and on 64 ranks "
      r"of the paper's Ethernet cluster ([\d.]+) times less",
      lambda: [simulated_gain("star", 64), simulated_gain("Ethernet cluster", 64)]),
-    (ANSWERS, r"one bit takes ([\d.]+) times less time on a grid of ranks than by the library", lambda: [grid_gain("fat tree", 1024)]),
+    (ANSWERS, r"one bit takes ([\d.]+) times less time on a grid of ranks than by the library",
+     lambda: [grid_gain("fat tree", 1024)]),
 
     (ANSWERS,
      r"In a simulation with links of 1 Gbit/s and 5 ms for a gradient, a step of a small GPT on 256 ranks takes "
