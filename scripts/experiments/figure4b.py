@@ -44,7 +44,7 @@ def main():
     loss_over_time.draw(curves, pathlib.Path(arguments.output).with_suffix(".svg"))
     target = loss_over_time.common_loss(curves)
     seconds = {name: loss_over_time.seconds_to(part, target) for name, part in curves.items()}
-    print(f"\n{arguments.hosts} hosts; time to the lowest validation loss that both reach, {target:.4f}")
+    print(f"\n{arguments.hosts} hosts; time to the lowest validation loss that all reach, {target:.4f}")
     print(tables.aligned(["algorithm", "link Mbit/s", "final loss", "whole run s", "to that loss s", "faster"], [
         [name, laboratory.mbit(part[-1]["link_bit_per_s"]), f"{tables.number(part[-1]['validation_loss']):.4f}",
          f"{float(part[-1]['seconds']):.1f}", f"{seconds[name]:.1f}", f"{seconds['adam'] / seconds[name]:.2f}x"]
