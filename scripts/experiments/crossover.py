@@ -34,8 +34,8 @@ def muon(hidden):
     """1-bit Muon's servers. Only a flat average has servers of tensors."""
     operations = ITERATIONS * (4 * 6 + 2 * 18) * hidden**3 / (12 * hidden**2)
     return {"server_ns": 1e9 * operations / OPERATIONS_PER_S, "largest_tensor": 4 * hidden**2,
-            "collectives": "[ring, rabenseifner, hierarchical, pairwise_bf16, hierarchical_bf16, compressed, "
-                           "pairwise_compressed]"}
+            "collectives": "[ring, rabenseifner, hierarchical, grid_bf16, pairwise_bf16, hierarchical_bf16, "
+                           "compressed, grid_compressed, pairwise_compressed]"}
 
 
 METHODS = {  # settings for a hidden size
@@ -84,8 +84,8 @@ def page(rows):
         "<!-- Made by scripts/experiments/crossover.py. -->",
         "Below the line rates of these tables a step of the method is at least 5 % shorter than one with 16-bit "
         "gradients. The "
-        "16-bit average is the fastest of a ring, halving and doubling, a hierarchical and two direct averages, in "
-        "the number of buckets that suits it best, and it overlaps with the backward pass. Rates are of a host's "
+        "16-bit average is the fastest of a ring, halving and doubling, a hierarchical, two direct averages and one "
+        "on a grid of ranks, in the number of buckets that suits it best, and it overlaps with the backward pass. Rates are of a host's "
         "link, in Gbit/s; hosts have 4 GPUs. In brackets: every average of the method takes 10 % longer and every "
         "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
         "are from measurements. Half of the laboratory's predictions were farther off than 10 %, up to 36 %, and none "
