@@ -98,13 +98,13 @@ class ClosedForms(unittest.TestCase):
         self.assertAlmostEqual(total("grid_compressed", (4, 1), 100), 3 * (10 + 1 + 16) + (10 + 1 + 8) + 3)
         # A row is a host; both columns of a host share its link.
         self.assertAlmostEqual(messages("grid_compressed", (2, 2), 100),
-                               (2 + 1 + 16 / 4) + (10 + 1 + 2 * 16) + (2 + 1 + 8 / 4) + (10 + 1 + 2 * 16))
+                               (2 + 1 + 16 / 4) + (10 + 1 + 2 * 16) + (10 + 1 + 2 * 8) + (2 + 1 + 16 / 4))
         # Three rows and two columns of long messages, in turn: bundles of three chunks along a row, of two along a
-        # column; the rings have one round of a chunk, and two of two.
+        # column; the rings have two rounds of a chunk, and one of three.
         chunk = 2 * 32000 / 6
         self.assertAlmostEqual(messages("grid_bf16", (6, 1), 32000),
-                               (10 + 1 + 3 * chunk) + 2 * (10 + 1 + 2 * chunk) + (10 + 1 + chunk)
-                               + 2 * (10 + 1 + 2 * chunk))
+                               (10 + 1 + 3 * chunk) + 2 * (10 + 1 + 2 * chunk) + 2 * (10 + 1 + chunk)
+                               + (10 + 1 + 3 * chunk))
         for ranks, columns in ((1, 1), (7, 1), (12, 3), (64, 8), (1024, 32)):
             self.assertEqual(model.grid_columns(ranks), columns)
 

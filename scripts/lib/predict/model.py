@@ -345,8 +345,8 @@ def hops(form, cluster, message):
     row, column = Cluster(columns // of_row, of_row), Cluster(rows // of_column, of_column)
     return [Hop("all_to_all", row, rows * message, of_column, 1),
             Hop("all_to_all", column, columns * message, of_row, columns),
-            Hop("all_gather", row, message, of_column, 1),
-            Hop("all_gather", column, columns * message, of_row, columns)]
+            Hop("all_gather", column, message, of_row, columns),
+            Hop("all_gather", row, rows * message, of_column, 1)]
 
 
 def library_message(form, cluster, d, width):

@@ -48,10 +48,13 @@ public:
     m_column->all_to_all(exec, bundles, received);          // by row of the sender, then by its column
   }
 
+  /// A column gathers first, so that a message travels far only once: the ranks of a row are neighbours.
   void all_gather(const Exec& exec, const Words& send, const Words& received) override {
-    const Words row = bundles(send.extent(0) * m_columns);
-    m_row->all_gather(exec, send, row);
-    m_column->all_gather(exec, row, received);
+    const Words column = Kokkos::subview(received, std::make_pair(std::size_t{0}, send.extent(0) * m_rows));
+    const Words bundles = this->bundles(received.extent(0));
+    m_column->all_gather(exec, send, column);
+    m_row->all_gather(exec, column, bundles);  // by column of the sender, then by its row
+    transpose(exec, m_columns, m_rows, bundles, received);
   }
 
   bool overlaps() const override { return false; }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file grid.hpp
-/// A transport for many ranks, which stand on a grid. A message goes along a row, then along a column, in one bundle
-/// with all others on its way (Kalé, Kumar and Varadarajan, IPDPS 2003, "2-D mesh"). Among n ranks, a rank sends about
+/// A transport for many ranks, which stand on a grid. A message goes along a row and along a column, in one bundle with
+/// all others on its way (Kalé, Kumar and Varadarajan, IPDPS 2003, "2-D mesh"). Among n ranks, a rank sends about
 /// 2√n bundles instead of n messages. In return an all-to-all sends most bytes twice.
 
 #include "comm/transport/transport.hpp"
