@@ -65,7 +65,7 @@ def messages_at_once(platform, collective, ranks, parameters):
 def rows_of(program, name, ranks, parameters, collectives):
     """Rows of averages whose messages are the same number of times shorter than those of `parameters`."""
     platform, _ = PLATFORMS[name]
-    shorter = (message_bytes(collectives[0], parameters // ranks) / message_bytes(collectives[0], ELEMENTS // ranks))
+    shorter = message_bytes(collectives[0], parameters // ranks) / message_bytes(collectives[0], ELEMENTS // ranks)
     for row in smpi.bench(program, platform.slower(shorter), ranks, collectives, ELEMENTS,
                           hops(platform, collectives[0], ranks, parameters)):
         collective, sent = row["collective"], float(row["wire_bytes"])

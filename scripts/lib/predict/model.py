@@ -329,14 +329,14 @@ def grid_columns(ranks):
     return max(divisor for divisor in range(1, math.isqrt(ranks) + 1) if ranks % divisor == 0)
 
 
-# An exchange within each group of ranks at the same time, `stride` ranks apart. Of messages of `size` bytes; `sharing`
-# groups share the link of a host.
+# An exchange of messages of `size` bytes within all groups of ranks at once. The ranks of a group are `stride` apart,
+# and `sharing` groups share the link of a host.
 Hop = collections.namedtuple("Hop", "part cluster size sharing stride")
 
 
 def hops(form, cluster, message):
-    """The exchanges of messages of so many bytes, one after the other. Where columns do not divide the ranks of a host,
-    and these do not divide columns, a row is taken to have as few ranks on a host as both have in common."""
+    """The exchanges of messages of so many bytes, one after the other. Where a row and a host divide each other unevenly,
+    a row is taken to have their greatest common divisor of ranks on each of its hosts."""
     if not form.startswith("grid"):
         return [Hop(part, cluster, message, 1, 1) for part in ("all_to_all", "all_gather")]
     columns = grid_columns(cluster.ranks)

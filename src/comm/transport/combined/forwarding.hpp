@@ -8,8 +8,8 @@
 
 namespace onebit::comm {
 
-/// A transport between all ranks that leaves every call to another one. Who derives from it overrides what goes another
-/// way.
+/// A transport between all ranks that leaves every call to another one. A class that derives from it overrides the
+/// calls that go another way.
 template <class Exec>
 class ForwardingTransport : public Transport<Exec> {
 public:
