@@ -83,13 +83,13 @@ def page(rows):
         "# Where compression begins to pay",
         "<!-- Made by scripts/experiments/crossover.py. -->",
         "Below the line rates of these tables a step of the method is at least 5 % shorter than one with 16-bit "
-        "gradients. The "
-        "16-bit average is the fastest of a ring, halving and doubling, a hierarchical, two direct averages and one "
-        "on a grid of ranks, in the number of buckets that suits it best, and it overlaps with the backward pass. Rates are of a host's "
-        "link, in Gbit/s; hosts have 4 GPUs. In brackets: every average of the method takes 10 % longer and every "
-        "16-bit one 10 % less time, and the other way round. [prediction.md](prediction.md) says how far predictions "
-        "are from measurements. Half of the laboratory's predictions were farther off than 10 %, up to 36 %, and none "
-        "was above 4 hosts or 1 Gbit/s. The brackets are no error bars. \"never\" means at no rate.",
+        "gradients. The 16-bit average is the fastest of a ring, halving and doubling, a hierarchical, two direct "
+        "averages and one on a grid of ranks, in the number of buckets that suits it best, and it overlaps with the "
+        "backward pass. Rates are of a host's link, in Gbit/s; hosts have 4 GPUs. In brackets: every average of the "
+        "method takes 10 % longer and every 16-bit one 10 % less time, and the other way round. "
+        "[prediction.md](prediction.md) says how far predictions are from measurements. Half of the laboratory's "
+        "predictions were farther off than 10 %, up to 36 %, and none was above 4 hosts or 1 Gbit/s. The brackets are "
+        "no error bars. \"never\" means at no rate.",
         "Predicted by `scripts/predict.py` from closed forms ([the model](../reference/prediction/model.md)); nothing "
         "here was measured on a GPU. A step counts after the variance is frozen; the steps before it are those of the "
         "16-bit average. The tables compare steps, and say nothing about how many steps a method needs. The step's "

@@ -335,8 +335,8 @@ Hop = collections.namedtuple("Hop", "part cluster size sharing stride")
 
 
 def hops(form, cluster, message):
-    """The exchanges of messages of so many bytes, one after the other. Where a row and a host divide each other unevenly,
-    a row is taken to have their greatest common divisor of ranks on each of its hosts."""
+    """The exchanges of messages of so many bytes, one after the other. Where neither a row nor a host has a multiple of
+    the other's ranks, a row is taken to have their greatest common divisor on each of its hosts."""
     if not form.startswith("grid"):
         return [Hop(part, cluster, message, 1, 1) for part in ("all_to_all", "all_gather")]
     columns = grid_columns(cluster.ranks)
