@@ -370,7 +370,7 @@ std::vector<Section> keys(Input& in) {
   key("exchange", in.comm.exchange,
       "How ranks exchange: `collective` calls MPI_Allreduce, MPI_Alltoall and MPI_Allgather; `pairwise` posts messages "
       "between all pairs of ranks at once and sums in the order of the ranks, which fills slow networks better; `grid` "
-      "is `collective`, but with all-to-alls and all-gathers along the rows and then the columns of a grid of ranks, "
+      "is `collective`, but with all-to-alls and all-gathers along the rows and columns of a grid of ranks, "
       "in fewer and longer messages, which is faster for short vectors and hundreds of ranks "
       "(docs/reference/algorithms/averages.md). No effect on transport `nccl`.");
   key("message_bytes", in.comm.message_bytes, integer(1024, 1 << 30),

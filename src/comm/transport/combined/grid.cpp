@@ -57,11 +57,6 @@ public:
     transpose(exec, m_columns, m_rows, bundles, received);
   }
 
-  bool overlaps() const override { return false; }
-  std::unique_ptr<Transfer<Exec>> begin_transfer(const Words&, const std::vector<Range>&,
-                                                 std::uint64_t Traffic::*) override {
-    return nullptr;
-  }
   Traffic traffic() const override {
     Traffic sum = this->m_world->traffic();
     sum += m_row->traffic();
