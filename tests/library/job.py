@@ -1,10 +1,18 @@
 """The ranks of a test: those of MPI, or under torchrun those of torch.distributed, where mpi4py is not imported."""
 
+import atexit
 import os
 
 import torch.distributed as dist
 
 TORCHRUN = "RANK" in os.environ
+
+
+@atexit.register
+def _end():
+    """Ends gloo's threads before the interpreter, which they need where they drop an exchange's last tensor."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class _Group:
