@@ -93,6 +93,10 @@ class Library(unittest.TestCase):
         self.run_torchrun("hook.py")
 
     @needs_python
+    def test_torchrun_ends(self):
+        self.run_torchrun("ends.py")
+
+    @needs_python
     def test_launchers(self):
         for variables in ({"PMI_SIZE": "3", "PMI_RANK": "0"}, {"WORLD_SIZE": "2", "RANK": "0"}):
             with self.subTest(variables):

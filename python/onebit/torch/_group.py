@@ -55,8 +55,24 @@ class _Kept:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept._tensors))
 
 
+class _Group:
+    """A process group as an object's exchanges need it, and not kept: gloo's threads end only when nobody keeps it."""
+
+    def __init__(self, group):
+        self._group = weakref.ref(group)
+
+    def __call__(self):
+        """\\returns the group"""
+        group = self._group()
+        if group is None:
+            raise ValueError(message("ranks", "the process group has been destroyed",
+                                     "call torch.distributed.destroy_process_group last"))
+        return group
+
+
 class Carrier:
-    """onebit_transport of a group: its functions exchange by torch.distributed. `group` is None for a rank alone."""
+    """onebit_transport of a group: its functions exchange by torch.distributed. `group` is None for a rank alone, which
+    has nobody to exchange with."""
 
     def __init__(self, group, rank, ranks, on_gpu):
         self._group, self._ranks, self._on_gpu, self._error = group, ranks, on_gpu, None
@@ -79,12 +95,12 @@ class Carrier:
 
     def _all_to_all(self, send, received, count):
         count *= self._ranks
-        dist.all_to_all_single(self._memory(received, count), self._memory(send, count), group=self._group)
+        dist.all_to_all_single(self._memory(received, count), self._memory(send, count), group=self._group())
 
     def _all_gather(self, send, received, count):
         everything = self._memory(received, count * self._ranks)
         of_ranks = self._kept((received, count, "of ranks"), lambda: everything.split(count))
-        dist.all_gather(list(of_ranks), self._memory(send, count), group=self._group)
+        dist.all_gather(list(of_ranks), self._memory(send, count), group=self._group())
 
     def _memory(self, address, count):
         return self._kept((address, count), lambda: _bytes(address, count, self._on_gpu))
@@ -103,13 +119,13 @@ class GroupRanks:
 
     def __init__(self, group):
         """group: None for the default one"""
-        self._group = group if group is not None else dist.group.WORLD
         self._is_default = group is None
-        self._kept = _Kept()
-        self.rank, self.size = dist.get_rank(self._group), dist.get_world_size(self._group)
+        group = dist.group.WORLD if self._is_default else group
+        self._group, self._kept = _Group(group), _Kept()
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
             raise ValueError(message("ranks", "this process is not in the group", "call it on the group's ranks alone"))
-        self._device = torch.device("cuda" if dist.get_backend(self._group) == "nccl" else "cpu")
+        self._device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
     def make(self, length, options):
         on_gpu = options.backend in (b"cuda", b"hip")
@@ -123,24 +139,24 @@ class GroupRanks:
             x.copy_(there)
 
     def sum(self, x):
-        self._carried(x, lambda there: dist.all_reduce(there, group=self._group))
+        self._carried(x, lambda there: dist.all_reduce(there, group=self._group()))
 
     def _source(self, rank):
         """Its number among all processes."""
-        return rank if self._is_default else dist.distributed_c10d.get_global_rank(self._group, rank)
+        return rank if self._is_default else dist.distributed_c10d.get_global_rank(self._group(), rank)
 
     def broadcast(self, x):
-        self._carried(x, lambda there: dist.broadcast(there, self._source(0), group=self._group))
+        self._carried(x, lambda there: dist.broadcast(there, self._source(0), group=self._group()))
 
     def least(self, numbers):
         least = self._kept(len(numbers), lambda: torch.empty(len(numbers), dtype=torch.float64, device=self._device))
         least.copy_(torch.tensor(numbers, dtype=torch.float64))
-        dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self._group)
+        dist.all_reduce(least, op=dist.ReduceOp.MIN, group=self._group())
         return least.tolist()
 
     def tell(self, value, rank=0):
         box = [value]
-        dist.broadcast_object_list(box, self._source(rank), group=self._group)
+        dist.broadcast_object_list(box, self._source(rank), group=self._group())
         return box[0]
 
     def in_a_thread(self):
@@ -148,8 +164,7 @@ class GroupRanks:
         # do not keep. So the thread has a group of its own. All processes must make it, so one for the default group.
         if not self._is_default or self._device.type != "cpu":
             return None
-        own = GroupRanks(dist.new_group())
-        return own
+        return GroupRanks(dist.new_group())
 
     def alone(self):
         return Alone()
