@@ -6,6 +6,7 @@ Usage: all_test.py PROGRAM MPIEXEC [unittest arguments]
 
 import argparse
 import collections
+import functools
 import importlib.util
 import pathlib
 import re
@@ -63,16 +64,21 @@ class Parts(unittest.TestCase):
         self.assertEqual(len(set(names) | {some.group for some in parts.PARTS}), len(names) + 3)
 
     def test_commands_exist_with_their_options(self):
+        @functools.cache
+        def help_of(*command):
+            said = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60)
+            self.assertEqual(said.returncode, 0, said.stderr)
+            return said.stdout
+
         for command in {command for some in parts.PARTS for command in some.commands}:
             script, *words = command.split()
             if script == "mpirun":
                 continue
             with self.subTest(command):
                 first = [word for word in words[:1] if re.fullmatch(r"[a-z]+", word)]  # a command of the script
-                said = subprocess.run([ROOT / script, *first, "--help"], capture_output=True, text=True, timeout=60)
-                self.assertEqual(said.returncode, 0, said.stderr)
+                said = help_of(ROOT / script, *first)
                 for option in (word for word in words if word.startswith("--")):
-                    self.assertIn(option, said.stdout)
+                    self.assertIn(option, said)
                 for name in (word for word in words if word.startswith("inputs/")):
                     self.assertTrue((ROOT / name).is_file(), name)
 
