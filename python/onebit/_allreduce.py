@@ -55,7 +55,7 @@ class CompressedAllreduce:
     """
 
     def __init__(self, comm, length, bits=1, group=0, error_feedback=True, message_bytes=0, backend="",
-                 group_begins=None, chunk_borders=None, scale="l1"):
+                 group_begins=None, chunk_borders=None, scale="l1", grid=False):
         """Collective, with the same arguments on every rank.
 
         comm: a communicator of mpi4py, of which the object makes a duplicate; or a process group of torch.distributed;
@@ -69,6 +69,8 @@ class CompressedAllreduce:
         group_begins: the first element of each group that shares a scale, ascending from 0; in the place of `group`
         chunk_borders: where a rank's chunk may begin, ascending from 0; None for chunks of one length
         scale: of signs: "l1" for the mean magnitude of a group, "l2" for its root mean square, which is greater
+        grid: True for exchanges along the rows and columns of a grid of MPI's ranks, which for hundreds of them sends
+            far fewer messages
         """
         length, bits, group, message_bytes = (
             _whole_number(name, value, most) for name, value, most in
@@ -82,7 +84,7 @@ class CompressedAllreduce:
         self.length, self._device = length, DEVICE_BACKENDS.get(backend, "cpu")
         options = Options(ctypes.sizeof(Options), bits, bool(error_feedback), group, message_bytes, backend.encode(),
                           *_places("group_begins", group_begins), *_places("chunk_borders", chunk_borders),
-                          scale.encode())
+                          scale.encode(), bool(grid))
         self._handle, carrier = ranks.make(length, options)
         self._check = carrier.check if carrier else check
         # At exit Python calls what was not called before, the newest first: the same order on every rank.

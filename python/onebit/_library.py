@@ -29,6 +29,7 @@ class Options(ctypes.Structure):
         ("chunk_borders", ctypes.POINTER(ctypes.c_size_t)),
         ("borders", ctypes.c_size_t),
         ("scale", ctypes.c_char_p),
+        ("grid", ctypes.c_size_t),
     ]
 
 

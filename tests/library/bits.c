@@ -114,6 +114,7 @@ static struct found run(int number, int rank, const onebit_transport* carrier) {
   options.bits = bits_of(number);
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
+  options.grid = (size_t)grid_of(number);
   options.error_feedback = error_feedback_of(number);
   options.scale = scale_of(number);
   size_t rows[vector_length];
@@ -146,7 +147,7 @@ static struct found run(int number, int rank, const onebit_transport* carrier) {
 static void run_case(int number, int rank) {
   const struct found by_mpi = run(number, rank, NULL);
   print_case(number, rank, by_mpi.results, by_mpi.residuals, by_mpi.bytes);
-  if (message_bytes_of(number) != 0) return;
+  if (is_of_mpi_alone(number)) return;
   const onebit_transport carrier = transport();
   const struct found by_caller = run(number, rank, &carrier);
   EXPECT(by_caller.results == by_mpi.results);
@@ -180,10 +181,11 @@ static void refuse_places(void) {
   refuse_options(options, "chunk_borders begins with 4");
 }
 
-/* A program that was compiled before there were tables, or scales, gets none. */
+/* A program that was compiled before there were tables, scales or grids gets none. */
 static void take_options_of_earlier_headers(void) {
-  const size_t sizes[] = {offsetof(onebit_options, group_begins), offsetof(onebit_options, scale)};
-  for (int i = 0; i < 2; ++i) {
+  const size_t sizes[] = {offsetof(onebit_options, group_begins), offsetof(onebit_options, scale),
+                          offsetof(onebit_options, grid)};
+  for (int i = 0; i < 3; ++i) {
     onebit_options options = ONEBIT_OPTIONS_DEFAULT;
     onebit_allreduce* made = NULL;
     options.size = sizes[i];
@@ -250,7 +252,10 @@ static void refuse_transports(void) {
   EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, NULL, &made), "lacks a function");
   carrier = transport();
   options.message_bytes = 256;
-  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, &options, &made), "leave message_bytes at 0");
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, &options, &made), "leave message_bytes and grid at 0");
+  options.message_bytes = 0;
+  options.grid = 1;
+  EXPECT_ERROR(onebit_allreduce_create_with(&carrier, 8, &options, &made), "leave message_bytes and grid at 0");
   EXPECT(made == NULL);
 
   /* A function that fails; a rank alone sends nothing. */
@@ -290,10 +295,11 @@ static int failing_server(void* context, float* chunk, size_t first, size_t leng
 
 /* One rank's failure is every rank's error. */
 static void refuse_servers(int rank) {
-  for (int number = 0; number < 8; ++number) { /* each exchange, and signs and grids */
+  for (int number = 0; number < 16; ++number) { /* each exchange, and signs and grids */
     onebit_options options = ONEBIT_OPTIONS_DEFAULT;
     options.bits = bits_of(number);
     options.message_bytes = message_bytes_of(number);
+    options.grid = (size_t)grid_of(number);
     onebit_allreduce* allreduce = made_by(NULL, &options);
     float x[vector_length];
     int status = rank == 0 ? 7 : 0;

@@ -14,6 +14,7 @@ void run_case(int number, int rank) {
   options.bits = bits_of(number);
   options.group = group_of(number);
   options.message_bytes = message_bytes_of(number);
+  options.grid = grid_of(number) != 0;
   options.error_feedback = error_feedback_of(number) != 0;
   options.scale = scale_of(number);
   if (is_served(number)) {

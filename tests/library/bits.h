@@ -43,7 +43,10 @@ static inline size_t group_of(int number) { return !is_served(number) && number 
 static inline size_t row_of(int number) { return number & 2 ? 40 : 50; }
 enum { tensors = 5 };
 static const size_t tensor_begins[tensors] = {0, 100, 350, 400, 800};
-static inline size_t message_bytes_of(int number) { return number & 4 ? 256 : 0; }
+/* Collectives, pairwise messages, or a grid. */
+static inline int is_of_mpi_alone(int number) { return number & 4; }
+static inline size_t message_bytes_of(int number) { return (number & 12) == 4 ? 256 : 0; }
+static inline int grid_of(int number) { return (number & 12) == 12; }
 static inline const char* scale_of(int number) { return (number & 3) == 2 ? "l2" : "l1"; }
 static inline int error_feedback_of(int number) { return number & 8 ? 0 : 1; }
 /* What servers make of element i of an average. */

@@ -50,7 +50,8 @@ def averaging(allreduce, number, factor):
 
 
 def run_case(number):
-    options = {"bits": 4 if number & 1 else 1, "message_bytes": 256 if number & 4 and not TORCHRUN else 0,
+    options = {"bits": 4 if number & 1 else 1, "message_bytes": 256 if number & 12 == 4 and not TORCHRUN else 0,
+               "grid": number & 12 == 12 and not TORCHRUN,
                "error_feedback": not number & 8, "scale": "l2" if number & 3 == 2 else "l1"}
     if number & 16:
         options.update(group_begins=range(0, LENGTH, 40 if number & 2 else 50), chunk_borders=[0, 100, 350, 400, 800])

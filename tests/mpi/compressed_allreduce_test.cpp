@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "../support.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
 #include "comm/reference.hpp"
+#include "comm/transport/combined/grid.hpp"
 
 namespace onebit {
 namespace {
@@ -22,17 +24,21 @@ TYPED_TEST_SUITE(Library, test::Backends, test::BackendNames);
 TYPED_TEST(Library, equals_simulation) {
   const Communicator world;
   constexpr std::size_t length = 1000;
+  const int n = world.size(), columns = comm::columns_of_grid(n), rows = n / columns;
   for (const bool error_feedback : {true, false})
-    for (const std::size_t message_bytes : {0, 256})
+    for (const auto& [message_bytes, grid] :
+         {std::pair<std::size_t, bool>(0, false), std::pair<std::size_t, bool>(256, false),
+          std::pair<std::size_t, bool>(0, true)})
       for (const std::size_t group : {0, 64})
         for (const int bits : {1, 4}) {
           SCOPED_TRACE(::testing::Message() << bits << " bits, group " << group << ", error feedback " << error_feedback
-                                            << ", messages " << message_bytes);
+                                            << ", messages " << message_bytes << ", grid " << grid);
           CompressedAllreduceOptions options;
           options.bits = bits;
           options.group = group;
           options.error_feedback = error_feedback;
           options.message_bytes = message_bytes;
+          options.grid = grid;
           options.backend = BackendName<TypeParam>::value;
           CompressedAllreduce allreduce(MPI_COMM_WORLD, length, options);
 
@@ -51,9 +57,10 @@ TYPED_TEST(Library, equals_simulation) {
             allreduce(x.data(), residual_factor);
             EXPECT_TRUE(test::same_bits(test::to_host(x), simulation(all, residual_factor)));
           }
-          // Two messages, to every other rank in each call.
-          EXPECT_EQ(allreduce.bytes_sent(), 3 * 2 * 4 * compress::message_words_ref(layout, compressor) *
-                                                static_cast<std::size_t>(world.size() - 1));
+          // In each call a message to every other rank, and then its own message.
+          const int to_all = grid ? (columns - 1) * rows + (rows - 1) * columns : n - 1;
+          EXPECT_EQ(allreduce.bytes_sent(),
+                    3 * 4 * compress::message_words_ref(layout, compressor) * static_cast<std::size_t>(to_all + n - 1));
         }
 }
 
@@ -237,6 +244,10 @@ TEST(Library, refuses_options) {
   EXPECT_NE(message_of({}, static_cast<std::size_t>(-1)).find("a length of"), std::string::npos);
   options.message_bytes = std::size_t{1} << 31;
   EXPECT_NE(message_of(options).find("less than 2 GiB"), std::string::npos);
+  options.message_bytes = 256;
+  options.grid = true;
+  EXPECT_NE(message_of(options).find("message_bytes and grid"), std::string::npos);
+  options.grid = false;
   options.message_bytes = 0;
   options.backend = "gpu";
   EXPECT_NE(message_of(options).find("no backend 'gpu'"), std::string::npos);

@@ -34,7 +34,7 @@ class OneBitAdam(DataParallelOptimizer):
             neither changes any state
         comm: a communicator of mpi4py, or a process group of torch.distributed; None: MPI's world if it is the job, or
             else torch.distributed's default group
-        options: of CompressedAllreduce: bits, group, error_feedback, message_bytes, backend, scale
+        options: of CompressedAllreduce: bits, group, error_feedback, message_bytes, backend, scale, grid
         """
         if not isinstance(freeze_step, AutoFreeze):
             freeze_step = whole_number("torch.OneBitAdam", "freeze_step", freeze_step, 1)

@@ -93,7 +93,7 @@ class CompressedHookState:
         dense_steps: so many steps at first average densely. DDP cuts its final buckets after the first step
         overlap: average in one thread beside the backward pass, where one can: if MPI has THREAD_MULTIPLE, for which
             mpi4py asks, or by the default group of torch.distributed on CPUs, of which the state then makes a copy
-        options: of CompressedAllreduce: bits, group, error_feedback, message_bytes, backend, scale
+        options: of CompressedAllreduce: bits, group, error_feedback, message_bytes, backend, scale, grid
         """
         self.comm, self._options = ranks_of(comm), options
         self.dense_steps = whole_number("torch.CompressedHookState", "dense_steps", dense_steps, 0)

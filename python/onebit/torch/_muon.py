@@ -96,7 +96,7 @@ class OneBitMuon(DataParallelOptimizer):
         embeddings: the parameters that are tables, such as net.embedding.weight
         stacked: how many matrices a parameter is that holds several, one above the other: {net.qkv.weight: 3}
         on_nonfinite, comm: as OneBitAdam's
-        options: of CompressedAllreduce: bits, error_feedback, message_bytes, backend, scale
+        options: of CompressedAllreduce: bits, error_feedback, message_bytes, backend, scale, grid
         """
         tables = [embeddings] if isinstance(embeddings, torch.Tensor) else list(embeddings)
         stacked = dict(stacked or {})

@@ -59,7 +59,8 @@ constexpr const char* shared_names[] = {"length",
                                         "the number of the backend (0 for one that this build lacks)",
                                         "the checksum of group_begins",
                                         "the checksum of chunk_borders",
-                                        "the number of the scale (0 for l1, 1 for l2)"};
+                                        "the number of the scale (0 for l1, 1 for l2)",
+                                        "grid"};
 constexpr std::size_t shared_count = std::size(shared_names);
 using Shared = std::array<std::int64_t, shared_count>;
 
@@ -79,7 +80,8 @@ Shared shared(std::size_t length, const CompressedAllreduceOptions& options) {
           index_of(backend_of(options)),
           checksum(options.group_begins),
           checksum(options.chunk_borders),
-          index_of_scale(options.scale)};
+          index_of_scale(options.scale),
+          options.grid ? 1 : 0};
 }
 
 /// Before any other check: all ranks throw, or none. \param all of all ranks
@@ -152,6 +154,8 @@ void check(std::size_t length, const CompressedAllreduceOptions& options) {
   if (options.message_bytes > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     throw InputError(where, "messages of " + std::to_string(options.message_bytes) + " bytes are not possible",
                      "give less than 2 GiB, or 0 for MPI's collectives");
+  if (options.message_bytes != 0 && options.grid)
+    throw InputError(where, "message_bytes and grid both say how ranks exchange", "give one of them");
 }
 
 void check(const CallersTransport& transport, const CompressedAllreduceOptions& options) {
@@ -161,9 +165,9 @@ void check(const CallersTransport& transport, const CompressedAllreduceOptions& 
         "number the ranks from 0 on");
   if (!transport.all_to_all || !transport.all_gather)
     throw InputError(where, "the transport lacks a function", "give all_to_all and all_gather");
-  if (options.message_bytes != 0)
-    throw InputError(where, "messages between pairs of ranks are MPI's, and the caller's transport has none",
-                     "leave message_bytes at 0");
+  if (options.message_bytes != 0 || options.grid)
+    throw InputError(where, "messages between pairs and grids of ranks are MPI's, and the caller's transport has none",
+                     "leave message_bytes and grid at 0");
 }
 
 void check_backend(const CompressedAllreduceOptions& options) {
@@ -310,7 +314,7 @@ CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t leng
   make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
     using Exec = std::decay_t<decltype(exec)>;
     auto transport = comm::make_transport<Exec>(TransportKind::automatic, *its_own, std::numeric_limits<int>::max(),
-                                                {options.message_bytes});
+                                                {options.message_bytes, false, options.grid});
     return std::make_unique<EngineOn<Exec>>(std::move(its_own), std::move(transport), length, options);
   });
 }

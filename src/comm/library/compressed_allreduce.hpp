@@ -35,6 +35,9 @@ struct CompressedAllreduceOptions {
   /// Of the signs of a group of N elements c: "l1" for ‖c‖₁/N, which has the least error, or "l2" for ‖c‖₂/√N, which is
   /// greater. With one bit an element.
   std::string scale = "l1";
+  /// Whether exchanges go along the rows and columns of a grid of ranks: in far fewer messages for hundreds of ranks,
+  /// with up to 1.5 times the bytes and the same results. With `message_bytes` 0.
+  bool grid = false;
 };
 
 /// What the caller makes of a chunk of the average, before it is compressed again and sent to all ranks; it overwrites
@@ -75,7 +78,7 @@ public:
   /// The same without MPI, which needs not be started; the results have the same bits.
   /// \param transport carries the messages
   /// \param length of the vectors, the same on every rank
-  /// \param options the same on every rank, with `message_bytes` 0
+  /// \param options the same on every rank, with `message_bytes` 0 and no `grid`
   CompressedAllreduce(CallersTransport transport, std::size_t length, const CompressedAllreduceOptions& options = {});
   ~CompressedAllreduce();
 

@@ -110,7 +110,7 @@ onebit::CompressedAllreduceOptions options_of(const onebit_options* given) {
   if (given != nullptr) {
     // A version that appends members takes the sizes of earlier ones, too.
     constexpr std::size_t sizes[] = {offsetof(onebit_options, group_begins), offsetof(onebit_options, scale),
-                                     sizeof(onebit_options)};
+                                     offsetof(onebit_options, grid), sizeof(onebit_options)};
     if (std::find(std::begin(sizes), std::end(sizes), given->size) == std::end(sizes))
       throw InputError("onebit_allreduce_create",
                        "options.size is " + std::to_string(given->size) + ", and this library knows " +
@@ -127,6 +127,7 @@ onebit::CompressedAllreduceOptions options_of(const onebit_options* given) {
   options.group_begins = places_of("group_begins", all.group_begins, all.groups);
   options.chunk_borders = places_of("chunk_borders", all.chunk_borders, all.borders);
   if (all.scale != nullptr && *all.scale != '\0') options.scale = all.scale;
+  options.grid = all.grid != 0;
   return options;
 }
 
