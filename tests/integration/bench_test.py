@@ -4,6 +4,7 @@
 Usage: bench_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
+import functools
 import os
 import pathlib
 import signal
@@ -80,14 +81,16 @@ def python_with_torch():
     return ""
 
 
+@functools.cache
+def version():
+    """The program's, asked once, because it starts MPI for it."""
+    return provenance.program_version(PROGRAM)
+
+
 NO_NAMESPACES, PYTHON_WITH_TORCH = no_namespaces(), python_with_torch()
 
 
 class Bench(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.version = provenance.program_version(PROGRAM)  # asked once: it starts MPI
-
     def setUp(self):
         self.directory = support.scratch(self)
         (self.directory / "input.yaml").write_text(INPUT)
@@ -120,7 +123,7 @@ class Bench(unittest.TestCase):
         for row in rows:
             d = int(row["parameters"])
             self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
-            self.assertEqual(row["git"], self.version)
+            self.assertEqual(row["git"], version())
             # All times are of the slowest rank, over the repetitions; an average is done when that rank is.
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "p99", "max")]
             self.assertEqual(times, sorted(times))
@@ -234,15 +237,13 @@ class Bench(unittest.TestCase):
 
     @unittest.skipIf(NO_NAMESPACES, NO_NAMESPACES)
     def test_experiments_of_the_paper(self):
-        version = self.version
-
         def run_script(name, *arguments):
             output = self.directory / f"{name}.csv"
             done = support.run(self, [sys.executable, EXPERIMENTS / f"{name}.py", "--onebit", PROGRAM, "--output",
                                       output, *arguments], cwd=self.directory)
             rows = read_csv(output)
             for row in rows:
-                self.assertEqual((row["git"], row["runs"]), (version, "1"))
+                self.assertEqual((row["git"], row["runs"]), (version(), "1"))
                 self.assertRegex(row["machine"], r"\d+ cores")
                 self.assertIn(row["burst_bytes"], ("32768", ""))
             return rows, done.stdout
@@ -319,7 +320,7 @@ class Bench(unittest.TestCase):
         rows = read_csv(output)
         for row in rows:
             self.assertEqual((row["git"], row["hosts"], row["elements"], row["burst_bytes"]),
-                             (self.version, "2", "100000", "32768"))
+                             (version(), "2", "100000", "32768"))
             self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "max")]
             self.assertEqual(times, sorted(times))
@@ -337,7 +338,7 @@ class Bench(unittest.TestCase):
         rows, table = self.run_peers("--rounds", "2", "--collectives", "pairwise_allreduce,pairwise_compressed")
         self.assertEqual(list(rows), ["pairwise_allreduce", "pairwise_compressed"])
         self.assertEqual({(row["library"], row["version"]) for row in rows.values()},
-                         {("OneBit", self.version)})
+                         {("OneBit", version())})
         self.check_bytes(rows["pairwise_allreduce"], 2 * 1 / 2 * 4 * 100000)
         # Signs are 32 times fewer bytes; the start of MPI is several kB.
         self.assertGreater(float(rows["pairwise_compressed"]["link_bytes"]), 100000 / 8)

@@ -11,7 +11,7 @@
 #include "linalg/tiled_product.hpp"
 #endif
 #ifdef ONEBIT_CHECK_shuffle
-#include "nn/flash_attention.hpp"
+#include "nn/attention/flash_attention.hpp"
 #endif
 #ifdef ONEBIT_CHECK_vote
 #include "linalg/packing.hpp"

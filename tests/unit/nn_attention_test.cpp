@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/error.hpp"
-#include "nn/attention.hpp"
-#include "nn/flash_attention.hpp"
+#include "nn/attention/attention.hpp"
+#include "nn/attention/flash_attention.hpp"
 #include "nn_support.hpp"
 
 namespace onebit::nn {

@@ -7,7 +7,7 @@
 #include "base/error.hpp"
 #include "bench/kernels/kernel.hpp"
 #include "linalg/newton_schulz.hpp"
-#include "nn/attention.hpp"
+#include "nn/attention/attention.hpp"
 #include "nn/layers.hpp"
 #include "nn/reference.hpp"
 #include "workload/transformer.hpp"

@@ -1,11 +1,11 @@
-#include "nn/attention.hpp"
+#include "nn/attention/attention.hpp"
 
 #include <algorithm>
 
 #include "linalg/blas.hpp"
 #include "linalg/gemm.hpp"
 #include "nn/activation.hpp"
-#include "nn/flash_attention.hpp"
+#include "nn/attention/flash_attention.hpp"
 
 namespace onebit::nn {
 
