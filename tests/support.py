@@ -4,6 +4,7 @@ A test is called `NAME_test.py PROGRAM MPIEXEC …`. After this import the libra
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
+from lib import provenance
 from lib.launch import overrides
 from lib.tables import read_csv
 
@@ -40,6 +42,12 @@ def scratch(owner, parent=None):
 def ranks_of(count, *command):
     """The command on some ranks of this machine, which may have fewer cores."""
     return [MPIEXEC, "-n", str(count), "--oversubscribe", *command]
+
+
+@functools.cache
+def version():
+    """PROGRAM's commit, asked once, because it starts MPI for it."""
+    return provenance.program_version(PROGRAM)
 
 
 def run(test, command, expected=0, **options):

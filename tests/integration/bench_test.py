@@ -4,7 +4,6 @@
 Usage: bench_test.py PROGRAM MPIEXEC [unittest arguments]
 """
 
-import functools
 import os
 import pathlib
 import signal
@@ -19,7 +18,7 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent / "scripts")]
 import netlab
 import skips
 import support
-from lib import laboratory, provenance
+from lib import laboratory
 from lib.predict import model
 from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT, read_csv
 
@@ -81,12 +80,6 @@ def python_with_torch():
     return ""
 
 
-@functools.cache
-def version():
-    """The program's, asked once, because it starts MPI for it."""
-    return provenance.program_version(PROGRAM)
-
-
 NO_NAMESPACES, PYTHON_WITH_TORCH = no_namespaces(), python_with_torch()
 
 
@@ -123,7 +116,7 @@ class Bench(unittest.TestCase):
         for row in rows:
             d = int(row["parameters"])
             self.assertEqual((int(row["ranks"]), float(row["hosts"]), float(row["wrong"])), (ranks, hosts, 0))
-            self.assertEqual(row["git"], version())
+            self.assertEqual(row["git"], support.version())
             # All times are of the slowest rank, over the repetitions; an average is done when that rank is.
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "p99", "max")]
             self.assertEqual(times, sorted(times))
@@ -243,7 +236,7 @@ class Bench(unittest.TestCase):
                                       output, *arguments], cwd=self.directory)
             rows = read_csv(output)
             for row in rows:
-                self.assertEqual((row["git"], row["runs"]), (version(), "1"))
+                self.assertEqual((row["git"], row["runs"]), (support.version(), "1"))
                 self.assertRegex(row["machine"], r"\d+ cores")
                 self.assertIn(row["burst_bytes"], ("32768", ""))
             return rows, done.stdout
@@ -320,7 +313,7 @@ class Bench(unittest.TestCase):
         rows = read_csv(output)
         for row in rows:
             self.assertEqual((row["git"], row["hosts"], row["elements"], row["burst_bytes"]),
-                             (version(), "2", "100000", "32768"))
+                             (support.version(), "2", "100000", "32768"))
             self.assertAlmostEqual(float(row["link_bit_per_s"]) / 1e8, 0.95, delta=0.1)
             times = [float(row[f"{name}_s"]) for name in ("min", "p50", "max")]
             self.assertEqual(times, sorted(times))
@@ -338,7 +331,7 @@ class Bench(unittest.TestCase):
         rows, table = self.run_peers("--rounds", "2", "--collectives", "pairwise_allreduce,pairwise_compressed")
         self.assertEqual(list(rows), ["pairwise_allreduce", "pairwise_compressed"])
         self.assertEqual({(row["library"], row["version"]) for row in rows.values()},
-                         {("OneBit", version())})
+                         {("OneBit", support.version())})
         self.check_bytes(rows["pairwise_allreduce"], 2 * 1 / 2 * 4 * 100000)
         # Signs are 32 times fewer bytes; the start of MPI is several kB.
         self.assertGreater(float(rows["pairwise_compressed"]["link_bytes"]), 100000 / 8)
