@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,10 +12,10 @@
 #include "app/measure.hpp"
 #include "app/start/identity.hpp"
 #include "app/start/input_file.hpp"
+#include "app/start/launch.hpp"
 #include "app/start/run_files.hpp"
 #include "base/names.hpp"
 #include "base/system/build_info.hpp"
-#include "base/system/launcher.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
 
@@ -27,17 +26,6 @@ inline std::string command_of(const CLI::App& app) {
   std::string words;
   for (const CLI::App* const command : app.get_subcommands()) words += " " + command->get_name() + command_of(*command);
   return words;
-}
-
-/// Refuses a process that MPI does not connect with the others which its launcher started, where the command writes
-/// files: each process would write the same ones. Elsewhere a warning says why the output comes several times.
-/// \param command the first subcommand
-inline void check_launch_of(const Communicator& world, const std::string& command) {
-  const bool writes = command == "train" || command == "bench";
-  if (writes) return world.collectively(check_launch);
-  if (const LaunchFault fault = launch_fault())
-    std::fprintf(stderr, "warning: %s: %s\n  remedy: %s\n", fault.variable.c_str(), fault.what.c_str(),
-                 fault.remedy.c_str());
 }
 
 /// The part of a command line that all commands share. Their callbacks do the work, on all ranks together.

@@ -3,8 +3,10 @@
 
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include "app/commands.hpp"
+#include "app/start/launch.hpp"
 #include "app/start/threads.hpp"
 #include "base/error.hpp"
 #include "base/mpi.hpp"
@@ -18,8 +20,9 @@ int main(int argc, char** argv) {
   // A write beyond the limit on file sizes fails then, as on a full disk, and is reported.
   std::signal(SIGXFSZ, SIG_IGN);
   // Before the command line is read, so that every rank calls MPI_Finalize whatever it holds.
-  const MpiSession mpi(argc, argv);
-  const Communicator world;
+  std::optional<MpiSession> mpi;
+  if (app::needs_mpi(argc, argv)) mpi.emplace(argc, argv);
+  const Communicator world(mpi ? MPI_COMM_WORLD : MPI_COMM_NULL);
   const bool root = world.rank() == 0;
   ExitStatus status = ExitStatus::success;
   try {

@@ -48,6 +48,7 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 MpiSession::~MpiSession() { MPI_Finalize(); }
 
 Communicator::Communicator(MPI_Comm parent) {
+  if (parent == MPI_COMM_NULL) return;
   const Activity activity("OneBit::base::communicator", waits_for_ranks);
   MPI_Comm_dup(parent, &m_comm);
   MPI_Comm_rank(m_comm, &m_rank);
@@ -61,13 +62,16 @@ Communicator::Communicator(const Communicator& parent, int group, int order) {
   MPI_Comm_size(m_comm, &m_size);
 }
 
-Communicator::~Communicator() { MPI_Comm_free(&m_comm); }
+Communicator::~Communicator() {
+  if (!is_without_mpi()) MPI_Comm_free(&m_comm);
+}
 
-int Communicator::local_rank() const { return ask_host(m_comm, MPI_Comm_rank); }
+int Communicator::local_rank() const { return is_without_mpi() ? 0 : ask_host(m_comm, MPI_Comm_rank); }
 
-int Communicator::local_size() const { return ask_host(m_comm, MPI_Comm_size); }
+int Communicator::local_size() const { return is_without_mpi() ? 1 : ask_host(m_comm, MPI_Comm_size); }
 
 std::vector<int> Communicator::hosts() const {
+  if (is_without_mpi()) return {0};
   const Activity activity("OneBit::base::hosts", waits_for_ranks);
   const int lowest = ask_host(m_comm, [this](MPI_Comm host, int* answer) {
     *answer = m_rank;
@@ -79,22 +83,26 @@ std::vector<int> Communicator::hosts() const {
 }
 
 void Communicator::barrier() const {
+  if (is_without_mpi()) return;
   const Activity activity("OneBit::base::barrier", waits_for_ranks);
   MPI_Barrier(m_comm);
 }
 
 void Communicator::sum(double* values, int count) const {
+  if (is_without_mpi()) return;
   const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, m_comm);
 }
 
 std::uint64_t Communicator::sum(std::uint64_t value) const {
+  if (is_without_mpi()) return value;
   const Activity activity("OneBit::base::sum", waits_for_ranks);
   MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, m_comm);
   return value;
 }
 
 std::vector<double> Communicator::gather(const double* values, int count) const {
+  if (is_without_mpi()) return {values, values + count};
   const Activity activity("OneBit::base::gather", waits_for_ranks);
   std::vector<double> all(static_cast<std::size_t>(count) * m_size);
   MPI_Allgather(values, count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, m_comm);
@@ -102,6 +110,7 @@ std::vector<double> Communicator::gather(const double* values, int count) const 
 }
 
 std::string Communicator::broadcast(std::string text, int root, std::size_t largest_count) const {
+  if (is_without_mpi()) return text;
   const Activity activity("OneBit::base::broadcast", waits_for_ranks);
   std::uint64_t length = text.size();
   MPI_Bcast(&length, 1, MPI_UINT64_T, root, m_comm);
@@ -120,6 +129,10 @@ void Communicator::collectively(const std::function<void()>& work) const {
     const Error described = describe(error);
     message = described.what();
     status = static_cast<int>(described.status());
+  }
+  if (is_without_mpi()) {
+    if (status != 0) throw AgreedError(static_cast<ExitStatus>(status), message);
+    return;
   }
   const Activity activity("OneBit::base::agree", waits_for_ranks);
   int first_failed = status != 0 ? m_rank : m_size;

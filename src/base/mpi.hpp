@@ -28,6 +28,7 @@ public:
 /// A private duplicate of a communicator.
 class Communicator {
 public:
+  /// \param parent MPI_COMM_NULL: this process alone, whether MPI runs or not
   explicit Communicator(MPI_Comm parent = MPI_COMM_WORLD);
   /// The ranks of `parent` with the same `group`, by ascending `order` and then rank. Collective.
   Communicator(const Communicator& parent, int group, int order);
@@ -71,6 +72,8 @@ public:
   }
 
 private:
+  bool is_without_mpi() const { return m_comm == MPI_COMM_NULL; }
+
   MPI_Comm m_comm = MPI_COMM_NULL;
   int m_rank = 0;
   int m_size = 1;

@@ -645,6 +645,19 @@ case("launched_bench", QUADRATIC, "PMI_SIZE: ", command=("bench", "collective", 
 case("launched_validate", QUADRATIC, "quadratic:", status=0, command=("validate", "input.yaml"),
      environment={"PMI_RANK": "0", "PMI_SIZE": "3"})
 
+# --- where MPI does not start, as on some login nodes -----------------------------------------------------------------
+
+NO_MPI = {"OMPI_MCA_pml": "none"}  # Open MPI finds no transport, so that MPI_Init fails
+case("without_mpi_validate", QUADRATIC, "quadratic:", status=0, environment=NO_MPI,
+     command=("validate", "input.yaml", "--ranks", "2"), prepare=lambda d: needs_that_a_training_fails(NO_MPI))
+case("without_mpi_bad_input", "train: 5\n", "section 'train' is not a map", environment=NO_MPI,
+     command=("validate", "input.yaml"))
+case("without_mpi_list", None, "algorithms: adam", status=0, environment=NO_MPI, command=("list",), output=None)
+case("without_mpi_version", None, "onebit ", status=0, environment=NO_MPI, command=("--version",), output=None)
+case("without_mpi_help", None, "Usage: ", status=0, environment=NO_MPI, command=("train", "--help"), output=None)
+case("without_mpi_info", None, "earlier.h5: this is not a checkpoint", environment=NO_MPI, output=None,
+     command=("checkpoint", "info", "earlier.h5"), prepare=lambda d: (d / "earlier.h5").write_text("x" * 5000))
+
 # --- what must work ---------------------------------------------------------------------------------------------------
 
 
@@ -742,6 +755,15 @@ def backends():
 def needs_no(backend):
     if backend in BACKENDS:
         raise Skip(f"this build has the backend {backend}, and the case is of one without")
+
+
+def needs_that_a_training_fails(environment):
+    """Where it does not, the case would show nothing."""
+    if "Open MPI" not in subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True, check=True).stdout:
+        raise Skip("the case makes MPI_Init of Open MPI fail, and this is another library")
+    done = subprocess.run([PROGRAM, "train", "input.yaml"], env={**ENVIRONMENT, **environment}, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode != 0 and "MPI_Init" in done.stderr, done.stderr
 
 
 def needs_openmp():

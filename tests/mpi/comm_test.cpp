@@ -711,8 +711,16 @@ TYPED_TEST(Collectives, transport_is_the_one_asked_for) {
   EXPECT_TRUE(!is_host<TypeParam> || support.supported);
 }
 
-TEST(Communicator, sums_gathers_and_broadcasts) {
-  const Communicator world;
+/// All ranks, and this process alone, which calls no MPI.
+class Agreement : public testing::TestWithParam<bool> {
+protected:
+  const Communicator world{GetParam() ? MPI_COMM_WORLD : MPI_COMM_NULL};
+};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Agreement, testing::Bool(),
+                         [](const auto& world) { return world.param ? "of_all_ranks" : "of_this_process"; });
+
+TEST_P(Agreement, sums_gathers_and_broadcasts) {
   double values[2] = {1.0 + world.rank(), -2.0};
   const std::vector<double> all = world.gather(values, 2);
   ASSERT_EQ(all.size(), 2u * world.size());
@@ -720,12 +728,15 @@ TEST(Communicator, sums_gathers_and_broadcasts) {
   world.sum(values, 2);
   EXPECT_EQ(values[0], world.size() * (world.size() + 1) / 2.0);
   EXPECT_EQ(values[1], -2.0 * world.size());
+  EXPECT_EQ(world.sum(std::uint64_t{1} << 60), static_cast<std::uint64_t>(world.size()) << 60);
   for (int root = 0; root < world.size(); ++root)
     for (const std::string& text : {std::string(), std::string("one\0two\n", 8), std::string(100000, 'x')})
       for (const std::size_t largest_count : {std::size_t{3000}, std::size_t{100000}})
         EXPECT_EQ(world.broadcast(world.rank() == root ? text : "not this", root, largest_count), text);
   EXPECT_EQ(world.local_rank(), world.rank());
   EXPECT_EQ(world.local_size(), world.size());
+  EXPECT_EQ(world.hosts(), std::vector<int>(world.size(), 0));
+  world.barrier();
   EXPECT_FALSE(mpi_library().empty());
 }
 
@@ -743,15 +754,13 @@ Outcome outcome(const Communicator& world, const std::function<void()>& work) {
   return {};
 }
 
-TEST(Communicator, agrees_that_nothing_failed) {
-  const Communicator world;
+TEST_P(Agreement, agrees_that_nothing_failed) {
   int runs = 0;
   EXPECT_EQ(outcome(world, [&] { ++runs; }).message, "");
   EXPECT_EQ(runs, 1);
 }
 
-TEST(Communicator, agrees_on_the_error_of_any_rank) {
-  const Communicator world;
+TEST_P(Agreement, agrees_on_the_error_of_any_rank) {
   for (int failing = 0; failing < world.size(); ++failing) {
     // Rank 0 is whom users expect to speak, so its errors go without its name.
     const std::string name = failing == 0 ? "" : "rank " + std::to_string(failing) + ": ";

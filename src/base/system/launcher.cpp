@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 
 #include "base/error.hpp"
@@ -100,6 +101,13 @@ LaunchFault launch_fault() {
   if (parent != MPI_COMM_NULL) return {};
   return launch_fault(
       size, [](const char* name) -> const char* { return std::getenv(name); }, has_terminal());
+}
+
+bool has_launcher() {
+  const auto is_set = [](const char* name) { return name != nullptr && std::getenv(name) != nullptr; };
+  return std::any_of(std::begin(own_sizes), std::end(own_sizes), is_set) ||
+         std::any_of(std::begin(launchers), std::end(launchers),
+                     [&](const Launcher& launcher) { return is_set(launcher.size) || is_set(launcher.rank); });
 }
 
 void check_launch() {

@@ -29,6 +29,9 @@ LaunchFault launch_fault(int world_size, const Environment& environment, bool ha
 /// The same of this process, whose MPI has been started. A process that MPI itself has spawned is not at fault.
 LaunchFault launch_fault();
 
+/// Whether a variable of a launcher, also of one that started a single process, is in this process's environment.
+bool has_launcher();
+
 /// \throws InputError for a fault of this process
 void check_launch();
 
