@@ -76,6 +76,9 @@ class CompressedAllreduce:
             _whole_number(name, value, most) for name, value, most in
             (("length", length, SIZE_MAX), ("bits", bits, INT_MAX), ("group", group, SIZE_MAX),
              ("message_bytes", message_bytes, SIZE_MAX)))
+        for name, value in (("error_feedback", error_feedback), ("grid", grid)):
+            if value not in (True, False):
+                raise ValueError(_bad(f"{name} is {value!r}", "give True or False"))
         if not isinstance(backend, str):
             raise ValueError(_bad(f"backend is {backend!r}", "give its name, or '' for the host's"))
         if not isinstance(scale, str):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times training steps of ResNet-18 or VGG-16 in PyTorch, as the peer of `onebit train`; docs/results/performance.md.
 
-ResNet-18 is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels, a first convolution of 3 x 3 pixels
-and no pooling after it. VGG-16 has batch normalisation and one dense layer. It takes OMP_NUM_THREADS threads. Adam is
-fused where this PyTorch has it. `compile` compiles the whole network. Both memory formats of PyTorch are timed, NCHW
-and NHWC (`channels_last`), and the faster one counts. Prints each step's milliseconds and the median of the faster
+ResNet-18 is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels (--pixels), a first convolution of 3 x 3
+pixels and no pooling after it. VGG-16 has batch normalisation and one dense layer. It takes OMP_NUM_THREADS threads.
+Adam is fused where this PyTorch has it. `compile` compiles the whole network. Both memory formats of PyTorch are timed,
+NCHW and NHWC (`channels_last`), and the faster one counts. Prints each step's milliseconds and the median of the faster
 format, the first steps (--warm-up) left out.
 """
 
@@ -70,30 +70,32 @@ class Vgg16(torch.nn.Module):
 NETWORKS = {"resnet18": ResNet18, "vgg16": Vgg16}
 
 
-def times_of(network, mode, memory_format, warm_up, steps):
+def times_of(arguments, memory_format):
     """Milliseconds of each step."""
     torch.manual_seed(1)
-    model = NETWORKS[network]().to(memory_format=memory_format)
+    model = NETWORKS[arguments.network]().to(memory_format=memory_format)
     optimizer = adam(model.parameters())
-    shape = RESNET18
-    pixels = torch.randn(shape.batch, shape.channels, shape.size, shape.size).to(memory_format=memory_format)
-    classes = torch.randint(shape.classes, (shape.batch,))
-    if mode == "compile":
+    images = torch.randn(arguments.batch, RESNET18.channels, arguments.pixels, arguments.pixels)
+    images = images.to(memory_format=memory_format)
+    classes = torch.randint(RESNET18.classes, (arguments.batch,))
+    if arguments.mode == "compile":
         model.compile()
     times = []
-    for _ in range(warm_up + steps):
+    for _ in range(arguments.warm_up + arguments.steps):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        model(pixels, classes).backward()
+        model(images, classes).backward()
         optimizer.step()
         times.append(1e3 * (time.perf_counter() - begin))
-    return times[warm_up:]
+    return times[arguments.warm_up:]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=NETWORKS, default="resnet18")
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    parser.add_argument("--pixels", type=int, default=RESNET18.size, help="on a side; default: %(default)s")
+    parser.add_argument("--batch", type=int, default=RESNET18.batch, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--warm-up", type=int, default=5)
     arguments = parser.parse_args()
@@ -101,7 +103,7 @@ def main():
     torch.set_flush_denormal(True)
     medians = {}
     for name, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
-        times = times_of(arguments.network, arguments.mode, memory_format, arguments.warm_up, arguments.steps)
+        times = times_of(arguments, memory_format)
         medians[name] = statistics.median(times)
         print(name, " ".join(f"{t:.1f}" for t in times))
     fastest = min(medians, key=medians.get)

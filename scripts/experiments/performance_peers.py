@@ -60,8 +60,8 @@ class Peer:
         self.options = ["--mode", mode]
         self.variables = {"LD_PRELOAD": preloaded} if preloaded else {}
 
-    def time(self, model, precision, steps):
-        """(version, steps, median of a step in ms) of one process."""
+    def time(self, model, precision, steps, options=()):
+        """(version, steps, median of a step in ms) of one process. `options` are further ones of its script."""
         if model == "optimizer":
             command = [self.python, str(HERE / "optimizer_time.py")]
         elif model in NETWORKS_OF_IMAGES:
@@ -70,7 +70,7 @@ class Peer:
         else:
             command = [self.python, str(HERE / "step_time.py"), model, "--precision", precision]
             command += ["--dropout", "0.1" if model.startswith("bert") else "0", "--warm-up", str(STEPS_OF_WARM_UP)]
-        text = output_of(command + self.options + ["--steps", str(steps)], self.variables)
+        text = output_of([*command, *self.options, *options, "--steps", str(steps)], self.variables)
         return re.search(r"^torch (\S+?),", text, re.M)[1], steps, last_median(text)
 
 

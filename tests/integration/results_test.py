@@ -124,7 +124,8 @@ def step_ms(model, processor, peer=False):
 
 def network_gain(network):
     """Step of a network in float in the fastest PyTorch over OneBit's with FQT."""
-    steps = {row["layers"]: float(row["step_s"]) for row in rows_of("quantized_training/networks.csv", model=network)}
+    rows = rows_of("quantized_training/networks.csv", model=network, pixels=32)
+    steps = {row["layers"]: float(row["step_s"]) for row in rows}
     return min(step for layers, step in steps.items() if "torch" in layers) / steps["fqt, b = 4"]
 
 

@@ -88,7 +88,8 @@ class Arrays(unittest.TestCase):
                               ("multiple of 32", {"group": 33}), ("chunk_borders is", {"chunk_borders": [0, 1.5]}),
                               ("group_begins is", {"group_begins": [-1, 2]}),
                               ("has 4 for a vector of 4", {"group_begins": [0, 4]}),
-                              ("no backend 'gpu'", {"backend": "gpu"})):
+                              ("no backend 'gpu'", {"backend": "gpu"}), ("grid is 'yes'", {"grid": "yes"}),
+                              ("error_feedback is 2", {"error_feedback": 2})):
             self.refuse(ValueError, text, onebit.CompressedAllreduce, COMM, 4, **options)
         self.refuse(ValueError, "length is 0", onebit.CompressedAllreduce, COMM, 0)
 
