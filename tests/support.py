@@ -23,6 +23,8 @@ from lib.tables import read_csv
 _temporary = tempfile.TemporaryDirectory(prefix="onebit.")
 os.chmod(_temporary.name, 0o1777)  # as /tmp has: some programs run as another user
 os.environ["TMPDIR"] = tempfile.tempdir = _temporary.name
+# More ranks than cores are wanted, which only Open MPI 4 and 5 have to be told. Others know no option for it.
+os.environ.update(OMPI_MCA_rmaps_base_oversubscribe="1", PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
 
 PROGRAM, MPIEXEC = (os.path.abspath(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 2 else ("", "")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -41,7 +43,13 @@ def scratch(owner, parent=None):
 
 def ranks_of(count, *command):
     """The command on some ranks of this machine, which may have fewer cores."""
-    return [MPIEXEC, "-n", str(count), "--oversubscribe", *command]
+    return [MPIEXEC, "-n", str(count), *command]
+
+
+@functools.cache
+def is_open_mpi():
+    """Whether MPIEXEC is Open MPI's, whose variables have names of their own."""
+    return "Open MPI" in subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 @functools.cache
@@ -64,8 +72,10 @@ def cmake_cache(build):
 
 
 def same_objects(cache):
-    """Of a build's variables, those with which another build compiles the same, so that ccache has the objects."""
-    names = ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE", "CMAKE_CXX_COMPILER_LAUNCHER")
+    """Of a build's variables, those with which another build compiles the same, so that ccache has the objects, and
+    links the same MPI."""
+    names = ("ONEBIT_NATIVE", "CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE", "CMAKE_CXX_COMPILER_LAUNCHER",
+             "MPI_C_COMPILER", "MPI_CXX_COMPILER")
     return {name: cache[name] for name in names if name in cache}
 
 

@@ -32,6 +32,17 @@ def _mpi():
     return MPI
 
 
+def _check_library(MPI):
+    """Refuses an mpi4py of another MPI library than libonebit's, to which its communicators mean nothing."""
+    text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest of MPICH's; Open MPI's are shorter
+    library().MPI_Get_library_version(text, ctypes.byref(length))  # found among what the library is linked with
+    own, others = (name.replace("\t", " ").split("\n")[0].split(",")[0]
+                   for name in (text.value.decode(errors="replace"), MPI.Get_library_version()))
+    if own != others:
+        raise ValueError(_bad(f"libonebit is linked with {own}, and mpi4py with {others}", "build one of them with the "
+                              "MPI library of the other (docs/guide/python.md)"))
+
+
 class MpiRanks:
     """Those of a communicator of mpi4py."""
 
@@ -39,6 +50,7 @@ class MpiRanks:
         MPI = _mpi()
         if not MPI.Is_initialized() or MPI.Is_finalized():
             raise ValueError(_bad("MPI is not running", "make it after MPI.Init and before MPI.Finalize"))
+        _check_library(MPI)
         if comm != MPI.COMM_SELF:
             check(library().onebit_check_launch())
         self.comm, self.rank, self.size = comm, comm.rank, comm.size

@@ -3,6 +3,7 @@
 
 #include "base/mpi.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/error.hpp"
@@ -151,6 +152,7 @@ std::string mpi_library() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   std::string name(text, static_cast<std::size_t>(length));
+  std::replace(name.begin(), name.end(), '\t', ' ');  // MPICH's
   return name.substr(0, name.find_first_of(",\n"));
 }
 

@@ -75,9 +75,9 @@ class Faults(unittest.TestCase):
 
     def start(self, *ranks):
         """Starts (number of ranks, their command line)s together."""
-        words = [MPIEXEC, "--oversubscribe"]
+        words = [MPIEXEC]
         for count, command in ranks:
-            words += [":"] * (len(words) > 2) + ["-n", str(count), *command]
+            words += [":"] * (len(words) > 1) + ["-n", str(count), *command]
         # Open MPI's files are in a place of their own: it trips over those of another program that ends meanwhile.
         (self.directory / "tmp").mkdir(exist_ok=True)
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",

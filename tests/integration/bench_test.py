@@ -20,7 +20,7 @@ import skips
 import support
 from lib import laboratory
 from lib.predict import model
-from support import ENVIRONMENT, MPIEXEC, PROGRAM, ROOT, read_csv
+from support import ENVIRONMENT, PROGRAM, ROOT, read_csv
 
 NETLAB, EXPERIMENTS = ROOT / "scripts/netlab.py", ROOT / "scripts/experiments"
 COLLECTIVES = ["mpi_allreduce", "mpi_reduce_scatter", "pairwise_allreduce", "hierarchical_allreduce", "mpi_bf16",
@@ -146,10 +146,10 @@ class Bench(unittest.TestCase):
 
     def test_rows_at_several_rank_counts(self):
         for ranks in (1, 3, 4):
-            self.check(self.run_it([MPIEXEC, "-n", str(ranks), "--oversubscribe"]), ranks, 1)
+            self.check(self.run_it(support.ranks_of(ranks)), ranks, 1)
 
     def test_unknown_collective(self):
-        message = self.run_it([MPIEXEC, "-n", "2", "--oversubscribe"], ["--set", "bench.collectives=[gossip]"], 2)
+        message = self.run_it(support.ranks_of(2), ["--set", "bench.collectives=[gossip]"], 2)
         self.assertIn("gossip", message)
         self.assertIn("pairwise_compressed", message)
 

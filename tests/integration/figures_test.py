@@ -42,7 +42,7 @@ class Figures(unittest.TestCase):
     def run_it(self, command, keys, ranks=1, expected=0, options=("--json", "out/figures.json")):
         """Runs a command into `out`; each rank's status must be the expected one. Returns the finished process."""
         # mpirun would end the other ranks at the first status that is not 0.
-        script = 'rank=${OMPI_COMM_WORLD_RANK:-0}; "$@"; echo $? >status.$rank'
+        script = 'rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}; "$@"; echo $? >status.$rank'
         onebit = [PROGRAM, *command, "input.yaml", *options,
                   *support.overrides({**keys, "run.output": "out"})]
         done = support.run(self, support.ranks_of(ranks, "sh", "-c", script, "sh", *onebit), cwd=self.directory)

@@ -28,13 +28,27 @@ ENVIRONMENT = {**support.ENVIRONMENT, "PYTHONPATH": f"{PACKAGE}:{TESTS}", "ONEBI
                "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+# Ends with 0 where PyTorch is there, and an mpi4py of the MPI library that libonebit is linked with.
+HAS_MODULES = """
+import ctypes, importlib.util, sys
+if not all(map(importlib.util.find_spec, ("mpi4py", "torch"))):
+    sys.exit(1)
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
+ctypes.CDLL(sys.argv[1]).MPI_Get_library_version(text, ctypes.byref(length))
+sys.exit(text.value.decode() != MPI.Get_library_version())
+"""
+
+
 def has_modules(python):
-    program = "import sys; from importlib.util import find_spec as f; sys.exit(not (f('mpi4py') and f('torch')))"
-    return os.path.exists(python) and subprocess.run([python, "-c", program]).returncode == 0
+    return os.path.exists(python) and subprocess.run([python, "-c", HAS_MODULES, LIBRARY]).returncode == 0
 
 
-PYTHON = next(filter(has_modules, (sys.executable, "/usr/bin/python3")), None)
-needs_python = unittest.skipUnless(PYTHON, "no mpi4py and PyTorch here: scripts/setup.sh --python installs them")
+PYTHON = next(filter(has_modules, (sys.executable, "/usr/bin/python3")), None) if LIBRARY else None
+needs_python = unittest.skipUnless(PYTHON, "no PyTorch here, or no mpi4py of this build's MPI library: "
+                                   "scripts/setup.sh --python installs both for Open MPI")
 
 
 def free_port():
@@ -46,7 +60,7 @@ def free_port():
 
 class Library(unittest.TestCase):
     def run_ranks(self, *command):
-        done = support.run(self, [MPIEXEC, "-n", RANKS, "--oversubscribe", *command], timeout=200,
+        done = support.run(self, [MPIEXEC, "-n", RANKS, *command], timeout=200,
                            env={**ENVIRONMENT, "MASTER_PORT": free_port()})
         return done.stdout
 

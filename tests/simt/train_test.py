@@ -28,7 +28,7 @@ class Training(unittest.TestCase):
         command = [PROGRAM, backend, ROOT / "inputs/bert_tiny.yaml", *(f"{k}={v}" for k, v in keys.items()),
                    f"run.output={output}"]
         if ranks > 1:
-            command = [MPIEXEC, "-n", str(ranks), "--oversubscribe", *command]
+            command = [MPIEXEC, "-n", str(ranks), *command]
         support.run(self, command, env={**ENVIRONMENT, "ONEBIT_SIMT_SEED": str(seed)}, cwd=ROOT)
         losses = [float(row["loss"]) for row in read_csv(output / "steps.csv")]
         return read_csv(output / "run.csv")[0]["parameters_hash"], losses
