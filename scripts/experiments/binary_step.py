@@ -57,7 +57,8 @@ def cases_of(arguments, directory):
         yield {"model": "BERT-Base"}, "bert_base.yaml", {}, []
         return
     for name, network in NETWORKS.items():
-        for pixels, batch in BATCHES.items():
+        for pixels in arguments.pixels:
+            batch = BATCHES[pixels]
             settings = {"images.network": network, "images.norm_samples": batch, "train.batch": batch,
                         "train.validation_batch": batch, **random_images(directory, pixels, batch)}
             yield ({"model": name, "pixels": pixels, "batch": batch}, "resnet18.yaml", settings,
@@ -105,6 +106,8 @@ def main():
                         help="takes step.csv (bert) or networks.csv (images); default: %(default)s")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON",
                         help="a Python with PyTorch; may be given several times")
+    parser.add_argument("--pixels", type=int, nargs="+", choices=BATCHES, default=list(BATCHES),
+                        help="on a side of an image; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=4, help="of a run in a round; default: %(default)s")
     arguments = parser.parse_args()
