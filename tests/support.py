@@ -49,7 +49,8 @@ def ranks_of(count, *command):
 @functools.cache
 def is_open_mpi():
     """Whether MPIEXEC is Open MPI's, whose variables have names of their own."""
-    return "Open MPI" in subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([MPIEXEC, "--version"], capture_output=True, text=True, check=True).stdout
+    return "Open MPI" in text or "OpenRTE" in text  # mpirun, and mpiexec before Open MPI 5
 
 
 @functools.cache
