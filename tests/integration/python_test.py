@@ -38,7 +38,7 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
 ctypes.CDLL(sys.argv[1]).MPI_Get_library_version(text, ctypes.byref(length))
-sys.exit(text.value.decode() != MPI.Get_library_version())
+sys.exit(text.value.decode() != MPI.Get_library_version().rstrip("\\0"))  # which mpi4py 3 leaves
 """
 
 
