@@ -36,7 +36,7 @@ def _check_library(MPI):
     """Refuses an mpi4py of another MPI library than libonebit's, to which its communicators mean nothing."""
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest of MPICH's; Open MPI's are shorter
     library().MPI_Get_library_version(text, ctypes.byref(length))  # found among what the library is linked with
-    own, others = (name.rstrip("\0").replace("\t", " ").split("\n")[0].split(",")[0]  # mpi4py 3 leaves the \\0
+    own, others = (name.rstrip("\0").replace("\t", " ").split("\n")[0].split(",")[0]  # mpi4py 3 leaves a NUL
                    for name in (text.value.decode(errors="replace"), MPI.Get_library_version()))
     if own != others:
         raise ValueError(_bad(f"libonebit is linked with {own}, and mpi4py with {others}", "build one of them with the "
