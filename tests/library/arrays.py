@@ -1,6 +1,7 @@
 """What onebit.CompressedAllreduce takes and refuses; runs on every rank."""
 
 import unittest
+import unittest.mock
 
 import numpy as np
 import torch
@@ -92,6 +93,12 @@ class Arrays(unittest.TestCase):
                               ("error_feedback is 2", {"error_feedback": 2})):
             self.refuse(ValueError, text, onebit.CompressedAllreduce, COMM, 4, **options)
         self.refuse(ValueError, "length is 0", onebit.CompressedAllreduce, COMM, 0)
+
+    def test_refuses_another_mpi_library(self):
+        other = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7"
+        with unittest.mock.patch.object(MPI, "Get_library_version", return_value=other):
+            self.refuse(ValueError, "and mpi4py with MPICH Version: 4.0.2", onebit.CompressedAllreduce, COMM, 4)
+        onebit.CompressedAllreduce(COMM, 4)
 
     @unittest.skipIf(COMM.size == 1, "nothing is left out: one rank cannot differ")
     def test_refuses_ranks_that_differ(self):
