@@ -55,7 +55,7 @@ def is_open_mpi():
 
 @functools.cache
 def version():
-    """PROGRAM's commit, asked once, because it starts MPI for it."""
+    """PROGRAM's commit, asked once."""
     return provenance.program_version(PROGRAM)
 
 

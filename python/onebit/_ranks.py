@@ -32,7 +32,7 @@ def _mpi():
     return MPI
 
 
-def _check_library(MPI):
+def check_library(MPI):
     """Refuses an mpi4py of another MPI library than libonebit's, to which its communicators mean nothing."""
     text, length = ctypes.create_string_buffer(8192), ctypes.c_int()  # the longest of MPICH's; Open MPI's are shorter
     library().MPI_Get_library_version(text, ctypes.byref(length))  # found among what the library is linked with
@@ -50,7 +50,7 @@ class MpiRanks:
         MPI = _mpi()
         if not MPI.Is_initialized() or MPI.Is_finalized():
             raise ValueError(_bad("MPI is not running", "make it after MPI.Init and before MPI.Finalize"))
-        _check_library(MPI)
+        check_library(MPI)
         if comm != MPI.COMM_SELF:
             check(library().onebit_check_launch())
         self.comm, self.rank, self.size = comm, comm.rank, comm.size

@@ -11,15 +11,17 @@ the machine (ONEBIT_MACHINE, in words).
 
 import argparse
 import collections
+import math
 import os
 import pathlib
 import random
 import statistics
-import struct
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from image_tasks import idx
+
 from lib import ROOT, launch, provenance, tables
 from lib.models import RESNET18
 from performance_peers import peers_of
@@ -43,11 +45,10 @@ def random_images(directory, pixels, batch):
     """Writes a batch of images and their labels as IDX files. \returns the settings that name them"""
     count = max(batch, RESNET18.classes)
     extents = (count, pixels, pixels, RESNET18.channels)
-    content = random.Random(1).randbytes(count * pixels * pixels * RESNET18.channels)
     path = pathlib.Path(directory) / f"random_{pixels}_images.idx"
-    path.write_bytes(struct.pack(">BBBB4I", 0, 0, 8, 4, *extents) + content)
+    path.write_bytes(idx(extents, random.Random(1).randbytes(math.prod(extents))))
     path.with_name(f"random_{pixels}_labels.idx").write_bytes(
-        struct.pack(">BBBBI", 0, 0, 8, 1, count) + bytes(i % RESNET18.classes for i in range(count)))
+        idx((count,), bytes(i % RESNET18.classes for i in range(count))))
     return {"images.training": f"[{path}]", "images.validation": f"[{path}]"}
 
 

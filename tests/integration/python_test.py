@@ -30,20 +30,19 @@ ENVIRONMENT = {**support.ENVIRONMENT, "PYTHONPATH": f"{PACKAGE}:{TESTS}", "ONEBI
 
 # Ends with 0 where PyTorch is there, and an mpi4py of the MPI library that libonebit is linked with.
 HAS_MODULES = """
-import ctypes, importlib.util, sys
+import importlib.util, sys
 if not all(map(importlib.util.find_spec, ("mpi4py", "torch"))):
     sys.exit(1)
 import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
-text, length = ctypes.create_string_buffer(8192), ctypes.c_int()
-ctypes.CDLL(sys.argv[1]).MPI_Get_library_version(text, ctypes.byref(length))
-sys.exit(text.value.decode() != MPI.Get_library_version().rstrip("\\0"))  # which mpi4py 3 leaves
+from onebit._ranks import check_library
+check_library(MPI)
 """
 
 
 def has_modules(python):
-    return os.path.exists(python) and subprocess.run([python, "-c", HAS_MODULES, LIBRARY]).returncode == 0
+    return os.path.exists(python) and subprocess.run([python, "-c", HAS_MODULES], env=ENVIRONMENT).returncode == 0
 
 
 PYTHON = next(filter(has_modules, (sys.executable, "/usr/bin/python3")), None) if LIBRARY else None
