@@ -3,14 +3,15 @@
 
 TASK is `bert`, BERT-Base, or `images`, ResNet-18 and VGG-16 on images of 32 x 32 to 224 x 224 random pixels, fewer of
 them in a batch where they are larger. The runs of inputs/performance take turns, --rounds times, with OMP_NUM_THREADS
-threads or, without it, one for each core. --peer adds the networks of images in float in a PyTorch; its fastest mode
-and memory format counts. A row has the median over all rounds of a step and of its phases, and the least and the
-greatest step. Run it on an idle machine, with a program built from committed sources: every row names the commit and
-the machine (ONEBIT_MACHINE, in words).
+threads or, without it, one for each core. --peer adds the networks of images in a PyTorch, in float and in bfloat16;
+its fastest mode and memory format counts. A row has the median over all rounds of a step and of its phases, and the
+least and the greatest step. Run it on an idle machine, with a program built from committed sources: every row names the
+commit and the machine (ONEBIT_MACHINE, in words).
 """
 
 import argparse
 import collections
+import itertools
 import math
 import os
 import pathlib
@@ -26,12 +27,13 @@ from lib import ROOT, launch, provenance, tables
 from lib.models import RESNET18
 from performance_peers import peers_of
 
+PLAIN = {precision: {"model.precision": precision} for precision in ("fp32", "bf16")}
 QAT = {"model.quantization.kind": "qat"}
 FQT = {"model.quantization.kind": "fqt", "model.quantization.bits": 4}
 KINDS = {
-    "bert": {"fp32": {}, "bf16": {"model.precision": "bf16"}, "qat": QAT,
+    "bert": {**PLAIN, "qat": QAT,
              "scq, 1 bit": {"model.quantization.kind": "scq", "model.quantization.bits": 1}, "fqt, b = 4": FQT},
-    "images": {"fp32": {}, "qat": QAT, "fqt, b = 4": FQT},
+    "images": {**PLAIN, "qat": QAT, "fqt, b = 4": FQT},
 }
 NETWORKS = {"ResNet-18": "resnet18", "VGG-16": "vgg16"}  # of images, and their names in inputs
 BATCHES = {32: 32, 64: 16, 128: 8, 224: 4}  # images of a step, by their pixels on a side
@@ -80,9 +82,9 @@ def measure(arguments, case, peers):
     for _ in range(arguments.rounds):
         for kind, own in KINDS[arguments.task].items():
             found[kind] += steps_of(arguments, file, {**settings, **own})
-        for peer in peers:
-            _, _, median = peer.time(NETWORKS[names["model"]], "fp32", arguments.steps, options)
-            found[f"fp32, {peer.name}, {peer.mode}"].append({"step_s": 1e-3 * median})
+        for precision, peer in itertools.product(PLAIN, peers):
+            _, _, median = peer.time(NETWORKS[names["model"]], precision, arguments.steps, options)
+            found[f"{precision}, {peer.name}, {peer.mode}"].append({"step_s": 1e-3 * median})
     return found
 
 

@@ -3,9 +3,9 @@
 
 ResNet-18 is that of inputs/performance/resnet18.yaml: images of 32 x 32 pixels (--pixels), a first convolution of 3 x 3
 pixels and no pooling after it. VGG-16 has batch normalisation and one dense layer. It takes OMP_NUM_THREADS threads.
-Adam is fused where this PyTorch has it. `compile` compiles the whole network. Both memory formats of PyTorch are timed,
-NCHW and NHWC (`channels_last`), and the faster one counts. Prints each step's milliseconds and the median of the faster
-format, the first steps (--warm-up) left out.
+Adam is fused where this PyTorch has it. bf16 is autocast, the parameters stay in float32. `compile` compiles the whole
+network. Both memory formats of PyTorch are timed, NCHW and NHWC (`channels_last`), and the faster one counts. Prints
+each step's milliseconds and the median of the faster format, the first steps (--warm-up) left out.
 """
 
 import argparse
@@ -84,7 +84,9 @@ def times_of(arguments, memory_format):
     for _ in range(arguments.warm_up + arguments.steps):
         begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        model(images, classes).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
+            loss = model(images, classes)
+        loss.backward()
         optimizer.step()
         times.append(1e3 * (time.perf_counter() - begin))
     return times[arguments.warm_up:]
@@ -94,6 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=NETWORKS, default="resnet18")
     parser.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--pixels", type=int, default=RESNET18.size, help="on a side; default: %(default)s")
     parser.add_argument("--batch", type=int, default=RESNET18.batch, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=25)
@@ -107,7 +110,7 @@ def main():
         medians[name] = statistics.median(times)
         print(name, " ".join(f"{t:.1f}" for t in times))
     fastest = min(medians, key=medians.get)
-    print(f"torch {torch.__version__}, {arguments.network}, {arguments.mode}, {fastest}, "
+    print(f"torch {torch.__version__}, {arguments.network}, {arguments.mode}, {arguments.precision}, {fastest}, "
           f"{torch.get_num_threads()} threads, median {medians[fastest]:.1f} ms")
 
 

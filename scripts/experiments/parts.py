@@ -85,7 +85,7 @@ QUICKSTART = ("adam", "onebit_adam")
 PARTS = [
     layers("products", 0.5, ["products.csv"], "/products.csv", "products.py"),
     layers("step", 4, ["step.csv"], "", "binary_step.py bert"),
-    layers("networks", 45, ["networks.csv"], "", "binary_step.py images --peer torch={python}", ["python"]),
+    layers("networks", 60, ["networks.csv"], "", "binary_step.py images --peer torch={python}", ["python"]),
     layers("ranks", 2, ["ranks.csv"], "/ranks.csv", "binary_ranks.py", [KJV]),
     layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers.py"),
     performance("threads", 2, ["threads.csv"]),

@@ -41,7 +41,7 @@ def output_of(command, variables=None):
 def onebit(program, model, precision):
     """(version, steps, median of a step in ms) of one process."""
     with tempfile.TemporaryDirectory() as directory:
-        settings = {"run.output": f"{directory}/run", "data.cache": directory}
+        settings = {"run.output": f"{directory}/run"}
         if model != "optimizer":
             settings["model.precision"] = precision
         output_of([program, "train", f"inputs/performance/{model}.yaml", *launch.overrides(settings)])
@@ -65,7 +65,7 @@ class Peer:
         if model == "optimizer":
             command = [self.python, str(HERE / "optimizer_time.py")]
         elif model in NETWORKS_OF_IMAGES:
-            command = [self.python, str(HERE / "image_step_time.py"), "--network", model]
+            command = [self.python, str(HERE / "image_step_time.py"), "--network", model, "--precision", precision]
             command += ["--warm-up", str(STEPS_OF_WARM_UP)]
         else:
             command = [self.python, str(HERE / "step_time.py"), model, "--precision", precision]

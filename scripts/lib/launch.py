@@ -63,6 +63,6 @@ def run_while_here(command, **options):
 def steps_of(command, settings, env):
     """The rows of steps.csv of a run of `onebit train`, whose files are not kept."""
     with tempfile.TemporaryDirectory() as directory:
-        settings = {**settings, "run.output": directory, "data.cache": directory}
+        settings = {**settings, "run.output": directory}
         subprocess.run([*command, *overrides(settings)], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, env=env)
         return tables.read_csv(f"{directory}/steps.csv")

@@ -126,7 +126,7 @@ def network_gain(network):
     """Step of a network in float in the fastest PyTorch over OneBit's with FQT."""
     rows = rows_of("quantized_training/networks.csv", model=network, pixels=32)
     steps = {row["layers"]: float(row["step_s"]) for row in rows}
-    return min(step for layers, step in steps.items() if "torch" in layers) / steps["fqt, b = 4"]
+    return min(step for layers, step in steps.items() if layers.startswith("fp32, torch")) / steps["fqt, b = 4"]
 
 
 def optimizer_row(processor):

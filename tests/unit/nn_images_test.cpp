@@ -2,6 +2,7 @@
 /// The kernels of images against the plain loops of nn/images/layers/reference.hpp, in float and double; their
 /// gradients, and those of whole networks, in double against central differences.
 
+#include "base/sixteen_bits.hpp"
 #include "nn/images/image_classifier.hpp"
 #include "nn/images/layers/batch_norm.hpp"
 #include "nn/images/layers/convolution.hpp"
@@ -36,41 +37,57 @@ const ConvolutionExtents convolutions[] = {{5, 7, 3, 4, 3, 1, 1},  {6, 6, 2, 5, 
                                            {8, 8, 33, 9, 3, 1, 1}, {2, 1, 3, 4, 3, 1, 1}, {8, 8, 3, 2, 4, 2, 1},
                                            {8, 12, 3, 5, 4, 4, 0}};
 
-/// The numbers of images give one group of oneDNN, and several.
+/// Factors of products in this precision, which rounding to it does not change.
+template <class Real>
+Array<Real> random_factors(int rows, int columns, int seed, Precision precision) {
+  Array<Real> factors = random_array<Real>(rows, columns, seed);
+  if (precision == Precision::bf16)
+    for (Real& value : factors.values) value = Bfloat16::widened(Bfloat16::nearest(static_cast<float>(value)));
+  return factors;
+}
+
+template <class Exec, class Real>
+void expect_convolution_equals_reference(const Exec& exec, const ConvolutionExtents& e, int images,
+                                         Precision precision) {
+  const auto factors = [&](int rows, int columns, int seed) {
+    return random_factors<Real>(rows, columns, seed, precision);
+  };
+  const Array<Real> input = factors(images * e.pixels(), e.channels, 1), weight = factors(e.outputs, e.columns(), 2);
+  const Array<Real> d_output = factors(images * e.output_pixels(), e.outputs, 3);
+  const Array<Real> before = random_array<Real>(input.rows, input.columns, 4);
+
+  const Convolution<Exec, Real> convolution(e, images);
+  linalg::MatrixProduct<Exec, Real> product(precision);
+  const Vector<Exec, Real> unfolded("unfolded", convolution.scratch(product.precision()));
+  const DeviceArray<Exec, Real> x(input), w(weight), d(d_output), y(d_output.rows, d_output.columns);
+  const DeviceArray<Exec, Real> d_input(before), d_weight(weight);
+  const linalg::Factor<Exec, Real> factor(w.matrix());
+  convolution.forward(exec, product, x.matrix(), factor, unfolded, y.matrix());
+  EXPECT_LE(relative_error(y.array(), convolution_ref(e, images, in_double(input), in_double(weight))), rounding<Real>);
+
+  Array<double> d_input_ref = in_double(before), d_weight_ref(weight.rows, weight.columns);
+  convolution_backward_ref(e, images, in_double(input), in_double(weight), in_double(d_output), d_input_ref,
+                           d_weight_ref);
+  convolution.backward_input(exec, product, d.matrix(), factor, unfolded, true, d_input.matrix());
+  convolution.backward_weight(exec, product, d.matrix(), x.matrix(), unfolded, false, d_weight.matrix());
+  EXPECT_LE(relative_error(d_input.array(), d_input_ref), rounding<Real>);
+  EXPECT_LE(relative_error(d_weight.array(), d_weight_ref), rounding<Real>);
+  convolution.backward_weight(exec, product, d.matrix(), x.matrix(), unfolded, true, d_weight.matrix());
+  for (double& value : d_weight_ref.values) value *= 2;
+  EXPECT_LE(relative_error(d_weight.array(), d_weight_ref), rounding<Real>);
+}
+
+/// The numbers of images give one group of oneDNN, and several. Double is never rounded.
 TYPED_TEST(Image, convolution_equals_reference) {
   using Exec = TypeParam;
-  test::for_both_types([&](auto zero) {
-    using Real = decltype(zero);
-    for (const ConvolutionExtents& e : convolutions)
-      for (const int images : {3, 16}) {
-        SCOPED_TRACE(testing::Message() << e.height << "x" << e.width << " k " << e.kernel << " s " << e.stride);
-        const Array<Real> input = random_array<Real>(images * e.pixels(), e.channels, 1);
-        const Array<Real> weight = random_array<Real>(e.outputs, e.columns(), 2);
-        const Array<Real> d_output = random_array<Real>(images * e.output_pixels(), e.outputs, 3);
-        const Array<Real> before = random_array<Real>(input.rows, input.columns, 4);
-
-        const Convolution<Exec, Real> convolution(e, images);
-        linalg::MatrixProduct<Exec, Real> product;
-        const Vector<Exec, Real> unfolded("unfolded", convolution.scratch());
-        const DeviceArray<Exec, Real> x(input), w(weight), d(d_output), y(d_output.rows, d_output.columns);
-        const DeviceArray<Exec, Real> d_input(before), d_weight(weight);
-        const linalg::Factor<Exec, Real> factor(w.matrix());
-        convolution.forward(this->exec, product, x.matrix(), factor, unfolded, y.matrix());
-        EXPECT_LE(relative_error(y.array(), convolution_ref(e, images, in_double(input), in_double(weight))),
-                  rounding<Real>);
-
-        Array<double> d_input_ref = in_double(before), d_weight_ref(weight.rows, weight.columns);
-        convolution_backward_ref(e, images, in_double(input), in_double(weight), in_double(d_output), d_input_ref,
-                                 d_weight_ref);
-        convolution.backward_input(this->exec, product, d.matrix(), factor, unfolded, true, d_input.matrix());
-        convolution.backward_weight(this->exec, product, d.matrix(), x.matrix(), unfolded, false, d_weight.matrix());
-        EXPECT_LE(relative_error(d_input.array(), d_input_ref), rounding<Real>);
-        EXPECT_LE(relative_error(d_weight.array(), d_weight_ref), rounding<Real>);
-        convolution.backward_weight(this->exec, product, d.matrix(), x.matrix(), unfolded, true, d_weight.matrix());
-        for (double& value : d_weight_ref.values) value *= 2;
-        EXPECT_LE(relative_error(d_weight.array(), d_weight_ref), rounding<Real>);
-      }
-  });
+  for (const ConvolutionExtents& e : convolutions)
+    for (const int images : {3, 16}) {
+      SCOPED_TRACE(testing::Message() << e.height << "x" << e.width << " k " << e.kernel << " s " << e.stride);
+      expect_convolution_equals_reference<Exec, double>(this->exec, e, images, Precision::fp32);
+      for (const Precision precision : {Precision::fp32, Precision::bf16})
+        if (linalg::missing<Exec>(precision).empty())
+          expect_convolution_equals_reference<Exec, float>(this->exec, e, images, precision);
+    }
 }
 
 /// Blocks of images give the gradient of all images, and what was there before is added to.
@@ -83,9 +100,9 @@ TYPED_TEST(Image, convolution_in_blocks_equals_reference) {
   const Array<double> weight = random_array(e.outputs, e.columns(), 2);
   const Convolution<Exec, double> convolution(e, images);
   linalg::MatrixProduct<Exec, double> product;
-  const Vector<Exec, double> unfolded("unfolded", convolution.scratch());
+  const Vector<Exec, double> unfolded("unfolded", convolution.scratch(product.precision()));
   if (is_host<Exec>) {
-    EXPECT_LT(convolution.scratch(), std::size_t{2} * e.output_pixels() * e.columns());
+    EXPECT_LT(convolution.scratch(product.precision()), std::size_t{2} * e.output_pixels() * e.columns());
   }
   const DeviceArray<Exec, double> x(input), d(d_output), d_weight(weight), y(d_output.rows, d_output.columns);
   const DeviceArray<Exec, double> w(weight);

@@ -61,7 +61,7 @@ struct Images {
     const std::size_t outputs = static_cast<std::size_t>(images) * extents.output_pixels() * D;
     const std::size_t weights = static_cast<std::size_t>(D) * K;
     const Buffer input = make_array(exec, 0, size()), weight = make_array(exec, 1, weights);
-    const Buffer d_output = make_array(exec, 2, outputs), scratch = zeros(layer.scratch());
+    const Buffer d_output = make_array(exec, 2, outputs), scratch = zeros(layer.scratch(precision));
     const Buffer output = zeros(outputs), d_input = zeros(size()), d_weight = zeros(weights);
     const double bytes = floats(static_cast<double>(size() + weights + outputs));
     const double flop = 2.0 * static_cast<double>(outputs) * K;

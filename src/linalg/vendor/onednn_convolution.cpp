@@ -20,20 +20,28 @@ using Forward = dnnl::convolution_forward;
 using BackwardInput = dnnl::convolution_backward_data;
 using BackwardWeight = dnnl::convolution_backward_weights;
 
-dnnl::memory::desc floats(const Dims& dims, Tag tag) { return {dims, dnnl::memory::data_type::f32, tag}; }
-
-/// What oneDNN calls the operands of a convolution.
+/// What oneDNN calls the operands of a convolution, as a pass takes them.
 struct Operands {
-  dnnl::memory::desc input, weight, any_weight, output;
+  dnnl::memory::desc input, weight, output;
   Dims strides, padding;
 
-  explicit Operands(const ImageConvolution& c) {
+  /// The result of Pass is in float; what it multiplies may be rounded.
+  template <class Pass>
+  static Operands of(const ImageConvolution& c, Tag weight_order = Tag::any) {
+    using Type = dnnl::memory::data_type;
+    const Type factor = c.rounded ? Type::bf16 : Type::f32;
+    return Operands(c, std::is_same_v<Pass, BackwardInput> ? Type::f32 : factor,
+                    std::is_same_v<Pass, BackwardWeight> ? Type::f32 : factor,
+                    std::is_same_v<Pass, Forward> ? Type::f32 : factor, weight_order);
+  }
+
+private:
+  Operands(const ImageConvolution& c, dnnl::memory::data_type of_input, dnnl::memory::data_type of_weight,
+           dnnl::memory::data_type of_output, Tag weight_order) {
     const ConvolutionExtents& e = c.extents;
-    const Dims dims{e.outputs, e.channels, e.kernel, e.kernel};
-    input = floats({c.images, e.channels, e.height, e.width}, Tag::nhwc);
-    weight = floats(dims, Tag::ohwi);
-    any_weight = floats(dims, Tag::any);
-    output = floats({c.images, e.outputs, e.output_height(), e.output_width()}, Tag::nhwc);
+    input = {{c.images, e.channels, e.height, e.width}, of_input, Tag::nhwc};
+    weight = {{e.outputs, e.channels, e.kernel, e.kernel}, of_weight, weight_order};
+    output = {{c.images, e.outputs, e.output_height(), e.output_width()}, of_output, Tag::nhwc};
     strides = {e.stride, e.stride};
     padding = {e.padding, e.padding};
   }
@@ -41,16 +49,17 @@ struct Operands {
 
 constexpr auto direct = dnnl::algorithm::convolution_direct;
 
-Forward::primitive_desc forward_plan(const Operands& o) {
+Forward::primitive_desc forward_plan(const ImageConvolution& convolution) {
+  const Operands o = Operands::of<Forward>(convolution);
   const dnnl::primitive_attr attributes = with_own_scratch();
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine(),     dnnl::prop_kind::forward_training,
-          direct,       o.input,
-          o.any_weight, o.output,
-          o.strides,    o.padding,
-          o.padding,    attributes};
+  return {engine(),  dnnl::prop_kind::forward_training,
+          direct,    o.input,
+          o.weight,  o.output,
+          o.strides, o.padding,
+          o.padding, attributes};
 #else
-  return {{dnnl::prop_kind::forward_training, direct, o.input, o.any_weight, o.output, o.strides, o.padding, o.padding},
+  return {{dnnl::prop_kind::forward_training, direct, o.input, o.weight, o.output, o.strides, o.padding, o.padding},
           attributes,
           engine()};
 #endif
@@ -58,20 +67,21 @@ Forward::primitive_desc forward_plan(const Operands& o) {
 
 /// Of BackwardInput or BackwardWeight, whose operands oneDNN takes in one order.
 template <class Pass>
-typename Pass::primitive_desc backward_plan(const Operands& o) {
+typename Pass::primitive_desc backward_plan(const ImageConvolution& convolution) {
+  const Operands o = Operands::of<Pass>(convolution);
   const dnnl::primitive_attr attributes = with_own_scratch();
-  const Forward::primitive_desc forward = forward_plan(o);
+  const Forward::primitive_desc forward = forward_plan(convolution);
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine(), direct, o.input, o.any_weight, o.output, o.strides, o.padding, o.padding, forward, attributes};
+  return {engine(), direct, o.input, o.weight, o.output, o.strides, o.padding, o.padding, forward, attributes};
 #else
-  return {{direct, o.input, o.any_weight, o.output, o.strides, o.padding, o.padding}, attributes, engine(), forward};
+  return {{direct, o.input, o.weight, o.output, o.strides, o.padding, o.padding}, attributes, engine(), forward};
 #endif
 }
 
 /// A pass of one shape.
 template <class Pass>
 struct Plan {
-  Operands operands;
+  Operands given, taken;  ///< as the caller has them, in float; and as the pass reads them
   dnnl::memory::desc arranged, scratch;
   dnnl::reorder reorder;  ///< of the weight into `arranged`, or of its gradient out of it
   Pass pass;
@@ -83,27 +93,33 @@ dnnl::reorder reorder_of(const dnnl::memory::desc& from, const dnnl::memory::des
 
 template <class Pass>
 Plan<Pass> make_plan(const ImageConvolution& convolution) {
-  const Operands operands(convolution);
+  const Operands given = Operands::of<Pass>({convolution.extents, convolution.images, false}, Tag::ohwi);
+  const Operands taken = Operands::of<Pass>(convolution);
   if constexpr (std::is_same_v<Pass, Forward>) {
-    const auto plan = forward_plan(operands);
+    const auto plan = forward_plan(convolution);
     const dnnl::memory::desc arranged = plan.weights_desc();
-    return {operands, arranged, plan.scratchpad_desc(), reorder_of(operands.weight, arranged), Pass(plan)};
+    return {given, taken, arranged, plan.scratchpad_desc(), reorder_of(given.weight, arranged), Pass(plan)};
   } else {
-    const auto plan = backward_plan<Pass>(operands);
+    const auto plan = backward_plan<Pass>(convolution);
     constexpr bool of_input = std::is_same_v<Pass, BackwardInput>;
     const dnnl::memory::desc arranged = of_input ? plan.weights_desc() : plan.diff_weights_desc();
-    return {operands, arranged, plan.scratchpad_desc(),
-            of_input ? reorder_of(operands.weight, arranged) : reorder_of(arranged, operands.weight), Pass(plan)};
+    return {given,
+            taken,
+            arranged,
+            plan.scratchpad_desc(),
+            of_input ? reorder_of(given.weight, arranged) : reorder_of(arranged, given.weight),
+            Pass(plan)};
   }
 }
 
 /// The plan of the calling thread.
 template <class Pass>
 const Plan<Pass>& plan_of(const ImageConvolution& convolution) {
-  using Key = std::tuple<int, int, int, int, int, int, int, int>;
+  using Key = std::tuple<int, int, int, int, int, int, int, int, bool>;
   thread_local std::map<Key, Plan<Pass>> plans;
   const ConvolutionExtents& e = convolution.extents;
-  const Key key{e.height, e.width, e.channels, e.outputs, e.kernel, e.stride, e.padding, convolution.images};
+  const Key key{e.height, e.width,   e.channels,         e.outputs,          e.kernel,
+                e.stride, e.padding, convolution.images, convolution.rounded};
   auto found = plans.find(key);
   if (found == plans.end()) found = plans.emplace(key, make_plan<Pass>(convolution)).first;
   return found->second;
@@ -116,6 +132,18 @@ float* floats_of_thread(std::size_t length) {
   return memory.data();
 }
 
+/// A factor as the pass reads it: what the caller gave, or its copy in bfloat16. \param number of the factor: the
+/// thread keeps memory for the copy of each, valid until the next call
+template <int number>
+dnnl::memory factor(const dnnl::memory::desc& given, const dnnl::memory::desc& taken, const float* values) {
+  if (given == taken) return memory_of(given, values);
+  thread_local std::vector<char> copy;
+  if (copy.size() < taken.get_size()) copy.resize(taken.get_size());
+  dnnl::memory from = memory_of(given, values), rounded = memory_of(taken, copy.data());
+  reorder_of(given, taken).execute(stream(), from, rounded);
+  return rounded;
+}
+
 }  // namespace
 
 std::size_t onednn_arranged_length(ConvolutionPass pass, const ImageConvolution& convolution) {
@@ -126,7 +154,7 @@ std::size_t onednn_arranged_length(ConvolutionPass pass, const ImageConvolution&
 
 void onednn_arrange(ConvolutionPass pass, const ImageConvolution& convolution, const float* weight, float* arranged) {
   const auto arrange = [&](const auto& plan) {
-    dnnl::memory from = memory_of(plan.operands.weight, weight), to = memory_of(plan.arranged, arranged);
+    dnnl::memory from = memory_of(plan.given.weight, weight), to = memory_of(plan.arranged, arranged);
     plan.reorder.execute(stream(), from, to);
   };
   if (pass == ConvolutionPass::forward) return arrange(plan_of<Forward>(convolution));
@@ -135,9 +163,9 @@ void onednn_arrange(ConvolutionPass pass, const ImageConvolution& convolution, c
 
 void onednn_convolution(const ImageConvolution& convolution, const float* input, const float* weight, float* output) {
   const Plan<Forward>& plan = plan_of<Forward>(convolution);
-  plan.pass.execute(stream(), {{DNNL_ARG_SRC, memory_of(plan.operands.input, input)},
+  plan.pass.execute(stream(), {{DNNL_ARG_SRC, factor<0>(plan.given.input, plan.taken.input, input)},
                                {DNNL_ARG_WEIGHTS, memory_of(plan.arranged, weight)},
-                               {DNNL_ARG_DST, memory_of(plan.operands.output, output)},
+                               {DNNL_ARG_DST, memory_of(plan.given.output, output)},
                                {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
 }
 
@@ -148,9 +176,9 @@ void onednn_convolution_input(const ImageConvolution& convolution, const float* 
       static_cast<std::size_t>(convolution.images) * convolution.extents.pixels() * convolution.extents.channels;
   // oneDNN does not add to what is there.
   float* const result = add ? floats_of_thread(length) : d_input;
-  plan.pass.execute(stream(), {{DNNL_ARG_DIFF_DST, memory_of(plan.operands.output, d_output)},
+  plan.pass.execute(stream(), {{DNNL_ARG_DIFF_DST, factor<1>(plan.given.output, plan.taken.output, d_output)},
                                {DNNL_ARG_WEIGHTS, memory_of(plan.arranged, weight)},
-                               {DNNL_ARG_DIFF_SRC, memory_of(plan.operands.input, result)},
+                               {DNNL_ARG_DIFF_SRC, memory_of(plan.given.input, result)},
                                {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
   if (add)
     for (std::size_t i = 0; i < length; ++i) d_input[i] += result[i];
@@ -161,11 +189,11 @@ void onednn_convolution_weight(const ImageConvolution& convolution, const float*
   const Plan<BackwardWeight>& plan = plan_of<BackwardWeight>(convolution);
   dnnl::memory arranged =
       memory_of(plan.arranged, floats_of_thread((plan.arranged.get_size() + sizeof(float) - 1) / sizeof(float)));
-  plan.pass.execute(stream(), {{DNNL_ARG_DIFF_DST, memory_of(plan.operands.output, d_output)},
-                               {DNNL_ARG_SRC, memory_of(plan.operands.input, input)},
+  plan.pass.execute(stream(), {{DNNL_ARG_DIFF_DST, factor<1>(plan.given.output, plan.taken.output, d_output)},
+                               {DNNL_ARG_SRC, factor<0>(plan.given.input, plan.taken.input, input)},
                                {DNNL_ARG_DIFF_WEIGHTS, arranged},
                                {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
-  dnnl::memory result = memory_of(plan.operands.weight, d_weight);
+  dnnl::memory result = memory_of(plan.given.weight, d_weight);
   plan.reorder.execute(stream(), arranged, result);
 }
 #else

@@ -1,8 +1,8 @@
 #pragma once
 /// \file onednn_convolution.hpp
-/// Convolutions of images in float by oneDNN, on the calling thread. They need what onednn.hpp says:
-/// onednn_is_faster(), and a SingleThreadedBlas around the parallel region. Each thread keeps what oneDNN prepares for
-/// a shape.
+/// Convolutions of images by oneDNN, on the calling thread, of factors in float or rounded to bfloat16. They need what
+/// onednn.hpp says: onednn_is_faster() or onednn_has_bfloat16(), and a SingleThreadedBlas around the parallel region.
+/// Each thread keeps what oneDNN prepares for a shape.
 
 #include <cstddef>
 
@@ -13,7 +13,8 @@ namespace onebit::linalg {
 /// A convolution of B images.
 struct ImageConvolution {
   ConvolutionExtents extents;
-  int images;  ///< B
+  int images;    ///< B
+  bool rounded;  ///< to bfloat16; sums and results stay in float
 };
 
 enum class ConvolutionPass { forward, backward_input };

@@ -109,7 +109,7 @@ ImageNetwork<Exec, Real>::ImageNetwork(const Exec&, const ImageNodes& nodes, int
   for (std::size_t k = 0; k < nodes.nodes().size(); ++k) {
     const Node& node = nodes.nodes()[k];
     if (is_convolution(node) && !node.quantized)
-      convolution_scratch = std::max(convolution_scratch, m_convolutions[k].scratch());
+      convolution_scratch = std::max(convolution_scratch, m_convolutions[k].scratch(m_product.precision()));
     // The images are the caller's.
     m_outputs.push_back(k == 0 ? Buffer() : buffer("output", elements(node, batch)));
     m_row_statistics.push_back(node.kind == NodeKind::layer_norm ? buffer("row_statistics", 2 * rows(node, batch))

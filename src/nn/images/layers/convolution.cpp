@@ -32,17 +32,13 @@ int Convolution<Exec, Real>::block() const {
 }
 
 template <class Exec, class Real>
-std::size_t Convolution<Exec, Real>::scratch() const {
+std::size_t Convolution<Exec, Real>::scratch(Precision precision) const {
   if (m_extents.is_dense()) return 0;
   const std::size_t unfolded = static_cast<std::size_t>(block()) * m_extents.output_pixels() * m_extents.columns();
   if constexpr (onednn_convolves<Exec, Real>)
-    if (linalg::onednn_is_faster()) return std::max(unfolded, OneDnnConvolution<Exec>(m_extents, m_images).scratch());
+    if (onednn_convolves_in(precision))
+      return std::max(unfolded, OneDnnConvolution<Exec>(m_extents, m_images, precision).scratch());
   return unfolded;
-}
-
-template <class Exec, class Real>
-bool Convolution<Exec, Real>::is_onednns(const Product& product) const {
-  return onednn_convolves<Exec, Real> && product.precision() == Precision::fp32 && linalg::onednn_is_faster();
 }
 
 template <class Exec, class Real>
@@ -57,8 +53,9 @@ void Convolution<Exec, Real>::forward(const Exec& exec, Product& product, ConstM
                                       const Buffer& scratch, Matrix output) const {
   if (m_extents.is_dense()) return Kernels::dense(exec, product, input, weight, output);
   if constexpr (onednn_convolves<Exec, Real>)
-    if (is_onednns(product))
-      return OneDnnConvolution<Exec>(m_extents, m_images).forward(exec, input, weight.matrix, scratch, output);
+    if (onednn_convolves_in(product.precision()))
+      return OneDnnConvolution<Exec>(m_extents, m_images, product.precision())
+          .forward(exec, input, weight.matrix, scratch, output);
   for_each_block([&](int first, int count) {
     const Matrix copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());
     unfold(exec, rows_of_images(input, first, count, m_extents.pixels()), copies);
@@ -72,8 +69,8 @@ void Convolution<Exec, Real>::backward_weight(const Exec& exec, Product& product
                                               Matrix d_weight) const {
   if (m_extents.is_dense()) return Kernels::dense_backward_weight(exec, product, d_output, input, add, d_weight);
   if constexpr (onednn_convolves<Exec, Real>) {
-    const OneDnnConvolution<Exec> vendor(m_extents, m_images);
-    if (is_onednns(product) && vendor.has_backward_weight())
+    const OneDnnConvolution<Exec> vendor(m_extents, m_images, product.precision());
+    if (onednn_convolves_in(product.precision()) && vendor.has_backward_weight())
       return vendor.backward_weight(exec, d_output, input, scratch, add, d_weight);
   }
   for_each_block([&](int first, int count) {
@@ -90,8 +87,8 @@ void Convolution<Exec, Real>::backward_input(const Exec& exec, Product& product,
                                              Matrix d_input) const {
   if (m_extents.is_dense()) return Kernels::dense_backward_input(exec, product, d_output, weight, add, d_input);
   if constexpr (onednn_convolves<Exec, Real>)
-    if (is_onednns(product))
-      return OneDnnConvolution<Exec>(m_extents, m_images)
+    if (onednn_convolves_in(product.precision()))
+      return OneDnnConvolution<Exec>(m_extents, m_images, product.precision())
           .backward_input(exec, d_output, weight.matrix, scratch, add, d_input);
   for_each_block([&](int first, int count) {
     const Matrix d_copies(scratch.data(), count * m_extents.output_pixels(), m_extents.columns());

@@ -2,7 +2,7 @@
 /// \file convolution.hpp
 /// Convolutions of images, as matrix products: the pixels that each output position reads are copied side by side into
 /// a row (unfolded), and a product with the weight does the rest (Chellapilla et al. 2006). On a host with oneDNN its
-/// convolutions in float are faster, which copy nothing (onednn_convolution.hpp).
+/// convolutions are faster, which copy no pixel twice (onednn_convolution.hpp).
 
 #include <algorithm>
 #include <cstddef>
@@ -32,7 +32,7 @@ public:
   /// Images of a block.
   int block() const;
   /// Elements of the scratch memory that each of the following takes.
-  std::size_t scratch() const;
+  std::size_t scratch(Precision precision) const;
 
   /// output (B·H'·W', D) ← the convolution of input (B·H·W, C).
   void forward(const Exec& exec, Product& product, ConstMatrix input, const Factor& weight, const Buffer& scratch,
@@ -50,8 +50,6 @@ public:
   void unfold(const Exec& exec, ConstMatrix input, Matrix unfolded) const;
 
 private:
-  /// Whether oneDNN computes them.
-  bool is_onednns(const Product& product) const;
   /// Calls work(the block's first image, its images) for all blocks.
   template <class Work>
   void for_each_block(const Work& work) const;

@@ -1,11 +1,12 @@
 #pragma once
 /// \file onednn_convolution.hpp
-/// Convolutions in float on the host by oneDNN, which gives a core groups of images. The groups depend on the extents
-/// alone, so results do not depend on the number of threads.
+/// Convolutions on the host by oneDNN, which gives a core groups of images. The groups depend on the extents alone, so
+/// results do not depend on the number of threads.
 
 #include <algorithm>
 #include <type_traits>
 
+#include "base/choices.hpp"
 #include "base/kokkos.hpp"
 #include "linalg/blas.hpp"
 #include "linalg/tiles.hpp"
@@ -18,6 +19,12 @@ namespace onebit::nn {
 template <class Exec, class Real>
 inline constexpr bool onednn_convolves = is_host<Exec>&& std::is_same_v<Real, float>;
 
+/// Whether it is there with products in this precision.
+inline bool onednn_convolves_in(Precision precision) {
+  return precision == Precision::bf16 ? linalg::onednn_has_bfloat16()
+                                      : precision == Precision::fp32 && linalg::onednn_is_faster();
+}
+
 /// Of B images; nn/images/layers/convolution.hpp has the extents of all arguments.
 template <class Exec>
 class OneDnnConvolution {
@@ -26,7 +33,8 @@ public:
   using ConstMatrix = MatrixRef<Exec, const float>;
   using Buffer = Vector<Exec, float>;
 
-  OneDnnConvolution(const linalg::ConvolutionExtents& extents, int images) : m_extents(extents), m_images(images) {}
+  OneDnnConvolution(const linalg::ConvolutionExtents& extents, int images, Precision precision)
+      : m_extents(extents), m_images(images), m_rounded(precision == Precision::bf16) {}
 
   /// Elements of the scratch memory that each of the following takes.
   std::size_t scratch() const {
@@ -85,7 +93,7 @@ public:
   }
 
 private:
-  linalg::ImageConvolution group(int images) const { return {m_extents, images}; }
+  linalg::ImageConvolution group(int images) const { return {m_extents, images, m_rounded}; }
   std::size_t weights() const { return static_cast<std::size_t>(m_extents.outputs) * m_extents.columns(); }
   std::size_t in_elements(int images) const {
     return static_cast<std::size_t>(images) * m_extents.pixels() * m_extents.channels;
@@ -102,7 +110,7 @@ private:
   }
   /// About a millisecond's work of a core, if that gives eight groups.
   int images_of_group() const {
-    constexpr double multiply_adds = 6e7;
+    const double multiply_adds = m_rounded ? 2.4e8 : 6e7;
     const double of_image = static_cast<double>(m_extents.output_pixels()) * weights();
     return divisor(std::min(m_images / 8, static_cast<int>(multiply_adds / of_image) + 1));
   }
@@ -122,7 +130,8 @@ private:
   }
 
   linalg::ConvolutionExtents m_extents;
-  int m_images;  ///< B
+  int m_images;    ///< B
+  bool m_rounded;  ///< the factors, to bfloat16
 };
 
 }  // namespace onebit::nn
