@@ -9,8 +9,8 @@ measure      kernels.csv and steps.csv. The models of inputs/performance take tu
              optimizer_time.py in every PYTHON that --peer names, eager and, from PyTorch 2 on, compiled. --gpt2-peer
              names a further peer for GPT-2, whose output ends in `median N ms`.
 threads      threads.csv: BERT-Base with one thread and with two.
-algorithms   algorithms.csv: BERT-Base on four ranks of one thread each, with Adam and Muon, dense and with one bit.
-             They take turns. Four ranks take 16 GB.
+algorithms   algorithms.csv: BERT-Base on four ranks of one thread each, with Adam and Muon, dense and with one bit,
+             in fp32 and bf16. They take turns. Four ranks take 16 GB.
 checkpoints  checkpoints.csv, a row for each checkpoint. They go to the disk of TMPDIR, 2 GB each.
 render       the page, from these files and notes.md.
 
@@ -20,6 +20,7 @@ so; --as-installed measures the wheels without it too.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import shlex
@@ -110,16 +111,19 @@ def measure_algorithms(arguments):
     rows = []
     origin = provenance_of(arguments, "algorithms.csv")
     not_counted = 2  # of them the dense step of 1-bit Adam
-    settings = {"train.batch": 64, "train.steps": not_counted + 3}
+    settings = {"train.batch": 64, "train.steps": not_counted + 3,
+                "optimizer.lr": 1e-6}  # with the variance of one step a larger one may end in infinity
     for run in range(1, arguments.runs + 1):
-        for name, of_algorithm in ALGORITHMS.items():
-            done = run_here(4, arguments.onebit, "inputs/performance/bert_base.yaml", {**settings, **of_algorithm})
+        for precision, (name, of_algorithm) in itertools.product(("fp32", "bf16"), ALGORITHMS.items()):
+            done = run_here(4, arguments.onebit, "inputs/performance/bert_base.yaml",
+                            {**settings, "model.precision": precision, **of_algorithm})
             steps = done.steps[not_counted:]
             phases = {f"{phase}_s": statistics.median(float(step[f"{phase}_s"]) for step in steps)
                       for phase in ("step", "forward", "backward", "compress", "update", "all_gather")}
-            rows.append({"algorithm": name, "ranks": 4, "batch": 64, "run": run, "steps": len(steps),
-                         **{phase: f"{seconds:.4f}" for phase, seconds in phases.items()}, **origin})
-            print(f"{run} {name:45} {phases['step_s']:.2f} s a step", flush=True)
+            rows.append({"algorithm": name, "precision": precision, "ranks": 4, "batch": 64, "run": run,
+                         "steps": len(steps), **{phase: f"{seconds:.4f}" for phase, seconds in phases.items()},
+                         **origin})
+            print(f"{run} {name:45} {precision} {phases['step_s']:.2f} s a step", flush=True)
         tables.replace_rows(arguments.output / "algorithms.csv", list(rows[0]), rows)
 
 

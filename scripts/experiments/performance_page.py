@@ -104,19 +104,19 @@ def threads_line(rows):
 
 
 def algorithms_table(rows):
-    """Times by algorithm. The ratio is the mean of those of the turns, with a 95 % interval."""
-    seconds = {(row["algorithm"], row["run"]): float(row["step_s"]) for row in rows}
-    runs = sorted({row["run"] for row in rows})
+    """Times by precision and algorithm. The ratio is the mean of those of the turns, with a 95 % interval."""
+    seconds = {(row["precision"], row["algorithm"], row["run"]): float(row["step_s"]) for row in rows}
     lines = []
-    for name in dict.fromkeys(row["algorithm"] for row in rows):
-        ratios = [seconds[name, run] / seconds["1-bit Adam", run] for run in runs]
-        of_name = [row for row in rows if row["algorithm"] == name]
-        lines.append([name, tables.with_range([float(row["step_s"]) for row in of_name]),
-                      *(f"{statistics.median(float(row[column]) for row in of_name):.2f}"
+    for precision, name in sorted(dict.fromkeys((row["precision"], row["algorithm"]) for row in rows),
+                                  key=lambda of_line: of_line[0], reverse=True):
+        of_line = [row for row in rows if (row["precision"], row["algorithm"]) == (precision, name)]
+        ratios = [float(row["step_s"]) / seconds[precision, "1-bit Adam", row["run"]] for row in of_line]
+        lines.append([name, precision, tables.with_range([float(row["step_s"]) for row in of_line]),
+                      *(f"{statistics.median(float(row[column]) for row in of_line):.2f}"
                         for column in ("compress_s", "update_s", "all_gather_s")),
                       f"{statistics.mean(ratios):.3f} ± {intervals.half_width(ratios):.3f}"])
-    return tables.markdown(["algorithm", "step, s", "of it compression, s", "update, s", "all-gather, s",
-                            "its step over 1-bit Adam's"], lines)
+    return tables.markdown(["algorithm", "precision", "step, s", "of it compression, s", "update, s",
+                            "all-gather, s", "its step over 1-bit Adam's"], lines)
 
 
 def checkpoints_table(rows):

@@ -3,11 +3,16 @@
 /// The orthogonal factor of a matrix, nearly, by matrix products alone.
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "linalg/matrix_product.hpp"
 
 namespace onebit::linalg {
+
+/// Newton–Schulz on the host with factors in bfloat16.
+template <class Exec>
+class RoundedNewtonSchulz;
 
 /// O ≈ U Vᵀ for M = U Σ Vᵀ: all singular values that are not tiny come to about 1, from 0.7 to 1.2.
 ///
@@ -41,15 +46,8 @@ public:
   static constexpr std::size_t elements_together = is_host<Exec> ? 0 : std::size_t{1} << 23;
 
   /// Room for matrices of at most `elements` in all; the squares of their smaller sides are at most `squares` in all.
-  NewtonSchulz(int iterations, std::size_t elements, std::size_t squares, Precision precision)
-      : m_iterations(iterations),
-        m_product(precision),
-        m_x(room_for("OneBit::linalg::newton_schulz_x", elements)),
-        m_next(room_for("OneBit::linalg::newton_schulz_next", elements)),
-        m_square(room_for("OneBit::linalg::newton_schulz_square", squares)),
-        m_bracket(room_for("OneBit::linalg::newton_schulz_bracket", squares)),
-        m_brackets(room_for("OneBit::linalg::newton_schulz_brackets", squares)),
-        m_scratch(room_for("OneBit::linalg::newton_schulz_scratch", squares)) {}
+  NewtonSchulz(int iterations, std::size_t elements, std::size_t squares, Precision precision);
+  ~NewtonSchulz();
 
   /// o ← scale · O of each item; does not fence.
   void operator()(const Exec& exec, int rows, int columns, const std::vector<Item>& items, float scale);
@@ -64,10 +62,6 @@ public:
   void add_linear_terms(const Exec& exec, int count, int side, float scale) const;
 
 private:
-  static Values room_for(const char* label, std::size_t length) {
-    return make_uninitialized<Exec, float>(label, length);
-  }
-
   /// Brackets for which X waits.
   int at_once(int rows, int columns) const {
     const bool elongated = std::max(rows, columns) >= 2 * std::min(rows, columns);
@@ -81,6 +75,7 @@ private:
   Values m_square;                                         ///< the S of all
   Values m_bracket, m_brackets;                            ///< the P, and the product of those for which X waits
   Values m_scratch;                                        ///< of the length of the S
+  std::unique_ptr<RoundedNewtonSchulz<Exec>> m_rounded;    ///< then all above is empty
 };
 
 }  // namespace onebit::linalg

@@ -66,12 +66,13 @@ class Rows(unittest.TestCase):
         self.assertIn("| 1050 (1000 – 1100) |", self.page())
 
     def test_the_ratio_of_an_algorithm_is_of_the_same_turn(self):
-        rows = [{"algorithm": name, "run": run, "step_s": step, "compress_s": 0.25, "update_s": 0.5, "all_gather_s": 1,
-                 "git": "0123abc", "machine": "this", "runs": 1}
-                for run, times in ((1, (10, 12)), (2, (20, 26))) for name, step in zip(("1-bit Adam", "other"), times)]
+        rows = [{"algorithm": name, "precision": precision, "run": run, "step_s": step, "compress_s": 0.25,
+                 "update_s": 0.5, "all_gather_s": 1, "git": "0123abc", "machine": "this", "runs": 1}
+                for precision, run, times in (("fp32", 1, (10, 12)), ("bf16", 1, (5, 5)), ("fp32", 2, (20, 26)))
+                for name, step in zip(("1-bit Adam", "other"), times)]
         write_csv(self.output / "algorithms.csv", rows)
         # 1.2 and 1.3: t of one degree of freedom is 12.706, and the standard error 0.05.
-        self.assertIn("| other | 19 (12 – 26) | 0.25 | 0.50 | 1.00 | 1.250 ± 0.635 |", self.page())
+        self.assertIn("| other | fp32 | 19 (12 – 26) | 0.25 | 0.50 | 1.00 | 1.250 ± 0.635 |", self.page())
 
     def test_rows_of_uncommitted_sources_are_not_shown(self):
         write_csv(self.steps, [row("onebit", 1, git="0-dirty"), row("torch", 2, "eager", git="0-dirty")])

@@ -31,10 +31,10 @@ dnnl::memory::desc description(dnnl::memory::data_type type, Transpose op, int m
 }
 
 Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t a_stride, std::size_t b_stride,
-               float beta, std::size_t c_stride) {
-  using Type = dnnl::memory::data_type;
-  const auto a = description(Type::bf16, op_a, m, k, a_stride), b = description(Type::bf16, op_b, k, n, b_stride);
-  const auto c = description(Type::f32, Transpose::no, m, n, c_stride);
+               float beta, std::size_t c_stride, dnnl::memory::data_type type_of_c) {
+  constexpr auto bf16 = dnnl::memory::data_type::bf16;
+  const auto a = description(bf16, op_a, m, k, a_stride), b = description(bf16, op_b, k, n, b_stride);
+  const auto c = description(type_of_c, Transpose::no, m, n, c_stride);
   dnnl::post_ops steps;
   if (beta != 0) steps.append_sum(beta);
   dnnl::primitive_attr attributes = with_own_scratch();
@@ -45,6 +45,24 @@ Plan make_plan(Transpose op_a, Transpose op_b, int m, int n, int k, std::size_t 
   const dnnl::matmul::primitive_desc plan(dnnl::matmul::desc(a, b, c), attributes, engine());
 #endif
   return {a, b, c, plan.scratchpad_desc(), dnnl::matmul(plan)};
+}
+
+template <class T>
+void product_of_rounded(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
+                        Rows<const std::uint16_t> b, float beta, Rows<T> c, dnnl::memory::data_type type_of_c) {
+  using Key = std::tuple<Transpose, Transpose, int, int, int, std::size_t, std::size_t, float, std::size_t>;
+  thread_local std::map<Key, Plan> plans;  // for each T
+  const Key key{op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride};
+  auto found = plans.find(key);
+  if (found == plans.end())
+    found =
+        plans.emplace(key, make_plan(op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride, type_of_c))
+            .first;
+  const Plan& plan = found->second;
+  plan.product.execute(stream(), {{DNNL_ARG_SRC, memory_of(plan.a, a.data)},
+                                  {DNNL_ARG_WEIGHTS, memory_of(plan.b, b.data)},
+                                  {DNNL_ARG_DST, memory_of(plan.c, c.data)},
+                                  {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
 }
 
 char letter(Transpose op) { return op == Transpose::yes ? 'T' : 'N'; }
@@ -74,17 +92,12 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
 
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                     Rows<const std::uint16_t> b, float beta, Rows<float> c) {
-  using Key = std::tuple<Transpose, Transpose, int, int, int, std::size_t, std::size_t, float, std::size_t>;
-  thread_local std::map<Key, Plan> plans;
-  const Key key{op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride};
-  auto found = plans.find(key);
-  if (found == plans.end())
-    found = plans.emplace(key, make_plan(op_a, op_b, m, n, k, a.row_stride, b.row_stride, beta, c.row_stride)).first;
-  const Plan& plan = found->second;
-  plan.product.execute(stream(), {{DNNL_ARG_SRC, memory_of(plan.a, a.data)},
-                                  {DNNL_ARG_WEIGHTS, memory_of(plan.b, b.data)},
-                                  {DNNL_ARG_DST, memory_of(plan.c, c.data)},
-                                  {DNNL_ARG_SCRATCHPAD, scratch_memory(plan.scratch)}});
+  product_of_rounded(op_a, op_b, m, n, k, a, b, beta, c, dnnl::memory::data_type::f32);
+}
+
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
+                    Rows<const std::uint16_t> b, float beta, Rows<std::uint16_t> c) {
+  product_of_rounded(op_a, op_b, m, n, k, a, b, beta, c, dnnl::memory::data_type::bf16);
 }
 
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::int8_t> a,
@@ -103,6 +116,8 @@ void onednn_product(Transpose, Transpose, int, int, int, float, Rows<const float
                     Rows<float>) {}
 void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::uint16_t>, Rows<const std::uint16_t>, float,
                     Rows<float>) {}
+void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::uint16_t>, Rows<const std::uint16_t>, float,
+                    Rows<std::uint16_t>) {}
 void onednn_product(Transpose, Transpose, int, int, int, Rows<const std::int8_t>, Rows<const std::int8_t>,
                     Rows<std::int32_t>) {}
 #endif

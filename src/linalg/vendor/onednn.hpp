@@ -30,6 +30,10 @@ void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, float a
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
                     Rows<const std::uint16_t> b, float beta, Rows<float> c);
 
+/// The same with c rounded to bfloat16.
+void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::uint16_t> a,
+                    Rows<const std::uint16_t> b, float beta, Rows<std::uint16_t> c);
+
 /// c (m, n) ← op(a) (m, k) · op(b) (k, n) of factors in 8 bits, for benchmarks. Without VNNI, sums of two terms
 /// saturate in 16 bits.
 void onednn_product(Transpose op_a, Transpose op_b, int m, int n, int k, Rows<const std::int8_t> a,
