@@ -90,7 +90,7 @@ PARTS = [
     layers("layers", 2.5, ["layers.csv", "layer_passes.csv"], "", "layers.py"),
     performance("threads", 2, ["threads.csv"]),
     performance("checkpoints", 3, ["checkpoints.csv"]),
-    performance("algorithms", 36, ["algorithms.csv"], "--runs 3"),
+    performance("algorithms", 55, ["algorithms.csv"], "--runs 3"),
     performance("measure", 11, ["kernels.csv", "steps.csv"], "--peer torch={python}", ["python", ICONS]),
     Part("memory", "speed", 1, (), ["memory.csv"],
          ["scripts/experiments/memory.py --onebit {onebit} --output {results}/memory.csv"]),

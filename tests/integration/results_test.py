@@ -135,6 +135,13 @@ def optimizer_row(processor):
     return [own, peer, peer / own]
 
 
+def algorithm_step(name):
+    """Its step of BERT-Base in float over 1-bit Adam's of the same turn, on average."""
+    own, other = (rows_of("performance/algorithms.csv", "model 167", algorithm=algorithm, precision="fp32")
+                  for algorithm in (name, "1-bit Adam"))
+    return statistics.mean(float(one["step_s"]) / float(two["step_s"]) for one, two in zip(own, other, strict=True))
+
+
 def peer_time(method, rate):
     """How many times as long another library's average takes as OneBit's compressed one."""
     peer, own = (float(rows_of("communication/peers.csv", rate=rate, method=name)[0]["p50_s"])
@@ -354,6 +361,11 @@ CLAIMS = [
      r"For 25 million parameters the optimiser and its compression take ([\d.]+) ms of two cores of an EPYC, ([\d.]+) "
      r"times less than the same in PyTorch",
      lambda: optimizer_row("EPYC")[::2]),
+    (ANSWERS,
+     r"For BERT-Base on four ranks it is ([\d.]+) times as long as 1-bit Adam's, and ([\d.]+) times with three "
+     r"iterations of Newton–Schulz",
+     lambda: [algorithm_step(f"1-bit Muon{iterations}")
+              for iterations in ("", ", three iterations of Newton–Schulz")]),
     (ANSWERS, r"A step of BERT-Base takes ([\d.]+) s on the EPYC, where PyTorch's takes ([\d.]+) s",
      lambda: [step_ms("bert_base", "EPYC", peer) / 1e3 for peer in (False, True)]),
     (PERFORMANCE,
