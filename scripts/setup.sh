@@ -166,7 +166,8 @@ install_packages() {
   : >"$log"
   logged "${apt[@]}" update
   for package in "${missing[@]}"; do
-    if [[ " ${optional[*]} " == *" $package "* ]] && ! apt-cache show "$package" >/dev/null 2>&1; then
+    # Of a package that others merely suggest apt-cache shows nothing, and succeeds.
+    if [[ " ${optional[*]} " == *" $package "* && -z $(apt-cache show "$package" 2>/dev/null) ]]; then
       say "this release has no $package: left out"
     else
       wanted+=("$package")
