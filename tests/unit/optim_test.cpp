@@ -74,7 +74,9 @@ TYPED_TEST(ParameterMeanOf, steps_has_the_weights_of_polynomial_decay) {
     std::vector<float> x(length);
     for (int i = 0; i < length; ++i) x[i] = x_of(t, i);
     const auto values = test::to_device<TypeParam>(x);
-    if (t == 1) EXPECT_EQ(mean.or_else(values).data(), values.data()) << "no step yet";
+    if (t == 1) {
+      EXPECT_EQ(mean.or_else(values).data(), values.data()) << "no step yet";
+    }
     mean.add(exec, values);
     if (t != 1 && t != 2 && t != steps) continue;
     double sum = 0;
