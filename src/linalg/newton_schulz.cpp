@@ -59,8 +59,9 @@ private:
     const int side = std::min(rows, columns);
     const Rows<const Bits> x{m_x.data(), std::size_t(columns)};
     const Rows<Bits> s{m_square.data(), std::size_t(side)};
-    in_lower_tiles(exec, "OneBit::linalg::newton_schulz_square", side, std::max(rows, columns), s,
-                   [=](const Tile& tile, Rows<Bits> of_tile) { product(op, flipped(op), tile, x, x, of_tile); });
+    multiply_in_lower_tiles(
+        exec, "OneBit::linalg::newton_schulz_square", side, std::max(rows, columns), s,
+        [=](const Tile& tile, Bits, Rows<Bits> of_tile) { product(op, flipped(op), tile, x, x, of_tile); });
   }
 
   /// P ← scale (a I + b S + c S²)
@@ -68,8 +69,8 @@ private:
     constexpr float a = NewtonSchulz<Exec>::a, b = NewtonSchulz<Exec>::b, c = NewtonSchulz<Exec>::c;
     const Rows<const Bits> s{m_square.data(), std::size_t(side)};
     const Rows<Bits> p{m_bracket.data(), std::size_t(side)};
-    in_lower_tiles(
-        exec, "OneBit::linalg::newton_schulz_bracket", side, side, p, [=](const Tile& tile, Rows<Bits> of_tile) {
+    multiply_in_lower_tiles(
+        exec, "OneBit::linalg::newton_schulz_bracket", side, side, p, [=](const Tile& tile, Bits, Rows<Bits> of_tile) {
           thread_local std::vector<float> memory;
           memory.resize(std::max(memory.size(), std::size_t(tile.height) * tile.width));
           const Rows<float> squared{memory.data(), std::size_t(tile.width)};
@@ -84,19 +85,6 @@ private:
             if (tile.i == tile.j) of_p[i] = Bfloat16::nearest(value(i) + scale * a);
           }
         });
-  }
-
-  /// Tiles of a symmetric matrix (side, side): `compute(tile, its part of the matrix)` at and below the diagonal.
-  template <class Compute>
-  static void in_lower_tiles(const Exec& exec, const char* label, int side, int terms, Rows<Bits> of,
-                             const Compute& compute) {
-    const LowerTiles tiles(side, terms);
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, tiles.tiles()),
-                         [=](int number) {
-                           const Tile tile = tiles[number];
-                           compute(tile, part_from(of, Transpose::no, tile.i, tile.j));
-                           copy_to_upper(tile, of);
-                         });
   }
 
   /// to ← a tile of op(left) op(right)
