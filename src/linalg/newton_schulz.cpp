@@ -103,7 +103,7 @@ private:
     const Rows<const Bits> p{m_bracket.data(), std::size_t(side)}, x{m_x.data(), std::size_t(columns)};
     const Rows<const Bits> left = wide ? p : x, right = wide ? x : p;
     const Rows<T> result{to, std::size_t(columns)};
-    const TileGrid tiles(rows, columns, side);  // of one range each: so small a result has few terms here
+    const TileGrid tiles(rows, columns, side);  // with all terms in one range, as there are at most √(rows columns)
     Kokkos::parallel_for(
         "OneBit::linalg::newton_schulz_move",
         Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>(exec, 0, tiles.tiles()), [=](int number) {
