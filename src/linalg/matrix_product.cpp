@@ -153,6 +153,15 @@ public:
     gpu_products(exec, count, op_a, op_b, m, n, k, 1.0f, left, right, 0.0f, stack_of(c, count));
   }
 
+  /// On the host.
+  void symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor<Exec, float>& a,
+                 const Factor<Exec, float>& b, Matrix c) {
+    const Rows<const std::uint16_t> left = rounded(exec, 1, a, m_a), right = rounded(exec, 1, b, m_b);
+    multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_symmetric_product", c.extent_int(0),
+                            a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
+                            RoundedTileProduct{op_a, op_b, left, right});
+  }
+
   void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
     factor.matrix = matrix;
     if (m_precision != Precision::bf16) return;
@@ -233,13 +242,21 @@ void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose o
 template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor& a,
                                           const Factor& b, Matrix c, int count) {
-  if (!is_host<Exec> || m_rounded || c.size() == 0) return stacked(exec, count, op_a, op_b, a, b, c);
-  const int n = c.extent_int(0) / count;
-  for (int i = 0; i < count; ++i) {
-    const ConstMatrix of_a = a.one_of(count, i).matrix, of_b = b.one_of(count, i).matrix;
-    symmetric_gemm<Exec, Real>(exec, op_a, op_b, n, of_a.extent_int(op_a == Transpose::yes ? 0 : 1),
-                               {of_a.data(), of_a.extent(1)}, {of_b.data(), of_b.extent(1)},
-                               {c.data() + std::size_t(i) * n * n, c.extent(1)});
+  if constexpr (is_host<Exec>) {
+    const int n = c.extent_int(0) / count;
+    const auto one_product = [&](const Factor& left, const Factor& right, Matrix result) {
+      const ConstMatrix of_a = left.matrix, of_b = right.matrix;
+      const int k = of_a.extent_int(op_a == Transpose::yes ? 0 : 1);
+      if (result.size() == 0) return;
+      if constexpr (std::is_same_v<Real, float>)
+        if (m_rounded && k > 0) return m_rounded->symmetric(exec, op_a, op_b, left, right, result);
+      symmetric_gemm<Exec, Real>(exec, op_a, op_b, n, k, {of_a.data(), of_a.extent(1)}, {of_b.data(), of_b.extent(1)},
+                                 {result.data(), result.extent(1)});
+    };
+    for (int i = 0; i < count; ++i)
+      one_product(a.one_of(count, i), b.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
+  } else {
+    stacked(exec, count, op_a, op_b, a, b, c);
   }
 }
 

@@ -81,8 +81,7 @@ public:
   /// GPU computes them together, the host one after the other.
   void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c);
 
-  /// c_i (n, n) ← op(a_i) op(b_i) for `count` of each, likewise. They must be symmetric: see gemm.hpp,
-  /// which the host takes in float.
+  /// c_i (n, n) ← op(a_i) op(b_i) for `count` of each, likewise. They must be symmetric: see gemm.hpp.
   void symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor& a, const Factor& b, Matrix c,
                  int count = 1);
 

@@ -75,7 +75,7 @@ private:
   Values m_square;                                         ///< the S of all
   Values m_bracket, m_brackets;                            ///< the P, and the product of those for which X waits
   Values m_scratch;                                        ///< of the length of the S
-  std::unique_ptr<RoundedNewtonSchulz<Exec>> m_rounded;    ///< then all above is empty
+  std::unique_ptr<RoundedNewtonSchulz<Exec>> m_rounded;    ///< of bf16 on a host, which leaves the Views above empty
 };
 
 }  // namespace onebit::linalg

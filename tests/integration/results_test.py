@@ -362,8 +362,8 @@ CLAIMS = [
      r"times less than the same in PyTorch",
      lambda: optimizer_row("EPYC")[::2]),
     (ANSWERS,
-     r"For BERT-Base on four ranks it is ([\d.]+) times as long as 1-bit Adam's, and ([\d.]+) times with three "
-     r"iterations of Newton–Schulz",
+     r"For BERT-Base in float on four ranks it is ([\d.]+) times as long as 1-bit Adam's, and ([\d.]+) times with "
+     r"three iterations of Newton–Schulz",
      lambda: [algorithm_step(f"1-bit Muon{iterations}")
               for iterations in ("", ", three iterations of Newton–Schulz")]),
     (ANSWERS, r"A step of BERT-Base takes ([\d.]+) s on the EPYC, where PyTorch's takes ([\d.]+) s",
