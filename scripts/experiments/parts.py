@@ -126,8 +126,10 @@ PARTS = [
     Part("communication_page", "communication", 0.1, (), [],
          ["scripts/experiments/communication.py {results}/communication"]),
 
-    Part("smoke", "losses", 10, (KJV,), ["smoke.csv"],
-         ["scripts/experiments/smoke.py --onebit {onebit} --output {results}/smoke.csv"]),
+    *(Part(f"rules_{size}", "losses", minutes, (KJV,), [f"{size}.csv"],
+           [f"scripts/experiments/rules.py {size} --onebit {{onebit}} --runs {{runs}}/rules/{size} "
+            f"--output {{results}}/{size}.csv"])
+      for size, minutes in (("smoke", 10), ("node", 280))),
     Part("gradient_groups", "losses", 4, (SECTIONS,), ["quantized_training/gradient_groups.csv"],
          ["scripts/experiments/gradient_groups.py sections --onebit {onebit} "
           "--output {results}/quantized_training/gradient_groups.csv"]),

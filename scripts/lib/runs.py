@@ -117,14 +117,19 @@ class Run:
         return int(value) if math.isfinite(value) else 0
 
 
-def run_here(ranks, onebit, source, settings):
-    """The Run of `onebit train` on ranks of this machine, one thread each. Its files are not kept. A run that fails
-    ends the script."""
+def run_in(directory, ranks, onebit, source, settings):
+    """The Run of `onebit train` on ranks of this machine, one thread each, with its files in this directory. A run that
+    fails ends the script."""
+    command = launch.mpirun(ranks, onebit, "train", source,
+                            *launch.overrides(settings), "--set", f"run.output={directory}")
+    done = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL,
+                          env={"OMP_NUM_THREADS": "1", **os.environ})
+    if done.returncode != 0:
+        sys.exit(f"{program_name()}: `onebit train {source}` on {ranks} rank(s) failed, see above")
+    return Run(pathlib.Path(directory))
+
+
+def run_here(*run):
+    """The Run of the same arguments after the directory. Its files are not kept."""
     with tempfile.TemporaryDirectory() as directory:
-        command = launch.mpirun(ranks, onebit, "train", source,
-                                *launch.overrides(settings), "--set", f"run.output={directory}")
-        done = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.DEVNULL,
-                              env={"OMP_NUM_THREADS": "1", **os.environ})
-        if done.returncode != 0:
-            sys.exit(f"{program_name()}: `onebit train {source}` on {ranks} rank(s) failed, see above")
-        return Run(pathlib.Path(directory))
+        return run_in(directory, *run)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """scripts/run_rules.py passes a package that keeps the rules, and names each rule that one breaks.
 
+scripts/experiments/rules.py, which makes the references, does not repeat a run that is whole.
+
 Usage: run_rules_test.py PROGRAM MPIEXEC [unittest arguments]
 
 The packages have the files of runs, with numbers of the test's; the program resolves their inputs.
@@ -17,9 +19,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import skips
 import support
 
-sys.path.insert(0, str(support.ROOT / "scripts"))
+sys.path[:0] = [str(support.ROOT / "scripts"), str(support.ROOT / "scripts/experiments")]
+import rules
 import run_rules
 
+from lib import provenance
 from lib.launch import overrides
 from lib.tables import number, read_csv
 
@@ -43,9 +47,9 @@ class Package(unittest.TestCase):
             self.resolved[key] = done.stdout
         return self.resolved[key]
 
-    def write(self, run, settings=None, seed=None, **changed):
+    def write(self, run, settings=None, seed=None, name="run{run}", **changed):
         """Writes the files of the run with this number, 0 to 4."""
-        path = self.folder / f"run{run}"
+        path = self.folder / name.format(run=run)
         path.mkdir(exist_ok=True)
         text, count = re.subn(r"\n  seed: 1\b.*", f"\n  seed: {seed or run + 1}", self.resolve(settings or {}))
         self.assertEqual(count, 1)
@@ -114,6 +118,25 @@ class Package(unittest.TestCase):
         self.assertIn("VALIDATION PASSED size smoke, division open", self.judge(0, "--division", "open"))
         self.write(0, {"model.layers": 2})
         self.assertIn("run0: model.layers is 2", self.judge(1, "--division", "open"))
+
+    def test_a_reference_takes_the_runs_that_are_whole(self):
+        version = provenance.program_version(support.PROGRAM)
+        for run, (ranks, precision, seed) in enumerate(rules.RUNS["node"]):
+            self.write(run, seed=seed, name=f"{ranks}_{precision}_{seed}", git=version, reduction=5.7)
+        output = self.folder / "node.csv"
+        support.run(self, [support.ROOT / "scripts/experiments/rules.py", "node", "--onebit", support.PROGRAM, "--runs",
+                           self.folder, "--output", output], timeout=60)
+        rows = read_csv(output)
+        self.assertEqual([row["seed"] for row in rows], ["1", "2", "3", "4", "5"])
+        self.assertEqual(tuple(float(row["final_validation_loss"]) for row in rows), LOSSES)
+        self.assertEqual({(row["git"], row["machine"]) for row in rows}, {(version, "some")})
+
+        run = self.folder / "2_bf16_3"
+        self.assertIsNotNone(rules.whole(run, version))
+        self.assertIsNone(rules.whole(run, "another"))
+        (run / "input.resolved.yaml").rename(run / "input.resolved.yaml.partial")
+        self.assertIsNone(rules.whole(run, version))
+        self.assertIsNone(rules.whole(self.folder / "none", version))
 
     def test_a_folder_without_runs(self):
         self.assertIn("no folder with the files of a run", self.judge(2))
