@@ -37,10 +37,11 @@ OPEN = ("optimizer.", "schedule.", "freeze.", "compression.", "zero_one.", "lamb
 FIGURES = {"time_to_target_s": "s", "tokens_per_s": "1/s"}
 
 
-def wanted(onebit, size):
-    """{section.key: value} of the size's input, resolved."""
+def wanted(onebit, size, settings=()):
+    """{section.key: value} of the size's input with these settings, resolved."""
     path = ROOT / "inputs/rules" / f"{size}.yaml"
-    done = subprocess.run([onebit, "validate", path], check=False, capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([onebit, "validate", path, *launch.overrides(settings)], check=False, capture_output=True,
+                          text=True, cwd=ROOT)
     if done.returncode != 0:
         sys.exit(f"run_rules: {onebit} does not read {path}:\n{done.stderr}")
     return read_input(done.stdout)

@@ -3,13 +3,15 @@
 
 scripts/run_rules.py compares with these losses, and docs/guide/run_rules.md quotes them. A run of `smoke` takes half a
 minute on two cores, and a run of `node` almost an hour. So each run keeps its files under --runs, and another call goes
-on with the runs that are not whole there, or are not of this program's commit. The file has the runs that are whole.
+on with the runs that are not whole there, or are of another commit of the program or of another input.
 """
 
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from run_rules import wanted
+
 from lib import laboratory, tables
 from lib.runs import Run, run_in
 
@@ -23,10 +25,12 @@ FIGURES = ["final_validation_loss", "tokens_per_s", "time_to_target_s", "reducti
 COLUMNS = ["seed", "ranks", "precision", *FIGURES, "git", "machine", "runs"]
 
 
-def whole(directory, git):
-    """The Run of this commit whose files are in the directory, or None."""
+def whole(directory, git, keys):
+    """The Run of this commit and of this resolved input whose files are in the directory, or None."""
     run = Run(directory)
-    return run if run.complete and run.run["git"] == git else None
+    place = {"run.output": ""}  # another name of the directory is no other input
+    same = {**run.input, **place} == {**keys, **place}
+    return run if run.complete and run.run["git"] == git and same else None
 
 
 def main():
@@ -37,9 +41,9 @@ def main():
     origin, rows = laboratory.origin(arguments), []
     for ranks, precision, seed in RUNS[arguments.size]:
         directory = arguments.runs.resolve() / f"{ranks}_{precision}_{seed}"
-        run = whole(directory, origin["git"]) or run_in(
-            directory, ranks, arguments.onebit, f"inputs/rules/{arguments.size}.yaml",
-            [f"run.seed={seed}", f"model.precision={precision}", *arguments.set])
+        settings = [f"run.seed={seed}", f"model.precision={precision}", *arguments.set]
+        run = whole(directory, origin["git"], wanted(arguments.onebit, arguments.size, settings)) or run_in(
+            directory, ranks, arguments.onebit, f"inputs/rules/{arguments.size}.yaml", settings)
         rows.append({"seed": seed, "ranks": ranks, "precision": precision, "runs": 1,
                      **{name: run.run[name] for name in (*FIGURES, "git", "machine")}})
         tables.write_csv(arguments.output, rows, COLUMNS)

@@ -27,7 +27,6 @@ from lib import provenance
 from lib.launch import overrides
 from lib.tables import number, read_csv
 
-SMOKE = support.ROOT / "inputs/rules/smoke.yaml"
 LOSSES = (1.662, 1.671, 1.655, 1.680, 1.668)
 TIMES = (20, 30, 25, 90, 26)
 ROW = {"git": "0123abc", "machine": "some", "ranks": 4, "threads_per_rank": 1, "mpi": "some", "blas": "some",
@@ -37,13 +36,16 @@ ROW = {"git": "0123abc", "machine": "some", "ranks": 4, "threads_per_rank": 1, "
 class Package(unittest.TestCase):
     resolved = {}  # {settings: the text of the input with them}
 
+    size = "smoke"
+
     def setUp(self):
         self.folder = support.scratch(self)
 
     def resolve(self, settings):
-        key = tuple(overrides(settings))
+        key = (self.size, *overrides(settings))
         if key not in self.resolved:
-            done = support.run(self, [support.PROGRAM, "validate", SMOKE, *key], cwd=support.ROOT)
+            done = support.run(self, [support.PROGRAM, "validate", f"inputs/rules/{self.size}.yaml", *key[1:]],
+                               cwd=support.ROOT)
             self.resolved[key] = done.stdout
         return self.resolved[key]
 
@@ -120,9 +122,10 @@ class Package(unittest.TestCase):
         self.assertIn("run0: model.layers is 2", self.judge(1, "--division", "open"))
 
     def test_a_reference_takes_the_runs_that_are_whole(self):
-        version = provenance.program_version(support.PROGRAM)
+        version, self.size = provenance.program_version(support.PROGRAM), "node"
         for run, (ranks, precision, seed) in enumerate(rules.RUNS["node"]):
-            self.write(run, seed=seed, name=f"{ranks}_{precision}_{seed}", git=version, reduction=5.7)
+            self.write(run, {"model.precision": precision}, seed, f"{ranks}_{precision}_{seed}", git=version,
+                       reduction=5.7)
         output = self.folder / "node.csv"
         support.run(self, [support.ROOT / "scripts/experiments/rules.py", "node", "--onebit", support.PROGRAM, "--runs",
                            self.folder, "--output", output], timeout=60)
@@ -132,11 +135,13 @@ class Package(unittest.TestCase):
         self.assertEqual({(row["git"], row["machine"]) for row in rows}, {(version, "some")})
 
         run = self.folder / "2_bf16_3"
-        self.assertIsNotNone(rules.whole(run, version))
-        self.assertIsNone(rules.whole(run, "another"))
+        keys = run_rules.wanted(support.PROGRAM, "node", ["run.seed=3", "model.precision=bf16"])
+        self.assertIsNotNone(rules.whole(run, version, keys))
+        self.assertIsNone(rules.whole(run, "another", keys))
+        self.assertIsNone(rules.whole(run, version, {**keys, "train.steps": "2"}))
         (run / "input.resolved.yaml").rename(run / "input.resolved.yaml.partial")
-        self.assertIsNone(rules.whole(run, version))
-        self.assertIsNone(rules.whole(self.folder / "none", version))
+        self.assertIsNone(rules.whole(run, version, keys))
+        self.assertIsNone(rules.whole(self.folder / "none", version, keys))
 
     def test_a_folder_without_runs(self):
         self.assertIn("no folder with the files of a run", self.judge(2))
