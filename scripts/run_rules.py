@@ -13,6 +13,7 @@ Exit status: 0; 1 where a rule is broken; 2 where there is no package.
 """
 
 import argparse
+import hashlib
 import math
 import pathlib
 import statistics
@@ -21,11 +22,12 @@ import sys
 
 from lib import ROOT, launch
 from lib.intervals import probability_within
-from lib.runs import Run, read_input
+from lib.runs import Run, read_input, read_keys
 from lib.tables import aligned, number, read_csv
 
 RUNS = 5
 LEVEL = 0.05  # of the t-test
+TEXT = "82a24e4e23c644fe579ed387b20e54eb529cc0a87a25e0810064edb2216780c2"  # SHA-256 of what scripts/corpus.sh writes
 REFERENCES = {"smoke": ROOT / "docs/results/smoke.csv"}  # runs whose losses are those of a right program
 OWN = ("run.seed", "run.output")  # of each run
 FREE = ("run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "run.watchdog_seconds",
@@ -47,6 +49,11 @@ def wanted(onebit, size, settings=()):
     return read_input(done.stdout)
 
 
+def texts(run):
+    """The files that the run read. A relative path is one of the repository, where the commands of the rules run."""
+    return [ROOT / path for path in read_keys(run.paths["input.resolved.yaml"]).get("data.corpus", [])]
+
+
 def problems_of(run, keys, division):
     """What one run breaks, in words."""
     if not run.complete:
@@ -61,6 +68,10 @@ def problems_of(run, keys, division):
         yield f"its final validation loss is {loss:g}, more than {bound:g}"
     if not number(run.run["time_to_target_s"]) > 0:
         yield f"no validation found a loss of at most {keys['train.target_loss']}"
+    if all(file.is_file() for file in texts(run)):
+        hashed = hashlib.sha256(b"".join(file.read_bytes() for file in texts(run))).hexdigest()
+        if hashed != TEXT:
+            yield f"data.corpus {run.input['data.corpus']} has SHA-256 {hashed}, and the rules' text {TEXT}"
     if int(run.run["ranks"]) < 2:
         yield "it had one rank, which sends nothing"
     if run.run["restarts"] != "0":
@@ -117,10 +128,12 @@ def judge(runs, keys, division, size):
     if wrong:
         return wrong, ""
     wrong = list(differences(runs))
+    unread = sorted({str(file) for run in runs for file in texts(run) if not file.is_file()})
+    unchecked = f"; the text was not checked: {', '.join(unread)} is not here" if unread else ""
     if division == "open":
-        return wrong, "every run reached its target"
+        return wrong, "every run reached its target" + unchecked
     worse, compared = convergence(runs, size)
-    return wrong + ([worse] if worse else []), compared
+    return wrong + ([worse] if worse else []), compared + unchecked
 
 
 def main():

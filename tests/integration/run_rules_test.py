@@ -93,6 +93,19 @@ class Package(unittest.TestCase):
                 self.assertRegex(text, r"\nVALIDATION FAILED 1 rules of size smoke, division closed\n$")
                 self.assertNotIn("FOM", text)
 
+    def test_another_text_breaks_the_rules(self):
+        self.assertIn(run_rules.TEXT, (support.ROOT / "docs/guide/run_rules.md").read_text())
+        text = self.folder / "other.txt"
+        text.write_text("In the beginning\n" * 999)
+        for run in range(5):
+            self.write(run, {"data.corpus": f"[{text}]"} if run == 3 else {})
+        self.assertRegex(self.judge(1), r"\nrun3: data\.corpus \[.*other\.txt\] has SHA-256 \w{64}, and the rules' ")
+        text.unlink()
+        self.assertRegex(self.judge(1), r"\nthe runs differ in data\.corpus\n")
+        for run in range(5):
+            self.write(run, {"data.corpus": f"[{text}]"})
+        self.assertRegex(self.judge(0), r"\nVALIDATION PASSED .*; the text was not checked: .*other\.txt is not here\n")
+
     def test_rules_about_all_runs(self):
         for run in range(4):
             self.write(run)
