@@ -52,6 +52,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from study_claims import judge
 
 from lib import ROOT, launch, provenance
+from lib.yaml_file import BadInput
 from study_page import DEFAULT_RANKS, page
 from study_runs import Study, program_of, run_cells
 
@@ -87,7 +88,11 @@ def main():
     if arguments.set and arguments.page.is_relative_to(ROOT / "docs/results"):
         parser.error("--set makes other runs than the study's, in their place: name a --page and --results of your own")
 
-    studies = [Study(path.resolve(), arguments) for path in arguments.studies]
+    try:
+        studies = [Study(path.resolve(), arguments) for path in arguments.studies]
+    except BadInput as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 2
     program = None
     if not arguments.draw_only:
         program = program_of(arguments)

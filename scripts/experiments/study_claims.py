@@ -4,13 +4,9 @@ import math
 
 from lib.intervals import half_width
 from lib.tables import markdown, mean
+from study_file import ACCURACY, F1, KINDS, LOSS, NAMES
 from study_runs import LEAST_SEEDS
 
-KINDS = ("within", "at_most", "at_least")
-LOSS, ACCURACY, F1 = "final_validation_loss", "final_validation_accuracy", "final_validation_f1"
-NAMES = {LOSS: "difference of loss", "final_training_loss": "difference of training loss",
-         ACCURACY: "difference of accuracy", F1: "difference of F1", "bytes_sent": "ratio of bytes sent",
-         "final_validation_distance": "ratio of distances"}
 RATIOS = tuple(column for column, name in NAMES.items() if name.startswith("ratio"))
 EXPLANATION = (
     "Measured is the mean over the seeds of the difference between two runs of the same seed, ± half of its 95 % "

@@ -22,6 +22,8 @@ import time
 from lib import ROOT, launch
 from lib.runs import Run, read_keys, yaml
 from lib.tables import mean, number, read_csv, write_csv
+from lib.yaml_file import bad
+from study_file import CURVES, read_study
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
                "parameters", "ranks", "threads_per_rank", "steps", "batch", "validation_samples",
@@ -34,7 +36,6 @@ WINDOW = 10  # steps of a mean training loss in the CSV file
 LAST = 0.1  # of the steps: the mean of their training losses is the final one
 LEAST_SEEDS = 3  # seeds that a claim needs
 DEFAULT_HEADING = "Convergence"
-CURVES = ("samples", "bytes", "variance")  # kinds of figures over steps
 INPUT_KEYS = {"algorithm": "optimizer.algorithm", "lr": "optimizer.lr", "steps": "train.steps", "batch": "train.batch",
               "validation_samples": "train.validation_batch"}  # columns that come from the resolved input
 # Keys of an input that name files.
@@ -181,12 +182,6 @@ class Cell:
                 window = []
 
 
-def read_study(path):
-    """The keys of a study file, every value as it is written, and those of the study that it is like."""
-    given = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
-    return {**read_study(path.parent / given["like"]), **given} if "like" in given else given
-
-
 class Study:
     """A study file, its cells and, after `collect`, their rows."""
 
@@ -210,7 +205,7 @@ class Study:
                       for seed in self.seeds[name]]
         self.kept = arguments.page.with_suffix("")
         self.rows, self.curves = [], []
-        self._check_claims()
+        self._check_names()
 
     def _add(self, name, run):
         if name in self.runs or name in self.grids:
@@ -246,9 +241,17 @@ class Study:
         return [(row, column) for row, about in wanted["rows"].items() for column in wanted["columns"]
                 if column in about.get("columns", wanted["columns"])]
 
-    def _check_claims(self):
+    def _check_names(self):
+        """Refuses names of runs that there are not, and claims on too few seeds."""
+        sides = [(f"the claim '{claim['text']}'", claim[side]) for claim in self.claims for side in ("run", "against")]
+        parts = [("figures", figure["runs"]) for figure in self.figures.values()]
+        parts += [("tables", wanted.get("beside", [])) for wanted in self.tables.values()]
+        for where, name in sides + [(where, pattern) for where, patterns in parts for pattern in patterns]:
+            if name not in self.grids and not fnmatch.filter(self.runs, name):
+                raise bad(self.path, f"{where} names '{name}', and there is no such run",
+                          f"use {', '.join([*self.runs, *self.grids])}")
         for claim in self.claims:
-            both = [set.intersection(*(set(self.seeds.get(member, ())) for member in self.members(claim[side])))
+            both = [set.intersection(*(set(self.seeds[member]) for member in self.members(claim[side])))
                     for side in ("run", "against")]
             if len(both[0] & both[1]) < LEAST_SEEDS:
                 sys.exit(f"study: {self.path}: the claim '{claim['text']}' rests on {len(both[0] & both[1])} seeds "

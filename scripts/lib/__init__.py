@@ -3,6 +3,7 @@
 launch       mpirun, and overrides of an input's keys
 runs         the files that a run leaves in its directory
 tables       CSV files, tables, and numbers as text
+yaml_file    a script's YAML file, whose mistakes have lines
 provenance   the commit and the machine that a result comes from
 laboratory   measurements in the network laboratory (netlab.py)
 smpi         the program on simulated networks

@@ -426,7 +426,7 @@ class Local(InScratch):
                 ("inputs: [input.yaml]\nset: {run.dump_parameters: ~/a}\n", ":2:28", "home directory"),
                 ("inputs: [input.yaml]\nseeds: []\n", ":2:8", "empty list"),
                 ("inputs: [input.yaml]\nbackends: [gpu]\n", ":2:12", "unknown backend"),
-                ("inputs: [input.yaml]\noverrides: {run.seed: [1]}\n", ":2:13", "by the sweep itself"),
+                ("inputs: [input.yaml]\noverrides: {run.seed: [1]}\n", ":2:13", "by onebit-sweep itself"),
                 ("inputs: [input.yaml]\noverrides: {lr: [1]}\n", ":2:13", "not a key of the input"),
                 ("inputs: [input.yaml]\nset: {train.steps: {a: 1}}\n", ":2:20", "neither one line nor a list"),
                 ("inputs: [input.yaml]\nset: {optimizer.lr: 1}\noverrides: {optimizer.lr: [2]}\n", ":3:27",

@@ -200,6 +200,46 @@ data: {{corpus: [{corpus}]}}
         self.write("quadratic.yaml", self.STUDY + claim)
         self.assertEqual(self.runs_to_do("--check"), "6 of 6 runs to do")
 
+    def test_what_a_study_does_not_know_is_refused_before_anything_runs(self):
+        figure = "figures: {f: {kind: final, runs: [state], caption: C}}\n"
+        claim = "claims:\n  - {text: T, run: from_state, against: state, within: 1}\n"
+        table = ("tables: {t: {caption: C, rows: {a: {columns: [b]}}, columns: {b: {set: {train.steps: 5}}}, "
+                 "beside: [state]}}\n")
+        self.write("quadratic.yaml", self.STUDY + figure + claim + table)
+        self.assertIn("0 of 9 runs to do", self.study("--only", "none")[1])
+        for old, new, what in (
+                ("runs:\n", "run:\n", ":5:1: unknown key 'run' in the study"),
+                ("base: input.yaml\n", "", ": base is missing in the study"),
+                ("base: input", "base: no", ":3:7: there is no file no.yaml"),
+                ("title: Quadratic", "like: other.yaml", ":2:7: there is no file other.yaml"),
+                ("seeds: [1, 2, 3]", "seeds: 123", ":4:8: seeds is not a list"),
+                ("seeds: [1, 2, 3]", "seeds: [1, x]", ":4:12: seeds has to be an integer"),
+                ("seeds: [1, 2, 3]", "seeds: [1, 2, 3]\nranks: two", ":5:8: the study.ranks has to be an integer"),
+                ("label: Adam, set", "label: Adam, sets", ":6:24: unknown key 'sets' in runs.state"),
+                ("optimizer.algorithm: adam, run", "algorithm: adam, run",
+                 ":6:30: 'algorithm' in runs.state.set is not a key of the input"),
+                ("run.dump_parameters", "run.seed", ":6:57: run.seed is given by study.py itself"),
+                ("kind: final", "kind: pie", ":8:21: there is no figure of kind 'pie'"),
+                ("kind: final, ", "", ":8:14: kind is missing in figures.f"),
+                ("runs: [state], c", "runs: state, c", ":8:34: figures.f.runs is not a list"),
+                ("runs: [state], c", "runs: [start], c", ": figures names 'start', and there is no such run"),
+                ("within: 1", "at_least: 0, within: 1", ":10:5: a claim asks 2 of within, at_most, at_least"),
+                ("within: 1", "within: one", ":10:56: within of a claim is not a number"),
+                ("within: 1", "within: 1, of: loss", ":10:63: a claim is of no column 'loss'"),
+                ("against: state", "against: start", ": the claim 'T' names 'start', and there is no such run"),
+                ("columns: [b]", "columns: [c]", ":11:46: tables.t has no column 'c'"),
+                ("beside: [state]", "beside: [start]", ": tables names 'start', and there is no such run"),
+                ("title: Quadratic", "title: [", "not YAML")):
+            with self.subTest(new):
+                text = self.STUDY + figure + claim + table
+                self.assertIn(old, text)
+                self.write("quadratic.yaml", text.replace(old, new))
+                status, said = self.study()
+                self.assertEqual(status, 2, said)
+                self.assertIn(f"quadratic.yaml{what}" if what[0] == ":" else what, said)
+                self.assertIn("remedy: ", said)
+        self.assertFalse((self.directory / "results").exists())
+
     def test_uncommitted_programs_make_no_results_of_the_project(self):
         self.program.write_text('#!/bin/sh\necho "onebit 0.1.0 (abcdef0-dirty)"\n')
         page = ROOT / "docs/results/never_made.md"
