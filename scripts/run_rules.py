@@ -17,7 +17,6 @@ import hashlib
 import math
 import pathlib
 import statistics
-import subprocess
 import sys
 
 from lib import ROOT, launch
@@ -42,11 +41,10 @@ FIGURES = {"time_to_target_s": "s", "tokens_per_s": "1/s"}
 def wanted(onebit, size, settings=()):
     """{section.key: value} of the size's input with these settings, resolved."""
     path = ROOT / "inputs/rules" / f"{size}.yaml"
-    done = subprocess.run([onebit, "validate", path, *launch.overrides(settings)], check=False, capture_output=True,
-                          text=True, cwd=ROOT)
-    if done.returncode != 0:
-        sys.exit(f"run_rules: {onebit} does not read {path}:\n{done.stderr}")
-    return read_input(done.stdout)
+    status, text, errors = launch.output_of(onebit, "validate", path, *launch.overrides(settings))
+    if status != 0:
+        sys.exit(f"run_rules: {onebit} does not read {path}:\n{errors}")
+    return read_input(text)
 
 
 def texts(run):

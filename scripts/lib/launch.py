@@ -8,9 +8,10 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 
-from lib import ROOT, tables
+from lib import ROOT, program_name, tables
 
 ONEBIT = str(ROOT / "build/openmp/onebit")
 
@@ -18,6 +19,16 @@ ONEBIT = str(ROOT / "build/openmp/onebit")
 def program(name):
     """The name of a program as an absolute path, unless it is to be found on PATH: the type of an option."""
     return os.path.abspath(name) if os.path.exists(name) else name
+
+
+def output_of(onebit, *arguments):
+    """What the program prints: (status, output, errors). Ends the script where it does not start."""
+    try:
+        done = subprocess.run([onebit, *arguments], check=False, capture_output=True, text=True, cwd=ROOT)
+    except OSError as error:
+        sys.exit(f"{program_name()}: {onebit}: {error.strerror}\n  remedy: build the program (docs/guide/build.md), or "
+                 "name another one with --onebit")
+    return done.returncode, done.stdout, done.stderr
 
 
 def path(text):

@@ -7,10 +7,9 @@ import os
 import pathlib
 import platform
 import re
-import subprocess
 import sys
 
-from lib import ROOT, program_name
+from lib import ROOT, launch, program_name
 
 COLUMNS = ["git", "machine", "runs"]
 
@@ -60,9 +59,10 @@ def check_version(version, output):
 
 def program_version(program, output=None):
     """The commit that the program `onebit` was built from, checked where it is meant for the file `output`."""
-    text = subprocess.run([program, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    version = re.search(r"\((.*)\)", text)[1]
-    return check_version(version, output) if output else version
+    _, text, errors = launch.output_of(program, "--version")
+    if not (version := re.match(r"onebit .*\((.*)\)", text)):
+        sys.exit(f"{program_name()}: {program} is not OneBit's program: it answers --version with '{text}{errors}'")
+    return check_version(version[1], output) if output else version[1]
 
 
 def of_program(program, output):

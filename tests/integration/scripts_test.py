@@ -59,6 +59,22 @@ class Scripts(unittest.TestCase):
                 self.assertIn("the program is of changed sources (0123abc-dirty)", run.stderr)
         self.assertNotIn(" ", provenance.program_version(PROGRAM, "/tmp/steps.csv"))
 
+    def test_a_program_that_is_not_there_is_named(self):
+        with tempfile.TemporaryDirectory() as directory:
+            (pathlib.Path(directory) / "run").mkdir()
+            (pathlib.Path(directory) / "run/run.csv").write_text("seed\n1\n")
+            for program, what, command in (
+                    ("nowhere/onebit", "No such file or directory\n  remedy: build the program",
+                     ["run_rules.py", directory]),
+                    ("nowhere/onebit", "No such file or directory\n  remedy: build the program",
+                     ["experiments/rules.py", "smoke", "--runs", directory]),
+                    ("/bin/true", "/bin/true is not OneBit's program", ["experiments/performance.py", "measure"])):
+                with self.subTest(f"{command[0]} {program}"):
+                    run = subprocess.run([sys.executable, ROOT / "scripts" / command[0], *command[1:], "--onebit",
+                                          program], capture_output=True, text=True, timeout=30)
+                    self.assertEqual(run.returncode, 1)
+                    self.assertIn(what, run.stderr)
+
     def test_what_is_not_there_is_named_with_its_package(self):
         with tempfile.TemporaryDirectory() as directory:
             (pathlib.Path(directory) / "yaml.py").write_text("raise ImportError('no yaml here')\n")
