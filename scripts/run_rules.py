@@ -27,7 +27,8 @@ from lib.tables import aligned, number, read_csv
 RUNS = 5
 LEVEL = 0.05  # of the t-test
 TEXT = "82a24e4e23c644fe579ed387b20e54eb529cc0a87a25e0810064edb2216780c2"  # SHA-256 of what scripts/corpus.sh writes
-REFERENCES = {"smoke": ROOT / "docs/results/smoke.csv"}  # runs whose losses are those of a right program
+# Runs whose losses are those of a right program.
+REFERENCES = {size: ROOT / f"docs/results/{size}.csv" for size in ("smoke", "node")}
 OWN = ("run.seed", "run.output")  # of each run
 FREE = ("run.backend", "run.threads", "run.progress_interval_s", "run.dump_parameters", "run.watchdog_seconds",
         "run.check_replicas_every", "model.precision", "train.accumulation", "data.corpus", "data.cache", "checkpoint.",

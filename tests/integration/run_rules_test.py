@@ -122,9 +122,11 @@ class Package(unittest.TestCase):
         self.assertIn("run4: is not complete", self.judge(1))
 
     def test_losses_that_are_worse_than_the_reference(self):
-        for run in range(5):
-            self.write(run, final_validation_loss=1.72 + 0.001 * run)
-        self.assertRegex(self.judge(1), r"mean final loss 1\.7220, reference 1\.6\d+ of 17 runs, p = ")
+        for self.size, loss, words in (("smoke", 1.72, r"1\.7220, reference 1\.6\d+ of 17"),
+                                       ("node", 3.10, r"3\.1020, reference 3\.0\d+ of 5")):
+            for run in range(5):
+                self.write(run, final_validation_loss=loss + 0.001 * run)
+            self.assertRegex(self.judge(1, "--size", self.size), f"mean final loss {words} runs, p = ")
 
     def test_an_open_division_may_have_another_optimiser(self):
         for run in range(5):
