@@ -123,7 +123,7 @@ class Package(unittest.TestCase):
 
     def test_losses_that_are_worse_than_the_reference(self):
         for self.size, loss, words in (("smoke", 1.72, r"1\.7220, reference 1\.6\d+ of 17"),
-                                       ("node", 3.10, r"3\.1020, reference 3\.0\d+ of 5")):
+                                       ("node", 3.08, r"3\.0820, reference 3\.0\d+ of 5")):
             for run in range(5):
                 self.write(run, final_validation_loss=loss + 0.001 * run)
             self.assertRegex(self.judge(1, "--size", self.size), f"mean final loss {words} runs, p = ")
