@@ -21,7 +21,7 @@ import sys
 
 from lib import ROOT, launch
 from lib.intervals import probability_within
-from lib.runs import Run, read_input, read_keys
+from lib.runs import Run, read_input
 from lib.tables import aligned, number, read_csv
 
 RUNS = 5
@@ -50,7 +50,7 @@ def wanted(onebit, size, settings=()):
 
 def texts(run):
     """The files that the run read. A relative path is one of the repository, where the commands of the rules run."""
-    return [ROOT / path for path in read_keys(run.paths["input.resolved.yaml"]).get("data.corpus", [])]
+    return [ROOT / path for path in run.keys.get("data.corpus", [])]
 
 
 def problems_of(run, keys, division):
@@ -67,10 +67,11 @@ def problems_of(run, keys, division):
         yield f"its final validation loss is {loss:g}, more than {bound:g}"
     if not number(run.run["time_to_target_s"]) > 0:
         yield f"no validation found a loss of at most {keys['train.target_loss']}"
-    if all(file.is_file() for file in texts(run)):
-        hashed = hashlib.sha256(b"".join(file.read_bytes() for file in texts(run))).hexdigest()
+    files = texts(run)
+    if all(file.is_file() for file in files):
+        hashed = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
         if hashed != TEXT:
-            yield f"data.corpus {run.input['data.corpus']} has SHA-256 {hashed}, and the rules' text {TEXT}"
+            yield f"data.corpus {run.input.get('data.corpus')} has SHA-256 {hashed}, and the rules' text {TEXT}"
     if int(run.run["ranks"]) < 2:
         yield "it had one rank, which sends nothing"
     if run.run["restarts"] != "0":

@@ -75,10 +75,11 @@ def check(arguments, parts, lacking):
 
 def check_page(studies, options):
     """True unless a loss differs that must not."""
+    version = provenance.program_version(options.onebit)
     program, rows, good, ran = program_of(options), kept_rows(studies), True, set()
     cells = {place(cell): cell for study in studies for cell in study.cells}
     for study in studies:
-        study.version = provenance.program_version(options.onebit)
+        study.version = version
         sample = sample_of(study, cells, rows)
         if not sample:
             print(f"{study.name}: not checked: its CSV file has no whole run of the present input")

@@ -95,8 +95,8 @@ def main():
         return 2
     program = None
     if not arguments.draw_only:
-        program = program_of(arguments)
         version = provenance.program_version(arguments.onebit, None if arguments.allow_dirty else arguments.page)
+        program = program_of(arguments)
         for study in studies:
             study.version = version
         run_cells([cell for study in studies for cell in study.cells], program, arguments)

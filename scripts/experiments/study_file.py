@@ -6,15 +6,14 @@ from lib.runs import yaml
 from lib.tables import number
 from lib.yaml_file import COMMAND, YamlFile, bad
 
-STUDY = ("page", "title", "text", "like", "base", "seeds", "ranks", "set", "runs", "grids", "tables", "accuracy",
-         "figures", "claims")
-NEEDED = ("title", "base", "seeds")
 RUN = ("label", "set", "seeds", "ranks")
 SIDE = (*RUN, "columns")  # a row or a column of a table
 PARTS = {"runs": RUN, "grids": (*RUN, "rates"), "tables": ("caption", "set", "rows", "columns", "beside"),
          "figures": ("kind", "runs", "caption")}
 NEEDED_OF = {"runs": (), "grids": ("rates",), "tables": ("caption", "rows", "columns"),
-             "figures": ("kind", "runs", "caption")}
+             "figures": PARTS["figures"]}
+STUDY = ("page", "title", "text", "like", "base", "seeds", "ranks", "set", "accuracy", *PARTS, "claims")
+NEEDED = ("title", "base", "seeds")
 KINDS = ("within", "at_most", "at_least")  # of claims
 CLAIM = ("text", "run", "against", "of", *KINDS)
 LOSS, ACCURACY, F1 = "final_validation_loss", "final_validation_accuracy", "final_validation_f1"
@@ -33,15 +32,22 @@ def require(place, given, needed, name):
             raise bad(place, f"{key} is missing in {name}", f"see {COMMAND} --help for the form")
 
 
-def list_of(file, node, name, read):
-    """[read(item, name), …] of a list, in which nothing comes twice."""
+def sequence(file, node, name):
+    """The node itself. A single value is no list, because study.py would take its letters for values."""
     if not isinstance(node, yaml.SequenceNode):
         raise bad(file.at(node), f"{name} is not a list", "write [VALUE, …]")
-    return file.distinct(node, name, read)
+    return node
+
+
+def list_of(file, node, name, read):
+    """[read(item, name), …] of a list, in which nothing comes twice."""
+    return file.distinct(sequence(file, node, name), name, read)
 
 
 def check_settings(file, given, name):
-    """How runs differ from the base."""
+    """How runs differ from the base, and what they are called."""
+    if "label" in given:
+        file.text(given["label"], f"{name}.label")
     for key, value in file.settings(given["set"], f"{name}.set", TAKEN).items() if "set" in given else ():
         file.value(value, key)
     if "seeds" in given:
@@ -82,17 +88,19 @@ def check_part(file, kind, node, name):
 def check_claim(file, node):
     given = file.mapping(node, "a claim", CLAIM)
     require(file.at(node), given, ("text", "run", "against"), "a claim")
-    if (column := given.get("of")) and column.value not in NAMES:
-        raise bad(file.at(column), f"a claim is of no column '{column.value}'", f"use {', '.join(NAMES)}")
+    words = {key: file.text(value, f"{key} of a claim") for key, value in given.items()}
+    if (column := words.get("of", LOSS)) not in NAMES:
+        raise bad(file.at(given["of"]), f"a claim is of no column '{column}'", f"use {', '.join(NAMES)}")
     bounds = [key for key in KINDS if key in given]
     if len(bounds) != 1:
         raise bad(file.at(node), f"a claim asks {len(bounds)} of {', '.join(KINDS)}", "ask one of them")
-    if math.isnan(number(given[bounds[0]].value)):
+    if math.isnan(number(words[bounds[0]])):
         raise bad(file.at(given[bounds[0]]), f"{bounds[0]} of a claim is not a number", "correct it")
 
 
-def keys_of(path):
-    """The keys of a study file, every value as it is written, and those of the study that it is like."""
+def keys_of(path, users=()):
+    """The keys of a study file, every value as it is written, and those of the study that it is like. users: the files
+    that are like this one"""
     file = YamlFile(path, "inputs/study")
     nodes = file.mapping(file.root, "the study", STUDY)
     for key in ("base", "like"):
@@ -102,10 +110,15 @@ def keys_of(path):
     for kind in PARTS:
         for name, node in file.names(nodes[kind], kind).items() if kind in nodes else ():
             check_part(file, kind, node, f"{kind}.{name}")
-    for claim in file.list(nodes.get("claims"), "claims"):
+    for claim in file.list(sequence(file, nodes["claims"], "claims"), "claims") if "claims" in nodes else ():
         check_claim(file, claim)
-    given = yaml.load(path.read_text(encoding="utf-8-sig"), yaml.BaseLoader)
-    return {**keys_of((path.parent / given["like"]).resolve()), **given} if "like" in given else given
+    given = yaml.constructor.BaseConstructor().construct_document(file.root)
+    if "like" not in given:
+        return given
+    like = (path.parent / given["like"]).resolve()
+    if like in (*users, path):
+        raise bad(file.at(nodes["like"]), f"{path.name} is like itself", "name another study")
+    return {**keys_of(like, (*users, path)), **given}
 
 
 def read_study(path):

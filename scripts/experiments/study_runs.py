@@ -22,7 +22,7 @@ import time
 from lib import ROOT, launch
 from lib.runs import Run, read_keys, yaml
 from lib.tables import mean, number, read_csv, write_csv
-from lib.yaml_file import bad
+from lib.yaml_file import bad, whole_number
 from study_file import CURVES, read_study
 
 RUN_COLUMNS = ["run", "seed", "identity", "program", "data", "settings", "status", "failed_step", "algorithm", "lr",
@@ -63,11 +63,8 @@ def content_of(path):
 
 
 def program_of(arguments):
-    """The start of the SHA-256 of the program's file."""
-    path = arguments.onebit if os.path.exists(arguments.onebit) else shutil.which(arguments.onebit)
-    if not path:
-        sys.exit(f"study: there is no program {arguments.onebit}. Build it, or name another one with --onebit")
-    return content_of(path).rpartition(" ")[2]
+    """The start of the SHA-256 of the program's file. It is there: `provenance.program_version` refuses others."""
+    return content_of(shutil.which(arguments.onebit)).rpartition(" ")[2]
 
 
 def data_of(output):
@@ -104,7 +101,7 @@ class Cell:
             return found[1] or study.name, found[2], int(found[3] or seed)
 
         self.needs = [cell_of(found) for value in self.settings.values() for found in sibling.finditer(value)]
-        self.ranks = int(run.get("ranks", study.ranks))
+        self.ranks = whole_number(str(run.get("ranks", study.ranks)))
         settings = {key: sibling.sub(lambda found: "{}/{}/{}/seed{}".format(arguments.results, *cell_of(found)), value)
                     for key, value in self.settings.items()}
         self.command = launch.mpirun(self.ranks, arguments.onebit, "train", os.path.relpath(study.base, ROOT),
@@ -199,7 +196,7 @@ class Study:
             self._add_table(name, wanted)
         self.heading, self.accuracy = given.get("page", DEFAULT_HEADING), given.get("accuracy") == "true"
         self.figures, self.claims = given.get("figures", {}), given.get("claims", [])
-        self.seeds = {name: [int(seed) for seed in run.get("seeds", given["seeds"])]
+        self.seeds = {name: [whole_number(seed) for seed in run.get("seeds", given["seeds"])]
                       for name, run in self.runs.items()}
         self.cells = [Cell(self, name, run, seed, arguments) for name, run in self.runs.items()
                       for seed in self.seeds[name]]

@@ -80,12 +80,13 @@ class Run:
         self.paths = {name: path for name in self.FILES if (path := self._find(name))}
         self.run = next(iter(self._rows("run.csv")), {})
         self.steps, self.profile = self._rows("steps.csv"), self._rows("profile.csv")
-        self.input = {}
+        self.keys = {}  # as read_keys
         if path := self.paths.get("input.resolved.yaml"):
             try:
-                self.input = in_one_text(read_keys(path))
+                self.keys = read_keys(path)
             except (OSError, ValueError) as error:
                 self.problems.append(f"{path.name}: {error}")
+        self.input = in_one_text(self.keys)
         self.unfinished = sorted(path.name for path in directory.glob("*.partial"))
         # A whole run.csv may be an earlier run's.
         self.complete = bool(self.run) and "input.resolved.yaml.partial" not in self.unfinished

@@ -15,6 +15,15 @@ LARGEST_SEED = 2 ** 63 - 1
 COMMAND = pathlib.PurePath(sys.argv[0]).name  # as people call it
 
 
+def whole_number(text):
+    """The integer that a text is; None where it is none. 1e3 is one too; 010 is 8 for some readers of YAML and 10 for
+    others, so it is none."""
+    if not re.fullmatch(r"(0|[1-9]\d*)(e\d{1,2})?", text, re.IGNORECASE | re.ASCII):
+        return None
+    digits, _, exponent = text.lower().partition("e")
+    return int(digits) * 10 ** int(exponent or 0)
+
+
 class BadInput(Exception):
     """An error in what the user wrote; the text says where, what, and the remedy."""
 
@@ -116,12 +125,9 @@ class YamlFile:
 
     def integer(self, node, name, least):
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
-        # 1e3 is an integer too; 010 is 8 for some readers of YAML and 10 for others.
-        if not re.fullmatch(r"(0|[1-9]\d*)(e\d{1,2})?", text, re.IGNORECASE | re.ASCII):
+        if (value := whole_number(text)) is None:
             raise bad(self.at(node), f"{name} has to be an integer of at least {least}, not '{text}'",
                       "write it in decimal digits")
-        digits, _, exponent = text.lower().partition("e")
-        value = int(digits) * 10 ** int(exponent or 0)
         most = LARGEST_SEED if name == "seeds" else 2 ** 31 - 1
         if not least <= value <= most:
             raise bad(self.at(node), f"{name} has to be an integer from {least} to {most}, not {text}", "correct it")

@@ -120,6 +120,8 @@ class Package(unittest.TestCase):
         self.judge(0)
         (self.folder / "run4/input.resolved.yaml").rename(self.folder / "run4/input.resolved.yaml.partial")
         self.assertIn("run4: is not complete", self.judge(1))
+        (self.folder / "run4/input.resolved.yaml.partial").unlink()
+        self.assertIn("run4: data.corpus None has SHA-256", self.judge(1))
 
     def test_losses_that_are_worse_than_the_reference(self):
         for self.size, loss, words in (("smoke", 1.72, r"1\.7220, reference 1\.6\d+ of 17"),

@@ -207,6 +207,9 @@ data: {{corpus: [{corpus}]}}
                  "beside: [state]}}\n")
         self.write("quadratic.yaml", self.STUDY + figure + claim + table)
         self.assertIn("0 of 9 runs to do", self.study("--only", "none")[1])
+        self.write("quadratic.yaml", self.STUDY.replace("seeds: [1, 2, 3]", "seeds: [1, 2e1]\nranks: 1e0"))
+        self.assertIn("0 of 4 runs to do", self.study("--only", "none")[1])
+        self.write("quadratic.yaml", self.STUDY + figure + claim + table)
         for old, new, what in (
                 ("runs:\n", "run:\n", ":5:1: unknown key 'run' in the study"),
                 ("base: input.yaml\n", "", ": base is missing in the study"),
@@ -229,6 +232,9 @@ data: {{corpus: [{corpus}]}}
                 ("against: state", "against: start", ": the claim 'T' names 'start', and there is no such run"),
                 ("columns: [b]", "columns: [c]", ":11:46: tables.t has no column 'c'"),
                 ("beside: [state]", "beside: [start]", ": tables names 'start', and there is no such run"),
+                ("title: Quadratic", "like: quadratic.yaml", ":2:7: quadratic.yaml is like itself"),
+                ("claims:\n  - {", "claims:\n  {", ":10:3: claims is not a list"),
+                ("against: state, w", "against: [state], w", ":10:41: the value of against of a claim is neither"),
                 ("title: Quadratic", "title: [", "not YAML")):
             with self.subTest(new):
                 text = self.STUDY + figure + claim + table
