@@ -131,6 +131,10 @@ using HostExec = Kokkos::Serial;
 /// M(Exec) for each execution space of this build, for explicit instantiations and dispatch.
 #define ONEBIT_FOR_EACH_BACKEND(M) ONEBIT_IF_SERIAL(M) ONEBIT_IF_OPENMP(M) ONEBIT_IF_GPU(M)
 
+/// ONEBIT_INSTANTIATE(Exec, Real) for each execution space, with float and with double.
+#define ONEBIT_OF_BOTH_REALS(Exec) ONEBIT_INSTANTIATE(Exec, float) ONEBIT_INSTANTIATE(Exec, double)
+#define ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL ONEBIT_FOR_EACH_BACKEND(ONEBIT_OF_BOTH_REALS)
+
 /// Mathematical functions for every backend (`math::exp(x)`, …).
 #if KOKKOS_VERSION >= 30700
 namespace math = ::Kokkos;

@@ -128,12 +128,11 @@ template void gemm_on_this_thread<float>(Transpose, Transpose, int, int, int, fl
 template void gemm_on_this_thread<double>(Transpose, Transpose, int, int, int, double, Rows<const double>,
                                           Rows<const double>, double, Rows<double>);
 
-#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                \
+#define ONEBIT_INSTANTIATE(Exec, Real)                                                                     \
   template void gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, int, Real, Rows<const Real>, \
                                  Rows<const Real>, Real, Rows<Real>);                                      \
   template void symmetric_gemm<Exec, Real>(const Exec&, Transpose, Transpose, int, int, Rows<const Real>,  \
                                            Rows<const Real>, Rows<Real>);
-#define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::linalg

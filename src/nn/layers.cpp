@@ -30,12 +30,19 @@ void Layers<Exec, Real>::dense_backward_weight(const Exec& exec, Product& produc
 
 /// (N, 3 H): 512 teams, 101 MB.
 template <class Exec, class Real>
-void Layers<Exec, Real>::add_bias(const Exec& exec, ConstVector bias, Matrix matrix) {
-  const int columns = matrix.extent_int(1);
+void Layers<Exec, Real>::add_bias(const Exec& exec, ConstVector bias, ConstMatrix input, ConstMatrix addend,
+                                  Matrix output) {
+  const int columns = output.extent_int(1);
+  const bool adds = addend.extent(0) > 0;
   for_each_row(
-      exec, "OneBit::nn::add_bias", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+      exec, "OneBit::nn::add_bias", output.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
         team.for_each(
-            columns, [&](int j) { return matrix(r, j) + bias(j); }, [&](int j, Real sum) { matrix(r, j) = sum; });
+            columns,
+            [&](int j) {
+              const Real sum = input(r, j) + bias(j);
+              return adds ? sum + addend(r, j) : sum;
+            },
+            [&](int j, Real sum) { output(r, j) = sum; });
       });
 }
 
@@ -439,9 +446,7 @@ void Layers<Exec, Real>::is_right(const Exec& exec, Indices target, ConstMatrix 
       });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)       \
-  template struct Layers<Exec, float>; \
-  template struct Layers<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template struct Layers<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

@@ -74,8 +74,9 @@ struct Layers {
   static void dense_backward_weight(const Exec& exec, Product& product, const Factor& d_output, const Factor& input,
                                     bool add, Matrix d_weight, Real scale = 1);
 
-  /// matrix (N, C) += bias (C) in each row.
-  static void add_bias(const Exec& exec, ConstVector bias, Matrix matrix);
+  /// output (N, C) ← input (N, C) + bias (C) in each row + addend (N, C), if that is not empty.
+  /// \param input may be output
+  static void add_bias(const Exec& exec, ConstVector bias, ConstMatrix input, ConstMatrix addend, Matrix output);
 
   /// d_bias (C) += scale · the sum of the rows of d_output (N, C).
   /// \param scratch row_block_count(N) * C elements

@@ -59,9 +59,7 @@ void Spans<Exec, Real>::measure(const Exec& exec, SpanMeasure of, Indices ends, 
       });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)      \
-  template struct Spans<Exec, float>; \
-  template struct Spans<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template struct Spans<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

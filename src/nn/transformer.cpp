@@ -221,7 +221,7 @@ double Transformer<Exec, Real>::run(const Exec& exec, const Vector<Exec, const R
     const auto qkv = rows_of(m_qkv, l, 3 * H), context = rows_of(m_context, l, H);
     keep(offsets.qkv, before.output, inputs.qkv);
     dense_of_layer(offsets.qkv, inputs.qkv, qkv);
-    Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv);
+    Kernels::add_bias(exec, bias(offsets.qkv.bias, 3 * H), qkv, {}, qkv);
     m_attention.forward(exec, qkv, attention_dropout(l), attention_log_sums(l), m_attention_scratch, context);
     keep(offsets.attention_output, context, inputs.attention_output);
     dense_of_layer(offsets.attention_output, inputs.attention_output, between.input);
@@ -497,9 +497,7 @@ QuantizationState Transformer<Exec, Real>::quantization() const {
   return state;
 }
 
-#define ONEBIT_INSTANTIATE(Exec)           \
-  template class Transformer<Exec, float>; \
-  template class Transformer<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class Transformer<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

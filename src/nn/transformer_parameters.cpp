@@ -176,9 +176,8 @@ void initialize(const Exec& exec, const Shape& shape, std::uint64_t seed, const 
   if (shape.architecture == Architecture::bert && shape.has_language_head()) ones(offsets.head_norm.weight);
 }
 
-#define ONEBIT_INSTANTIATE_REAL(Exec, Real) \
+#define ONEBIT_INSTANTIATE(Exec, Real) \
   template void initialize<Exec, Real>(const Exec&, const Shape&, std::uint64_t, const Vector<Exec, Real>&);
-#define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

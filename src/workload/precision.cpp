@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/system/stop_signal.hpp"
@@ -25,56 +25,36 @@ nn::Shape trial_shape(const config::Input& input) {
   return shape;
 }
 
-/// A model of this shape, and one round of the batch of a rank.
-template <class Exec>
-class Trial {
-public:
-  Trial(const Exec& exec, const config::Input& input, int ranks, Precision precision)
-      : m_exec(exec),
-        m_shape(trial_shape(input)),
-        m_x(make_uninitialized<Exec, float>("OneBit::workload::trial_parameters", nn::tensor_table(m_shape).size())),
-        m_g(make_uninitialized<Exec, float>("OneBit::workload::trial_gradient", m_x.extent(0))) {
-    const int batch = input.train.batch / (ranks * input.train.accumulation), sequence = input.model.sequence;
-    const int predictions = workload::predictions(input, batch);
-    std::vector<int> tokens(static_cast<std::size_t>(batch) * sequence), rows(predictions);
-    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int>(i) % m_shape.vocabulary;
-    for (std::size_t p = 0; p < rows.size(); ++p) rows[p] = static_cast<int>(p * tokens.size() / rows.size());
-    m_tokens = {copy_to_device<Exec>("OneBit::workload::trial_tokens", tokens),
-                copy_to_device<Exec>("OneBit::workload::trial_rows", rows),
-                copy_to_device<Exec>("OneBit::workload::trial_targets", std::vector<int>(rows.size(), 0))};
-    nn::initialize(exec, m_shape, static_cast<std::uint64_t>(input.run.seed), m_x);
-    m_model = std::make_unique<nn::Transformer<Exec, float>>(exec, m_shape, batch, sequence, predictions, 0.0f,
-                                                             linalg::MatrixProduct<Exec, float>(precision));
-  }
-
-  /// Seconds that a gradient takes on this rank.
-  double operator()() {
-    const Stopwatch watch;
-    m_model->forward(m_exec, m_x, m_tokens, {});
-    m_model->backward(m_exec, m_x, m_tokens, 1, false, m_g, {});
-    fence(m_exec, "OneBit::workload::trial");
-    return watch.seconds();
-  }
-
-private:
-  const Exec& m_exec;
-  nn::Shape m_shape;
-  Vector<Exec, float> m_x, m_g;
-  nn::Tokens<Exec> m_tokens;
-  std::unique_ptr<nn::Transformer<Exec, float>> m_model;
-};
-
-/// Seconds of the slowest rank: the least of three times, after one to warm up.
+/// Seconds that a gradient of one round takes the slowest rank: the least of three times, after one to warm up.
 template <class Exec>
 double measure(const Exec& exec, const config::Input& input, const Communicator& communicator, Precision precision) {
+  const nn::Shape shape = trial_shape(input);
+  const int batch = input.train.batch / (communicator.size() * input.train.accumulation);
+  const int sequence = input.model.sequence, predictions = workload::predictions(input, batch);
+  Vector<Exec, float> x, g;
+  nn::Tokens<Exec> tokens;
+  std::optional<nn::Transformer<Exec, float>> model;
+  communicator.collectively([&] {
+    x = make_uninitialized<Exec, float>("OneBit::workload::trial_parameters", nn::tensor_table(shape).size());
+    g = make_uninitialized<Exec, float>("OneBit::workload::trial_gradient", x.extent(0));
+    std::vector<int> inputs(static_cast<std::size_t>(batch) * sequence), rows(predictions);
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<int>(i) % shape.vocabulary;
+    for (std::size_t p = 0; p < rows.size(); ++p) rows[p] = static_cast<int>(p * inputs.size() / rows.size());
+    tokens = {copy_to_device<Exec>("OneBit::workload::trial_tokens", inputs),
+              copy_to_device<Exec>("OneBit::workload::trial_rows", rows),
+              copy_to_device<Exec>("OneBit::workload::trial_targets", std::vector<int>(rows.size(), 0))};
+    nn::initialize(exec, shape, static_cast<std::uint64_t>(input.run.seed), x);
+    model.emplace(exec, shape, batch, sequence, predictions, 0.0f, linalg::MatrixProduct<Exec, float>(precision));
+  });
   constexpr int repetitions = 3;
-  std::unique_ptr<Trial<Exec>> trial;
-  communicator.collectively(
-      [&] { trial = std::make_unique<Trial<Exec>>(exec, input, communicator.size(), precision); });
   double least = std::numeric_limits<double>::infinity();
   for (int repetition = 0; repetition <= repetitions; ++repetition) {
     communicator.collectively(StopSignal::check);  // the ranks begin together
-    const double seconds = (*trial)();
+    const Stopwatch watch;
+    model->forward(exec, x, tokens, {});
+    model->backward(exec, x, tokens, 1, false, g, {});
+    fence(exec, "OneBit::workload::trial");
+    const double seconds = watch.seconds();
     const std::vector<double> all = communicator.gather(&seconds, 1);
     if (repetition > 0) least = std::min(least, *std::max_element(all.begin(), all.end()));
   }

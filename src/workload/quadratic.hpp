@@ -31,14 +31,13 @@ template <class Exec>
 class Quadratic : public Workload<Exec> {
 public:
   Quadratic(const config::Input& input, const Share& share)
-      : m_footprint(quadratic_footprint(input)),
+      : m_footprint(check_memory(input, quadratic_footprint(input), share)),
         m_key(stream_key(input.run.seed, Stream::noise)),
         m_batch(input.train.batch),
         m_samples(input.train.batch / share.ranks),
         m_first_sample(share.rank * m_samples),
         m_noise(static_cast<float>(input.quadratic.noise)) {
     const std::size_t d = input.quadratic.dimension;
-    check_memory(input, m_footprint, share);
     m_curvature = {static_cast<float>(std::log(input.quadratic.condition)),
                    d > 1 ? 1.0f / static_cast<float>(d - 1) : 0.0f};
   }

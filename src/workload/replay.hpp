@@ -25,8 +25,7 @@ public:
             m_place, [&] { return data::RecordedGradients(input.replay.file, share.ranks, input.train.steps); })),
         m_rank(share.rank),
         m_ranks(share.ranks),
-        m_bytes(replay_footprint(m_gradients.parameters()).bytes) {
-    check_memory(input, replay_footprint(m_gradients.parameters()), share);
+        m_bytes(check_memory(input, replay_footprint(m_gradients.parameters()), share).bytes) {
     m_tensors = located(m_place, [&] { return m_gradients.tensors(); });
     m_host = HostVector<float>("OneBit::workload::replay", m_gradients.parameters());
   }

@@ -75,8 +75,7 @@ template <class Exec>
 class Synthetic : public Workload<Exec> {
 public:
   Synthetic(const Exec& exec, const config::Input& input, const Share& share)
-      : m_footprint(synthetic_footprint(input)), m_batch(input.train.batch) {
-    check_memory(input, m_footprint, share);
+      : m_footprint(check_memory(input, synthetic_footprint(input), share)), m_batch(input.train.batch) {
     m_gradient = make_uninitialized<Exec, float>("OneBit::workload::synthetic", tensors().size());
     draw(exec, static_cast<std::uint64_t>(input.run.seed), static_cast<std::uint64_t>(share.rank));
   }

@@ -102,14 +102,6 @@ Footprint footprint_of(const config::Input& input, const nn::Shape& shape, std::
 
 std::size_t tokens_of(const data::Corpus& corpus) { return corpus.train().size() + corpus.validation().size(); }
 
-/// Refuses a model that does not fit into memory.
-Footprint footprint_that_fits(const config::Input& input, const nn::Shape& shape, const data::Corpus& corpus, int batch,
-                              const Share& share) {
-  Footprint footprint = footprint_of(input, shape, tokens_of(corpus), batch);
-  check_memory(input, footprint, share);
-  return footprint;
-}
-
 /// That of a run whose tokeniser has yet to be trained, which may take minutes. Its files are read.
 Footprint footprint_before_training(const config::Input& input, int batch) {
   const std::size_t bytes =
@@ -166,7 +158,7 @@ Transformer<Exec>::Transformer(const Exec& exec, const config::Input& input, con
       m_corpus(located(input.where("data.corpus"), [&] { return data::Corpus(corpus_options(input)); })),
       m_shape(shape(input, m_corpus.vocabulary())),
       m_samples(make_samples(input, m_corpus, m_rounds, m_shape)),
-      m_footprint(footprint_that_fits(input, m_shape, m_corpus, m_rounds.batch, share)),
+      m_footprint(check_memory(input, footprint_of(input, m_shape, tokens_of(m_corpus), m_rounds.batch), share)),
       m_model(exec, m_shape, m_rounds.batch, m_sequence, predictions(input, m_rounds.batch),
               static_cast<float>(input.model.dropout), make_product<Exec>(input)) {
   const std::size_t rows = static_cast<std::size_t>(m_rounds.batch) * m_sequence;

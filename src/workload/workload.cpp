@@ -36,11 +36,11 @@ Footprint footprint(const config::Input& input, int ranks) {
   return transformer_footprint(input, ranks);
 }
 
-void check_memory(const config::Input& input, const Footprint& footprint, const Share& share) {
+Footprint check_memory(const config::Input& input, Footprint footprint, const Share& share) {
   PhaseBytes bytes = share.run_bytes ? share.run_bytes(footprint.tensors) : PhaseBytes();
   bytes.dense += footprint.bytes;
   bytes.compressed += footprint.bytes;
-  if (bytes.most() <= share.memory) return;
+  if (bytes.most() <= share.memory) return footprint;
   const std::vector<std::string>& keys = footprint.keys;
   const auto given =
       std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return input.given.count(key) > 0; });

@@ -38,8 +38,8 @@ struct Footprint {
 /// and allocates nothing of the model's size. \throws InputError as make_workload
 Footprint footprint(const config::Input& input, int ranks);
 
-/// Refuses a run that does not fit into a rank's memory in both of its phases. \throws InputError
-void check_memory(const config::Input& input, const Footprint& footprint, const Share& share);
+/// This footprint, of a run that fits into a rank's memory in both of its phases. \throws InputError if it does not
+Footprint check_memory(const config::Input& input, Footprint footprint, const Share& share);
 
 /// A loss summed over samples, so that ranks can add up theirs.
 struct LossSum {

@@ -4,7 +4,7 @@
 
 #include "nn/images/gan/dcgan.hpp"
 #include "nn/images/gan/random_features.hpp"
-#include "nn/images/layers/activations.hpp"
+#include "nn/images/layers/image_layers.hpp"
 #include "nn/images/layers/reference.hpp"
 #include "nn_support.hpp"
 
@@ -30,7 +30,7 @@ TYPED_TEST(Gan, activations_equal_reference) {
   using Exec = TypeParam;
   test::for_both_types([&](auto zero) {
     using Real = decltype(zero);
-    using Functions = Activations<Exec, Real>;
+    using Functions = ImageLayers<Exec, Real>;
     const Array<Real> input = random_array<Real>(1, 2000, 1), d_output = random_array<Real>(1, 2000, 2);
     const Array<Real> before = random_array<Real>(1, 2000, 3);
     for (const bool is_tanh : {false, true})

@@ -6,8 +6,7 @@
 #include "nn/images/image_classifier.hpp"
 #include "nn/images/layers/batch_norm.hpp"
 #include "nn/images/layers/convolution.hpp"
-#include "nn/images/layers/mixing.hpp"
-#include "nn/images/layers/pooling.hpp"
+#include "nn/images/layers/image_layers.hpp"
 #include "nn/images/layers/reference.hpp"
 #include "nn_support.hpp"
 
@@ -214,10 +213,11 @@ TYPED_TEST(Image, maximum_equals_reference) {
     const Array<double> expected = maximum_ref(height, width, input);
     const Array<double> d_output = random_array(expected.rows, 5, 8);
     const DeviceArray<Exec, double> x(input), y(expected.rows, 5), d(d_output), d_input(input.rows, 5);
-    Pooling<Exec, double>::maximum(this->exec, height, width, x.matrix(), y.matrix());
+    ImageLayers<Exec, double>::maximum(this->exec, height, width, x.matrix(), y.matrix());
     EXPECT_EQ(y.array().values, expected.values);
     for (const bool add : {false, true})
-      Pooling<Exec, double>::maximum_backward(this->exec, height, width, x.matrix(), d.matrix(), add, d_input.matrix());
+      ImageLayers<Exec, double>::maximum_backward(this->exec, height, width, x.matrix(), d.matrix(), add,
+                                                  d_input.matrix());
     // Without ties the gradient is where the input equals the maximum.
     Array<double> d_ref(input.rows, 5);
     for (int r = 0; r < expected.rows; ++r)
@@ -232,7 +232,7 @@ TYPED_TEST(Image, maximum_equals_reference) {
 TYPED_TEST(Image, maximum_of_equal_pixels_is_the_first) {
   using Exec = TypeParam;
   const DeviceArray<Exec, float> x(4, 1), d(random_array<float>(1, 1, 1)), d_input(4, 1);
-  Pooling<Exec, float>::maximum_backward(this->exec, 2, 2, x.matrix(), d.matrix(), false, d_input.matrix());
+  ImageLayers<Exec, float>::maximum_backward(this->exec, 2, 2, x.matrix(), d.matrix(), false, d_input.matrix());
   EXPECT_EQ(d_input.array().values, (std::vector<double>{d.array()(0), 0, 0, 0}));
 }
 
@@ -250,14 +250,14 @@ TYPED_TEST(Image, biases_and_exchanges_equal_plain_loops) {
     }
   const DeviceArray<Exec, double> x(input), b(bias), a(addend), at(added_there), y(input.rows, channels);
   const DeviceArray<Exec, double> z(exchanged.rows, pixels);
-  Mixing<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), a.matrix(), y.matrix());
+  Layers<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), a.matrix(), y.matrix());
   EXPECT_EQ(y.array().values, sums.values);
-  Mixing<Exec, double>::exchange(this->exec, x.matrix(), at.matrix(), z.matrix());
+  ImageLayers<Exec, double>::exchange(this->exec, x.matrix(), at.matrix(), z.matrix());
   EXPECT_LE(relative_error(z.array(), exchanged), rounding<double>);
-  Mixing<Exec, double>::exchange(this->exec, x.matrix(), {}, z.matrix());
-  Mixing<Exec, double>::exchange(this->exec, z.matrix(), {}, y.matrix());
+  ImageLayers<Exec, double>::exchange(this->exec, x.matrix(), {}, z.matrix());
+  ImageLayers<Exec, double>::exchange(this->exec, z.matrix(), {}, y.matrix());
   EXPECT_EQ(y.array().values, input.values) << "the exchange is not its own inverse";
-  Mixing<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), {}, y.matrix());
+  Layers<Exec, double>::add_bias(this->exec, b.vector(), x.matrix(), {}, y.matrix());
   for (int c = 0; c < channels; ++c) EXPECT_EQ(y.array()(1, c), input(1, c) + bias(c));
 }
 

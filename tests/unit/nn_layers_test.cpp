@@ -207,7 +207,7 @@ TYPED_TEST(Layer, bias_equals_reference) {
       for (int j = 0; j < e.columns; ++j) sums(j) = sums(j) * 0.5 + bias(j);
       EXPECT_LE(relative_error(d_bias.array(), sums), rounding<Real>);
 
-      Kernels::add_bias(this->exec, b.vector(), x.matrix());
+      Kernels::add_bias(this->exec, b.vector(), x.matrix(), {}, x.matrix());
       Array<double> expected = in_double(values);
       for (int r = 0; r < e.rows; ++r)
         for (int j = 0; j < e.columns; ++j) expected(r, j) += bias(j);

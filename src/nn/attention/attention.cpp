@@ -180,9 +180,7 @@ void Attention<Exec, Real>::backward(const Exec& exec, ConstMatrix qkv, ConstMat
     flash::backward(exec, *this, qkv, context, d_context, dropout, log_sums, scratch, d_qkv);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)          \
-  template struct Attention<Exec, float>; \
-  template struct Attention<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template struct Attention<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

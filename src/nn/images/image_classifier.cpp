@@ -64,9 +64,7 @@ void ImageClassifier<Exec, Real>::backward(const Exec& exec, const Vector<Exec, 
   m_network.backward(exec, x, add, g, ready_from, key);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)               \
-  template class ImageClassifier<Exec, float>; \
-  template class ImageClassifier<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class ImageClassifier<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

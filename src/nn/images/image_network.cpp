@@ -6,9 +6,7 @@
 
 #include "base/error.hpp"
 #include "nn/flat_vectors.hpp"
-#include "nn/images/layers/activations.hpp"
-#include "nn/images/layers/mixing.hpp"
-#include "nn/images/layers/pooling.hpp"
+#include "nn/images/layers/image_layers.hpp"
 
 namespace onebit::nn {
 namespace {
@@ -173,7 +171,7 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
         break;
       case NodeKind::maximum: {
         const Node& from = m_nodes.nodes()[node.from];
-        Pooling<Exec, Real>::maximum(exec, from.height, from.width, output(node.from), output(k));
+        ImageLayers<Exec, Real>::maximum(exec, from.height, from.width, output(node.from), output(k));
         break;
       }
       case NodeKind::mean:
@@ -191,14 +189,13 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
             false, output(k));
         break;
       case NodeKind::leaky_relu:
-        Activations<Exec, Real>::leaky_relu(exec, m_outputs[node.from], m_outputs[k]);
+        ImageLayers<Exec, Real>::leaky_relu(exec, m_outputs[node.from], m_outputs[k]);
         break;
       case NodeKind::tanh:
-        Activations<Exec, Real>::tanh(exec, m_outputs[node.from], m_outputs[k]);
+        ImageLayers<Exec, Real>::tanh(exec, m_outputs[node.from], m_outputs[k]);
         break;
       case NodeKind::bias:
-        Mixing<Exec, Real>::add_bias(exec, vector_at<Exec>(x, node.bias, node.channels), output(node.from), addend(k),
-                                     output(k));
+        Kernels::add_bias(exec, vector_at<Exec>(x, node.bias, node.channels), output(node.from), addend(k), output(k));
         break;
       case NodeKind::bias_gelu:
         Kernels::bias_gelu(exec, vector_at<Exec>(x, node.bias, node.channels), output(node.from), output(k));
@@ -207,7 +204,7 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
         Kernels::layer_norm(exec, layer_norm(x, k));
         break;
       case NodeKind::exchanged:
-        Mixing<Exec, Real>::exchange(exec, output(node.from), addend(k), output(k));
+        ImageLayers<Exec, Real>::exchange(exec, output(node.from), addend(k), output(k));
         break;
       case NodeKind::images:
         break;
@@ -293,8 +290,8 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
       break;
     case NodeKind::maximum: {
       const bool adds = adds_to(node.from);
-      Pooling<Exec, Real>::maximum_backward(exec, from.height, from.width, output(node.from), gradient(k), adds,
-                                            gradient(node.from));
+      ImageLayers<Exec, Real>::maximum_backward(exec, from.height, from.width, output(node.from), gradient(k), adds,
+                                                gradient(node.from));
       break;
     }
     case NodeKind::mean:
@@ -309,13 +306,13 @@ void ImageNetwork<Exec, Real>::node_backward(const Exec& exec, const Vector<Exec
       break;
     case NodeKind::leaky_relu: {
       const bool adds = adds_to(node.from);
-      Activations<Exec, Real>::leaky_relu_backward(exec, m_outputs[node.from], m_gradients[k], adds,
+      ImageLayers<Exec, Real>::leaky_relu_backward(exec, m_outputs[node.from], m_gradients[k], adds,
                                                    m_gradients[node.from]);
       break;
     }
     case NodeKind::tanh: {
       const bool adds = adds_to(node.from);
-      Activations<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds, m_gradients[node.from]);
+      ImageLayers<Exec, Real>::tanh_backward(exec, m_outputs[k], m_gradients[k], adds, m_gradients[node.from]);
       break;
     }
     case NodeKind::bias:
@@ -458,7 +455,7 @@ void ImageNetwork<Exec, Real>::exchange_backward(const Exec& exec, int k) {
   const Node& node = m_nodes.nodes()[k];
   const bool adds = adds_to(node.from);
   const RealMatrix d_input = gradient(node.from);
-  Mixing<Exec, Real>::exchange(exec, gradient(k), adds ? d_input : RealMatrix(), d_input);
+  ImageLayers<Exec, Real>::exchange(exec, gradient(k), adds ? d_input : RealMatrix(), d_input);
   if (node.addend > 0) std::swap(m_gradients[node.addend], m_gradients[k]);
 }
 
@@ -498,9 +495,7 @@ void ImageNetwork<Exec, Real>::set_population(const Exec& exec) {
       });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)            \
-  template class ImageNetwork<Exec, float>; \
-  template class ImageNetwork<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class ImageNetwork<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

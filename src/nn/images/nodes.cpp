@@ -150,9 +150,8 @@ void initialize(const Exec& exec, const ImageNodes& nodes, std::uint64_t seed, c
   }
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                       \
-  template void initialize(const Exec&, const ImageNodes&, std::uint64_t, const Vector<Exec, float>&); \
-  template void initialize(const Exec&, const ImageNodes&, std::uint64_t, const Vector<Exec, double>&);
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) \
+  template void initialize(const Exec&, const ImageNodes&, std::uint64_t, const Vector<Exec, Real>&);
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

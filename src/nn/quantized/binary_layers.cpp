@@ -8,7 +8,6 @@
 #include "base/system/stream.hpp"
 #include "linalg/packing.hpp"
 #include "nn/column_sums.hpp"
-#include "nn/quantized/straight_through.hpp"
 
 namespace onebit::nn {
 namespace {
@@ -406,9 +405,7 @@ void BinaryLayers<Exec, Real>::backward_parameters(const Exec& exec, const Quant
   }
 }
 
-#define ONEBIT_INSTANTIATE(Exec)            \
-  template class BinaryLayers<Exec, float>; \
-  template class BinaryLayers<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class BinaryLayers<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

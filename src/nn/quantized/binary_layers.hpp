@@ -34,6 +34,12 @@ namespace onebit::nn {
 /// Most inputs K of a layer: its sums are kept in 16 bits.
 inline constexpr int most_binary_inputs = 32767;
 
+/// Whether the straight-through estimator passes a gradient to t: that of sign(t) is 1 where |t| < 1, and 0 elsewhere.
+template <class Real>
+KOKKOS_FORCEINLINE_FUNCTION bool is_inside(Real t) {
+  return t < Real(1) && t > Real(-1);
+}
+
 /// What a layer keeps of its forward pass.
 template <class Exec>
 struct KeptBits {

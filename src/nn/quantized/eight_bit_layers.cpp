@@ -37,26 +37,15 @@ void quantize_rows(const Exec& exec, MatrixRef<Exec, const Real> from, const Eig
       });
 }
 
-/// matrix ← the codes of rows, in Real.
+/// matrix ← the codes of rows, in Real; if `scaled`, what they stand for.
 template <class Exec, class Real>
-void write_codes(const Exec& exec, const EightBitRows<Exec, Real>& rows, MatrixRef<Exec, Real> matrix) {
-  const int columns = matrix.extent_int(1);
-  const auto codes = rows.codes;
-  for_each_row(
-      exec, "OneBit::nn::write_codes", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        team.for_each(columns, [&](int c) { matrix(r, c) = static_cast<Real>(codes(r, c)); });
-      });
-}
-
-/// matrix ← what the codes stand for.
-template <class Exec, class Real>
-void write_values(const Exec& exec, const EightBitRows<Exec, Real>& rows, MatrixRef<Exec, Real> matrix) {
+void write(const Exec& exec, const EightBitRows<Exec, Real>& rows, bool scaled, MatrixRef<Exec, Real> matrix) {
   const int columns = matrix.extent_int(1);
   const auto codes = rows.codes;
   const auto scales = rows.scales;
   for_each_row(
-      exec, "OneBit::nn::write_values", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
-        const Real scale = scales(r);
+      exec, "OneBit::nn::write_codes", matrix.extent_int(0), KOKKOS_LAMBDA(const RowTeam<Exec>& team, int r) {
+        const Real scale = scaled ? scales(r) : Real(1);
         team.for_each(columns, [&](int c) { matrix(r, c) = scale * static_cast<Real>(codes(r, c)); });
       });
 }
@@ -110,8 +99,8 @@ void EightBitLayers<Exec, Real>::forward(const Exec& exec, Product& product, int
   quantize_rows<Exec, Real>(exec, input, kept.input);
   quantize_rows<Exec, Real>(exec, parameters.weight, kept.weight);
   const Matrix x = matrix_of(kept.input, m_input), weight = matrix_of(kept.weight, m_weight);
-  write_codes<Exec, Real>(exec, kept.input, x);
-  write_codes<Exec, Real>(exec, kept.weight, weight);
+  write<Exec, Real>(exec, kept.input, false, x);
+  write<Exec, Real>(exec, kept.weight, false, weight);
   product(exec, linalg::Transpose::no, linalg::Transpose::yes, Real(1), x, weight, Real(0), output);
   scale_sums<Exec, Real>(exec, kept.input.scales, kept.weight.scales, output);
 }
@@ -123,7 +112,7 @@ void EightBitLayers<Exec, Real>::backward_input(const Exec& exec, const Quantize
   const Region region("OneBit::nn::eight_bit_backward_input");
   const Kept& kept = m_layers[key.layer];
   const Matrix weight = matrix_of(kept.weight, m_weight);
-  write_values<Exec, Real>(exec, kept.weight, weight);
+  write<Exec, Real>(exec, kept.weight, true, weight);
   product(exec, linalg::Transpose::no, linalg::Transpose::no, Real(1),
           this->m_gradient.in_real(exec, key, d_output, parameters.gamma), weight, Real(add ? 1 : 0), d_input);
 }
@@ -135,14 +124,12 @@ void EightBitLayers<Exec, Real>::backward_parameters(const Exec& exec, const Qua
   const Region region("OneBit::nn::eight_bit_backward_parameters");
   const Kept& kept = m_layers[key.layer];
   const Matrix x = matrix_of(kept.input, m_input);
-  write_values<Exec, Real>(exec, kept.input, x);
+  write<Exec, Real>(exec, kept.input, true, x);
   product(exec, linalg::Transpose::yes, linalg::Transpose::no, Real(1),
           this->m_gradient.in_real(exec, key, d_output, parameters.gamma), x, Real(add ? 1 : 0), d_weight);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)              \
-  template class EightBitLayers<Exec, float>; \
-  template class EightBitLayers<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class EightBitLayers<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

@@ -113,9 +113,7 @@ QuantizationState LayerGradient<Exec, Real>::state() const {
   return state;
 }
 
-#define ONEBIT_INSTANTIATE(Exec)             \
-  template class LayerGradient<Exec, float>; \
-  template class LayerGradient<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class LayerGradient<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

@@ -50,11 +50,10 @@ double drawn_error(const Exec& exec, const QuantizedGradient<Exec, Real>& quanti
   return total;
 }
 
-#define ONEBIT_INSTANTIATE_REAL(Exec, Real)                                                                      \
+#define ONEBIT_INSTANTIATE(Exec, Real)                                                                           \
   template void dequantize(const Exec&, const QuantizedGradient<Exec, Real>&, GroupAxis, MatrixRef<Exec, Real>); \
   template double drawn_error(const Exec&, const QuantizedGradient<Exec, Real>&, GroupAxis,                      \
                               const ScaledGradient<Exec, Real>&);
-#define ONEBIT_INSTANTIATE(Exec) ONEBIT_INSTANTIATE_REAL(Exec, float) ONEBIT_INSTANTIATE_REAL(Exec, double)
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

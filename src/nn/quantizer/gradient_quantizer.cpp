@@ -251,9 +251,7 @@ QuantizerError GradientQuantizer<Exec, Real>::error(const Exec& exec, MatrixRef<
   return error;
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                 \
-  template class GradientQuantizer<Exec, float>; \
-  template class GradientQuantizer<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class GradientQuantizer<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

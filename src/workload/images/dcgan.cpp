@@ -30,14 +30,6 @@ Footprint footprint_of(const data::ImageSamples& samples, const nn::DcganNodes& 
                           {"images.width", "train.batch"});
 }
 
-/// Refuses networks that do not fit into memory.
-Footprint footprint_that_fits(const config::Input& input, const data::ImageSamples& samples,
-                              const nn::DcganNodes& nodes, int batch, const Share& share) {
-  Footprint footprint = footprint_of(samples, nodes, batch);
-  check_memory(input, footprint, share);
-  return footprint;
-}
-
 /// Byte p of a pixel, whose value is p / 127.5 − 1.
 std::uint8_t byte_of(float value) {
   return static_cast<std::uint8_t>(std::lround(std::clamp(127.5f * (value + 1), 0.0f, 255.0f)));
@@ -68,7 +60,7 @@ Dcgan<Exec>::Dcgan(const Exec& exec, const config::Input& input, const Share& sh
       m_rounds(input, share.ranks),
       m_samples(read_samples(input, m_rounds, scaling)),
       m_nodes(make_nodes(input, m_samples)),
-      m_footprint(footprint_that_fits(input, m_samples, m_nodes, m_rounds.batch, share)),
+      m_footprint(check_memory(input, footprint_of(m_samples, m_nodes, m_rounds.batch), share)),
       m_model(exec, m_nodes, m_rounds.batch, input.images.norm_samples, make_product<Exec>(input),
               make_product<Exec>(input)),
       m_features(exec, static_cast<int>(m_samples.extents().height), static_cast<int>(m_samples.extents().width),

@@ -32,14 +32,6 @@ Footprint footprint_of(const config::Input& input, const data::ImageSamples& sam
                           {"images.width", "train.batch", "images.network"});
 }
 
-/// Refuses a network that does not fit into memory.
-Footprint footprint_that_fits(const config::Input& input, const data::ImageSamples& samples,
-                              const nn::ImageNodes& nodes, int batch, const Share& share) {
-  Footprint footprint = footprint_of(input, samples, nodes, batch);
-  check_memory(input, footprint, share);
-  return footprint;
-}
-
 }  // namespace
 
 Footprint images_footprint(const config::Input& input, int ranks) {
@@ -56,7 +48,7 @@ Images<Exec>::Images(const Exec& exec, const config::Input& input, const Share& 
       m_measures(input, share.rank),
       m_samples(read_samples(input, m_rounds, scaling)),
       m_nodes(make_nodes(input, m_samples)),
-      m_footprint(footprint_that_fits(input, m_samples, m_nodes, m_rounds.batch, share)),
+      m_footprint(check_memory(input, footprint_of(input, m_samples, m_nodes, m_rounds.batch), share)),
       m_model(exec, m_nodes, m_rounds.batch, input.images.norm_samples, make_product<Exec>(input)),
       m_batches(share.rank, m_rounds, m_samples) {}
 

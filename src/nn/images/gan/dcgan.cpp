@@ -132,11 +132,9 @@ double Dcgan<Exec, Real>::loss(const Exec& exec, const Vector<Exec, const Real>&
   return logistic_loss(exec, m_discriminator.infer(exec, x, images), source, 1, m_discriminator.d_output());
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                                                     \
-  template void draw_latents(const Exec&, std::uint64_t, std::uint64_t, std::uint64_t, const Vector<Exec, float>&);  \
-  template void draw_latents(const Exec&, std::uint64_t, std::uint64_t, std::uint64_t, const Vector<Exec, double>&); \
-  template class Dcgan<Exec, float>;                                                                                 \
-  template class Dcgan<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real)                                                                             \
+  template void draw_latents(const Exec&, std::uint64_t, std::uint64_t, std::uint64_t, const Vector<Exec, Real>&); \
+  template class Dcgan<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

@@ -137,9 +137,7 @@ void BatchNorms<Exec, Real>::backward(const Exec& exec, const Norm& norm, Matrix
       });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)           \
-  template struct BatchNorms<Exec, float>; \
-  template struct BatchNorms<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template struct BatchNorms<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

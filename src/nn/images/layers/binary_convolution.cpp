@@ -5,7 +5,6 @@
 
 #include "linalg/packing.hpp"
 #include "nn/images/layers/fold.hpp"
-#include "nn/quantized/straight_through.hpp"
 
 namespace onebit::nn {
 namespace {
@@ -152,9 +151,7 @@ void BinaryConvolutions<Exec, Real>::backward_input(const Exec& exec, const Quan
   });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                  \
-  template class BinaryConvolutions<Exec, float>; \
-  template class BinaryConvolutions<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class BinaryConvolutions<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn

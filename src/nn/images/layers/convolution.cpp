@@ -122,9 +122,7 @@ void Convolution<Exec, Real>::unfold(const Exec& exec, ConstMatrix input, Matrix
       });
 }
 
-#define ONEBIT_INSTANTIATE(Exec)           \
-  template class Convolution<Exec, float>; \
-  template class Convolution<Exec, double>;
-ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
+#define ONEBIT_INSTANTIATE(Exec, Real) template class Convolution<Exec, Real>;
+ONEBIT_INSTANTIATE_FOR_EACH_BACKEND_AND_REAL
 
 }  // namespace onebit::nn
