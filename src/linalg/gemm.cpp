@@ -98,7 +98,8 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k,
   if constexpr (is_host<Exec>) {
     multiply_in_tiles(exec, "OneBit::linalg::gemm", m, n, k, beta, c, TileProduct<Real>{op_a, op_b, alpha, a, b});
   } else {
-    gpu_product(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
+    gpu_products(exec, 1, op_a, op_b, m, n, k, alpha, Stack<const Real>{a, 0}, Stack<const Real>{b, 0}, beta,
+                 Stack<Real>{c, 0});
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 /// \file gpu_product.hpp
 /// Products in GPU memory: by cuBLAS, by rocBLAS, or without one of them by tiled_product.hpp. Whichever it is has
-///   gpu_product(exec, op_a, op_b, m, n, k, α, a, b, β, c)   C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C
-///   gpu_products(exec, count, …)   `count` of them at once, whose factors and results are stacks
-/// for factors and C in float or double, and for factors in bfloat16 (std::uint16_t) with C in float.
+///   gpu_products(exec, count, op_a, op_b, m, n, k, α, a, b, β, c)   C (m, n) ← α op(A) (m, k) · op(B) (k, n) + β C
+/// for `count` stacked A, B and C at once: for factors and C in float or double, and for factors in bfloat16
+/// (std::uint16_t) with C in float.
 
 #include "base/kokkos.hpp"
 
@@ -17,12 +17,6 @@
 namespace onebit::linalg {
 
 inline constexpr char gpu_library[] = "own tiles (no library)";
-
-template <class Real, class Term>
-void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-                 Rows<const Term> a, Rows<const Term> b, Real beta, Rows<Real> c) {
-  tiled_product(exec, op_a, op_b, m, n, k, alpha, a, b, beta, c);
-}
 
 template <class Real, class Term>
 void gpu_products(const GpuExec& exec, int count, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,

@@ -93,10 +93,39 @@ void round_to_bfloat16(const Exec& exec, float alpha, MatrixRef<Exec, const floa
       });
 }
 
+/// Makes the factor's copy of α matrix, in its memory if that is long enough.
+template <class Exec>
+void make_copy(const Exec& exec, float alpha, Factor<Exec, float>& factor) {
+  factor.alpha = alpha;
+  factor.row_stride = rounded_stride<Exec>(factor.matrix.extent(1));
+  const std::size_t length = factor.matrix.extent(0) * factor.row_stride;
+  if (factor.rounded.extent(0) < length)
+    factor.rounded = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", length);
+  round_to_bfloat16(exec, alpha, factor.matrix, Rows<std::uint16_t>{factor.rounded.data(), factor.row_stride});
+}
+
+template <class View>
+Rows<typename View::value_type> rows_of(const View& matrix) {
+  return {matrix.data(), matrix.extent(1)};
+}
+
 /// `count` matrices that stand one below the other.
 template <class View>
 Stack<typename View::value_type> stack_of(const View& matrix, int count) {
-  return {{matrix.data(), matrix.extent(1)}, matrix.size() / count};
+  return {rows_of(matrix), matrix.size() / count};
+}
+
+/// The copies of `count` factors, likewise; `own` makes those of factors that have none with this α.
+template <class Exec>
+Stack<const std::uint16_t> rounded(const Exec& exec, int count, float alpha, const Factor<Exec, float>& factor,
+                                   Factor<Exec, float>& own) {
+  const bool has_copy = factor.rounded.extent(0) > 0 && factor.alpha == alpha;
+  if (!has_copy) {
+    own.matrix = factor.matrix;
+    make_copy(exec, alpha, own);
+  }
+  const Factor<Exec, float>& of = has_copy ? factor : own;
+  return {{of.rounded.data(), of.row_stride}, factor.matrix.extent(0) / count * of.row_stride};
 }
 
 /// A tile of op(a) op(b), on the host.
@@ -110,86 +139,12 @@ struct RoundedTileProduct {
   }
 };
 
+template <class Exec, class Real>
+int terms(Transpose op_a, const Factor<Exec, Real>& a) {
+  return a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1);
+}
+
 }  // namespace
-
-template <class Exec>
-class RoundedProduct {
-public:
-  using Matrix = MatrixRef<Exec, float>;
-  using ConstMatrix = MatrixRef<Exec, const float>;
-
-  explicit RoundedProduct(Precision precision) : m_precision(precision) {}
-
-  void operator()(const Exec& exec, Transpose op_a, Transpose op_b, float alpha, const Factor<Exec, float>& a,
-                  const Factor<Exec, float>& b, float beta, Matrix c) {
-    const int m = c.extent_int(0), n = c.extent_int(1), k = a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1);
-    const Rows<float> result{c.data(), c.extent(1)};
-    if constexpr (has_tf32<Exec>)
-      if (m_precision == Precision::tf32)
-        return tf32_product(exec, op_a, op_b, m, n, k, alpha, {a.matrix.data(), a.matrix.extent(1)},
-                            {b.matrix.data(), b.matrix.extent(1)}, beta, result);
-    const Rows<const std::uint16_t> left = rounded(exec, alpha, a, m_a), right = rounded(exec, 1, b, m_b);
-    if constexpr (is_host<Exec>) {
-      multiply_in_tiles(exec, "OneBit::linalg::bf16_product", m, n, k, beta, result,
-                        RoundedTileProduct{op_a, op_b, left, right});
-    } else {
-      gpu_product(exec, op_a, op_b, m, n, k, 1.0f, left, right, beta, result);
-    }
-  }
-
-  /// On a GPU.
-  void stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, int k, const Factor<Exec, float>& a,
-               const Factor<Exec, float>& b, Matrix c) {
-    const int m = c.extent_int(0) / count, n = c.extent_int(1);
-    if constexpr (has_tf32<Exec>)
-      if (m_precision == Precision::tf32)
-        return tf32_products(exec, count, op_a, op_b, m, n, k, 1, stack_of(a.matrix, count), stack_of(b.matrix, count),
-                             0, stack_of(c, count));
-    const auto rounded_stack = [&](const Factor<Exec, float>& factor, Factor<Exec, float>& own) {
-      const Rows<const std::uint16_t> rows = rounded(exec, 1, factor, own);
-      return Stack<const std::uint16_t>{rows, factor.matrix.extent(0) / count * rows.row_stride};
-    };
-    const auto left = rounded_stack(a, m_a), right = rounded_stack(b, m_b);
-    gpu_products(exec, count, op_a, op_b, m, n, k, 1.0f, left, right, 0.0f, stack_of(c, count));
-  }
-
-  /// On the host.
-  void symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor<Exec, float>& a,
-                 const Factor<Exec, float>& b, Matrix c) {
-    const Rows<const std::uint16_t> left = rounded(exec, 1, a, m_a), right = rounded(exec, 1, b, m_b);
-    multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_symmetric_product", c.extent_int(0),
-                            a.matrix.extent_int(op_a == Transpose::yes ? 0 : 1), Rows<float>{c.data(), c.extent(1)},
-                            RoundedTileProduct{op_a, op_b, left, right});
-  }
-
-  void prepare(const Exec& exec, float alpha, ConstMatrix matrix, Factor<Exec, float>& factor) const {
-    factor.matrix = matrix;
-    if (m_precision != Precision::bf16) return;
-    reserve(alpha, factor);
-    round_to_bfloat16(exec, alpha, matrix, Rows<std::uint16_t>{factor.rounded.data(), factor.row_stride});
-  }
-
-private:
-  /// Makes room for the copy of the factor's matrix.
-  void reserve(float alpha, Factor<Exec, float>& factor) const {
-    factor.alpha = alpha;
-    factor.row_stride = rounded_stride<Exec>(factor.matrix.extent(1));
-    const std::size_t length = factor.matrix.extent(0) * factor.row_stride;
-    if (factor.rounded.extent(0) < length)
-      factor.rounded = make_uninitialized<Exec, std::uint16_t>("OneBit::linalg::rounded", length);
-  }
-
-  /// The copy of a factor; of one that has none with this α, `own` makes it.
-  Rows<const std::uint16_t> rounded(const Exec& exec, float alpha, const Factor<Exec, float>& factor,
-                                    Factor<Exec, float>& own) const {
-    if (factor.rounded.extent(0) > 0 && factor.alpha == alpha) return {factor.rounded.data(), factor.row_stride};
-    prepare(exec, alpha, factor.matrix, own);
-    return {own.rounded.data(), own.row_stride};
-  }
-
-  Precision m_precision;
-  Factor<Exec, float> m_a, m_b;  ///< scratch
-};
 
 template <class Exec, class Real>
 MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) : m_precision(precision) {
@@ -197,45 +152,58 @@ MatrixProduct<Exec, Real>::MatrixProduct(Precision precision) : m_precision(prec
   if (!reason.empty())
     throw InputError("model.precision", to_string(precision) + " cannot be used: " + reason,
                      "set model.precision to fp32");
-  if constexpr (std::is_same_v<Real, float>)
-    if (precision != Precision::fp32) m_rounded = std::make_unique<RoundedProduct<Exec>>(precision);
 }
-
-template <class Exec, class Real>
-MatrixProduct<Exec, Real>::~MatrixProduct() = default;
-template <class Exec, class Real>
-MatrixProduct<Exec, Real>::MatrixProduct(MatrixProduct&&) noexcept = default;
 
 template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha,
                                            const Factor& a, const Factor& b, Real beta, Matrix c) {
-  if (c.size() == 0) return;
-  const ConstMatrix left = a.matrix, right = b.matrix;
-  const int k = left.extent_int(op_a == Transpose::yes ? 0 : 1);
-  if constexpr (std::is_same_v<Real, float>)
-    if (m_rounded && k > 0) return (*m_rounded)(exec, op_a, op_b, alpha, a, b, beta, c);
-  gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), c.extent_int(1), k, alpha, {left.data(), left.extent(1)},
-                   {right.data(), right.extent(1)}, beta, {c.data(), c.extent(1)});
+  if constexpr (is_host<Exec>) {
+    const int m = c.extent_int(0), n = c.extent_int(1), k = terms(op_a, a);
+    const Rows<Real> to = rows_of(c);
+    if constexpr (std::is_same_v<Real, float>)
+      if (m_precision == Precision::bf16 && k > 0 && c.size() > 0)
+        return multiply_in_tiles(
+            exec, "OneBit::linalg::bf16_product", m, n, k, beta, to,
+            RoundedTileProduct{op_a, op_b, rounded(exec, 1, alpha, a, m_a).first, rounded(exec, 1, 1, b, m_b).first});
+    gemm<Exec, Real>(exec, op_a, op_b, m, n, k, alpha, rows_of(a.matrix), rows_of(b.matrix), beta, to);
+  } else {
+    multiply_together(exec, 1, op_a, op_b, alpha, a, b, beta, c);
+  }
+}
+
+template <class Exec, class Real>
+void MatrixProduct<Exec, Real>::multiply_together(const Exec& exec, int count, Transpose op_a, Transpose op_b,
+                                                  Real alpha, const Factor& a, const Factor& b, Real beta, Matrix c) {
+  if constexpr (!is_host<Exec>) {
+    const int m = c.extent_int(0) / count, n = c.extent_int(1);
+    const int k = terms(op_a, a) / (op_a == Transpose::yes ? count : 1);
+    const auto left = stack_of(a.matrix, count), right = stack_of(b.matrix, count);
+    const auto to = stack_of(c, count);
+    if (c.size() == 0) return;
+    if (k == 0 || (count == 1 && m_precision == Precision::fp32))
+      return gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), n, k, alpha, left.first, right.first, beta, to.first);
+    if constexpr (std::is_same_v<Real, float>) {
+      if (m_precision == Precision::bf16)
+        return gpu_products(exec, count, op_a, op_b, m, n, k, 1.0f, rounded(exec, count, alpha, a, m_a),
+                            rounded(exec, count, 1, b, m_b), beta, to);
+      if constexpr (has_tf32<Exec>)
+        if (m_precision == Precision::tf32)
+          return tf32_products(exec, count, op_a, op_b, m, n, k, alpha, left, right, beta, to);
+    }
+    gpu_products(exec, count, op_a, op_b, m, n, k, alpha, left, right, beta, to);
+  }
 }
 
 template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::stacked(const Exec& exec, int count, Transpose op_a, Transpose op_b, const Factor& a,
                                         const Factor& b, Matrix c) {
-  const auto one_by_one = [&] {
+  if constexpr (is_host<Exec>) {
     const int m = c.extent_int(0) / count;
     for (int i = 0; i < count; ++i)
       (*this)(exec, op_a, op_b, 1, a.one_of(count, i), b.one_of(count, i), 0,
               Matrix(c.data() + i * m * c.extent(1), m, c.extent(1)));
-  };
-  if constexpr (is_host<Exec>) {
-    one_by_one();
   } else {
-    const int k = op_a == Transpose::yes ? a.matrix.extent_int(0) / count : a.matrix.extent_int(1);
-    if (count == 1 || k == 0 || c.size() == 0) return one_by_one();
-    if constexpr (std::is_same_v<Real, float>)
-      if (m_rounded) return m_rounded->stacked(exec, count, op_a, op_b, k, a, b, c);
-    gpu_products(exec, count, op_a, op_b, c.extent_int(0) / count, c.extent_int(1), k, Real(1),
-                 stack_of(a.matrix, count), stack_of(b.matrix, count), Real(0), stack_of(c, count));
+    multiply_together(exec, count, op_a, op_b, 1, a, b, 0, c);
   }
 }
 
@@ -243,20 +211,22 @@ template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::symmetric(const Exec& exec, Transpose op_a, Transpose op_b, const Factor& a,
                                           const Factor& b, Matrix c, int count) {
   if constexpr (is_host<Exec>) {
-    const int n = c.extent_int(0) / count;
-    const auto one_product = [&](const Factor& left, const Factor& right, Matrix result) {
-      const ConstMatrix of_a = left.matrix, of_b = right.matrix;
-      const int k = of_a.extent_int(op_a == Transpose::yes ? 0 : 1);
-      if (result.size() == 0) return;
+    const int n = c.extent_int(1);
+    for (int i = 0; i < count; ++i) {
+      const Factor left = a.one_of(count, i), right = b.one_of(count, i);
+      const Rows<Real> to{c.data() + i * n * n, c.extent(1)};
+      const int k = terms(op_a, left);
       if constexpr (std::is_same_v<Real, float>)
-        if (m_rounded && k > 0) return m_rounded->symmetric(exec, op_a, op_b, left, right, result);
-      symmetric_gemm<Exec, Real>(exec, op_a, op_b, n, k, {of_a.data(), of_a.extent(1)}, {of_b.data(), of_b.extent(1)},
-                                 {result.data(), result.extent(1)});
-    };
-    for (int i = 0; i < count; ++i)
-      one_product(a.one_of(count, i), b.one_of(count, i), Matrix(c.data() + i * n * n, n, n));
+        if (m_precision == Precision::bf16 && k > 0 && n > 0) {
+          const RoundedTileProduct product{op_a, op_b, rounded(exec, 1, 1, left, m_a).first,
+                                           rounded(exec, 1, 1, right, m_b).first};
+          multiply_in_lower_tiles(exec, "OneBit::linalg::bf16_symmetric_product", n, k, to, product);
+          continue;
+        }
+      symmetric_gemm<Exec, Real>(exec, op_a, op_b, n, k, rows_of(left.matrix), rows_of(right.matrix), to);
+    }
   } else {
-    stacked(exec, count, op_a, op_b, a, b, c);
+    multiply_together(exec, count, op_a, op_b, 1, a, b, 0, c);
   }
 }
 
@@ -264,7 +234,7 @@ template <class Exec, class Real>
 void MatrixProduct<Exec, Real>::prepare(const Exec& exec, ConstMatrix matrix, Factor& factor, Real alpha) const {
   factor.matrix = matrix;
   if constexpr (std::is_same_v<Real, float>)
-    if (m_rounded) m_rounded->prepare(exec, alpha, matrix, factor);
+    if (m_precision == Precision::bf16) make_copy(exec, alpha, factor);
 }
 
 #define ONEBIT_INSTANTIATE(Exec)                 \

@@ -5,7 +5,6 @@
 /// rounded.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -56,10 +55,6 @@ struct Factor {
   }
 };
 
-/// Products of float matrices with rounded factors.
-template <class Exec>
-class RoundedProduct;
-
 /// Instantiated for float and double on every backend; double is never rounded.
 template <class Exec, class Real>
 class MatrixProduct {
@@ -70,8 +65,7 @@ public:
 
   /// \throws InputError if such products are missing
   explicit MatrixProduct(Precision precision = Precision::fp32);
-  ~MatrixProduct();
-  MatrixProduct(MatrixProduct&&) noexcept;
+  MatrixProduct(MatrixProduct&&) = default;
 
   /// c (m, n) ← α op(a) (m, k) · op(b) (k, n) + β c. With β = 0, c need not be initialised.
   void operator()(const Exec& exec, Transpose op_a, Transpose op_b, Real alpha, const Factor& a, const Factor& b,
@@ -92,8 +86,12 @@ public:
   Precision precision() const { return m_precision; }
 
 private:
+  /// As operator(), for `count` of each (see `stacked`), on a GPU.
+  void multiply_together(const Exec& exec, int count, Transpose op_a, Transpose op_b, Real alpha, const Factor& a,
+                         const Factor& b, Real beta, Matrix c);
+
   Precision m_precision;
-  std::unique_ptr<RoundedProduct<Exec>> m_rounded;  ///< empty in fp32
+  Factor m_a, m_b;  ///< copies of factors that have none
 };
 
 }  // namespace onebit::linalg

@@ -3,9 +3,9 @@
 /// A product in plain Kokkos, for GPUs without a vendor's library. It runs on every backend, so its tests need no GPU.
 
 #include <cstdint>
-#include <cstring>
 
 #include "base/kokkos.hpp"
+#include "base/sixteen_bits.hpp"
 #include "linalg/gemm.hpp"
 
 namespace onebit::linalg {
@@ -93,19 +93,7 @@ private:
   }
 
   KOKKOS_FORCEINLINE_FUNCTION static Real real(Real value) { return value; }
-  /// Of a bfloat16.
-  KOKKOS_FORCEINLINE_FUNCTION static Real real(std::uint16_t upper) {
-    const std::uint32_t bits = std::uint32_t{upper} << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-  }
+  KOKKOS_FORCEINLINE_FUNCTION static Real real(std::uint16_t value) { return Bfloat16::widened(value); }
 };
-
-template <class Exec, class Real, class Term>
-void tiled_product(const Exec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-                   Rows<const Term> a, Rows<const Term> b, Real beta, Rows<Real> c) {
-  TiledProduct<Exec, Real, Term>{op_a, op_b, m, n, k, alpha, beta, {a, 0}, {b, 0}, {c, 0}}.run(exec);
-}
 
 }  // namespace onebit::linalg

@@ -37,9 +37,10 @@ bool product_is_right() {
   const auto left = copy_to_device<GpuExec>("OneBit::test::a", a),
              right = copy_to_device<GpuExec>("OneBit::test::b", b);
   const auto c = make_uninitialized<GpuExec, float>("OneBit::test::c", n * n);
-  using linalg::Rows, linalg::Transpose;
-  linalg::tiled_product(GpuExec(), Transpose::no, Transpose::no, n, n, k, 1.0f, Rows<const float>{left.data(), k},
-                        Rows<const float>{right.data(), n}, 0.0f, Rows<float>{c.data(), n});
+  using linalg::Transpose;
+  linalg::TiledProduct<GpuExec, float, float>{
+      Transpose::no, Transpose::no, n, n, k, 1, 0, {{left.data(), k}, 0}, {{right.data(), n}, 0}, {{c.data(), n}, 0}}
+      .run(GpuExec());
   const auto result = to_host(c);
   bool right_sums = true;
   for (int i = 0; i < n; ++i)

@@ -68,7 +68,8 @@ std::vector<Real> run(const Product& p, const std::vector<Term>& a, const std::v
   const Rows<const Term> left{a_device.data(), p.a_stride}, right{b_device.data(), p.b_stride};
   const Rows<Real> result{c_device.data(), p.c_stride};
   if constexpr (tiled)
-    tiled_product(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, left, right, beta, result);
+    TiledProduct<Exec, Real, Term>{p.op_a, p.op_b, p.m, p.n, p.k, alpha, beta, {left, 0}, {right, 0}, {result, 0}}.run(
+        exec);
   else
     gemm(exec, p.op_a, p.op_b, p.m, p.n, p.k, alpha, left, right, beta, result);
   fence(exec, "OneBit::test::gemm");

@@ -39,49 +39,28 @@ inline rocblas_handle rocblas(const GpuExec& exec) {
   return handle;
 }
 
-/// For float and double.
-template <class Real>
-void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
-                 Rows<const Real> a, Rows<const Real> b, Real beta, Rows<Real> c) {
-  const auto call = [&](auto product) {
-    return product(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data,
-                   static_cast<rocblas_int>(b.row_stride), a.data, static_cast<rocblas_int>(a.row_stride), &beta,
-                   c.data, static_cast<rocblas_int>(c.row_stride));
-  };
-  if constexpr (std::is_same_v<Real, float>)
-    check(call(rocblas_sgemm), "a product");
-  else
-    check(call(rocblas_dgemm), "a product");
-}
-
-/// Many products (gpu_product.hpp), for float and double.
+/// See gpu_product.hpp; for float and double.
 template <class Real>
 void gpu_products(const GpuExec& exec, int count, Transpose op_a, Transpose op_b, int m, int n, int k, Real alpha,
                   Stack<const Real> a, Stack<const Real> b, Real beta, Stack<Real> c) {
-  const auto call = [&](auto products) {
-    return products(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.first.data,
-                    static_cast<rocblas_int>(b.first.row_stride), b.step, a.first.data,
-                    static_cast<rocblas_int>(a.first.row_stride), a.step, &beta, c.first.data,
-                    static_cast<rocblas_int>(c.first.row_stride), c.step, count);
+  const rocblas_int a_stride = static_cast<rocblas_int>(a.first.row_stride);
+  const rocblas_int b_stride = static_cast<rocblas_int>(b.first.row_stride);
+  const rocblas_int c_stride = static_cast<rocblas_int>(c.first.row_stride);
+  const auto one = [&](auto product) {
+    return product(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.first.data, b_stride,
+                   a.first.data, a_stride, &beta, c.first.data, c_stride);
+  };
+  const auto many = [&](auto products) {
+    return products(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.first.data, b_stride, b.step,
+                    a.first.data, a_stride, a.step, &beta, c.first.data, c_stride, c.step, count);
   };
   if constexpr (std::is_same_v<Real, float>)
-    check(call(rocblas_sgemm_strided_batched), "products");
+    check(count == 1 ? one(rocblas_sgemm) : many(rocblas_sgemm_strided_batched), "a product");
   else
-    check(call(rocblas_dgemm_strided_batched), "products");
+    check(count == 1 ? one(rocblas_dgemm) : many(rocblas_dgemm_strided_batched), "a product");
 }
 
 /// Of factors in bfloat16.
-inline void gpu_product(const GpuExec& exec, Transpose op_a, Transpose op_b, int m, int n, int k, float alpha,
-                        Rows<const std::uint16_t> a, Rows<const std::uint16_t> b, float beta, Rows<float> c) {
-  constexpr rocblas_datatype factor = rocblas_datatype_bf16_r, sum = rocblas_datatype_f32_r;
-  const rocblas_int a_stride = static_cast<rocblas_int>(a.row_stride);
-  const rocblas_int b_stride = static_cast<rocblas_int>(b.row_stride);
-  const rocblas_int c_stride = static_cast<rocblas_int>(c.row_stride);
-  check(rocblas_gemm_ex(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.data, factor, b_stride,
-                        a.data, factor, a_stride, &beta, c.data, sum, c_stride, c.data, sum, c_stride, sum,
-                        rocblas_gemm_algo_standard, 0, rocblas_gemm_flags_none),
-        "a product of rounded factors");
-}
 inline void gpu_products(const GpuExec& exec, int count, Transpose op_a, Transpose op_b, int m, int n, int k,
                          float alpha, Stack<const std::uint16_t> a, Stack<const std::uint16_t> b, float beta,
                          Stack<float> c) {
@@ -89,11 +68,17 @@ inline void gpu_products(const GpuExec& exec, int count, Transpose op_a, Transpo
   const rocblas_int a_stride = static_cast<rocblas_int>(a.first.row_stride);
   const rocblas_int b_stride = static_cast<rocblas_int>(b.first.row_stride);
   const rocblas_int c_stride = static_cast<rocblas_int>(c.first.row_stride);
-  check(rocblas_gemm_strided_batched_ex(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.first.data,
-                                        factor, b_stride, b.step, a.first.data, factor, a_stride, a.step, &beta,
-                                        c.first.data, sum, c_stride, c.step, c.first.data, sum, c_stride, c.step, count,
-                                        sum, rocblas_gemm_algo_standard, 0, rocblas_gemm_flags_none),
-        "products of rounded factors");
+  const rocblas_status status =
+      count == 1
+          ? rocblas_gemm_ex(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha, b.first.data, factor,
+                            b_stride, a.first.data, factor, a_stride, &beta, c.first.data, sum, c_stride, c.first.data,
+                            sum, c_stride, sum, rocblas_gemm_algo_standard, 0, rocblas_gemm_flags_none)
+          : rocblas_gemm_strided_batched_ex(rocblas(exec), operation(op_b), operation(op_a), n, m, k, &alpha,
+                                            b.first.data, factor, b_stride, b.step, a.first.data, factor, a_stride,
+                                            a.step, &beta, c.first.data, sum, c_stride, c.step, c.first.data, sum,
+                                            c_stride, c.step, count, sum, rocblas_gemm_algo_standard, 0,
+                                            rocblas_gemm_flags_none);
+  check(status, "a product of rounded factors");
 }
 
 }  // namespace onebit::linalg
