@@ -154,8 +154,8 @@ LayerNorm<Exec, Real> ImageNetwork<Exec, Real>::layer_norm(const Vector<Exec, co
 }
 
 template <class Exec, class Real>
-void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels,
-                                   bool trains) {
+auto ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels,
+                                   bool trains) -> const Buffer& {
   const Region region("OneBit::nn::forward");
   m_outputs[0] = pixels;
   m_product.prepare(exec, MatrixRef<Exec, const Real>(x.data(), 1, x.extent(0)), m_weights);
@@ -210,6 +210,7 @@ void ImageNetwork<Exec, Real>::run(const Exec& exec, const Vector<Exec, const Re
         break;
     }
   }
+  return m_outputs.back();
 }
 
 template <class Exec, class Real>
@@ -228,20 +229,6 @@ QuantizedParameters<Exec, Real> ImageNetwork<Exec, Real>::binary_parameters(cons
                                                                             const Node& node) const {
   return {matrix_at<Exec>(x, node.weight, node.channels, node.convolution.columns()),
           vector_at<Exec>(x, node.gamma, node.channels)};
-}
-
-template <class Exec, class Real>
-auto ImageNetwork<Exec, Real>::infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels)
-    -> const Buffer& {
-  run(exec, x, pixels, false);
-  return m_outputs.back();
-}
-
-template <class Exec, class Real>
-auto ImageNetwork<Exec, Real>::forward(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels)
-    -> const Buffer& {
-  run(exec, x, pixels, true);
-  return m_outputs.back();
 }
 
 template <class Exec, class Real>

@@ -40,9 +40,13 @@ public:
 
   /// The output (B·H·W·C) of the last node with the statistics of the batch; keeps what `backward` needs. The caller
   /// may write over it. \param pixels (B·H·W·C) of the images
-  const Buffer& forward(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels);
+  const Buffer& forward(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels) {
+    return run(exec, x, pixels, true);
+  }
   /// The same with the statistics of the last `calibrate`.
-  const Buffer& infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels);
+  const Buffer& infer(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels) {
+    return run(exec, x, pixels, false);
+  }
 
   /// (B·H·W·C) where the caller writes the gradient at the output before each `backward`.
   const Buffer& d_output() const { return m_d_output; }
@@ -108,8 +112,8 @@ private:
     return from > 0 ? output(from) : RealMatrix();
   }
   void convolve(const Exec& exec, const Vector<Exec, const Real>& x, int k);
-  /// Node by node up to the last; a norm's statistics are the batch's or the population's.
-  void run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels, bool trains);
+  /// The output of the last node, after all before it; a norm's statistics are the batch's or the population's.
+  const Buffer& run(const Exec& exec, const Vector<Exec, const Real>& x, const Buffer& pixels, bool trains);
   void backward_through(const Exec& exec, const Vector<Exec, const Real>& x, bool add, const Buffer& g,
                         const GradientReady& ready_from);
   /// Whether the gradient of parameters is wanted, and that at the output of node k.
