@@ -19,7 +19,7 @@ import pathlib
 import statistics
 import sys
 
-from lib import ROOT, launch
+from lib import ROOT, launch, provenance
 from lib.intervals import probability_within
 from lib.runs import Run, read_input
 from lib.tables import aligned, number, read_csv
@@ -41,6 +41,7 @@ FIGURES = {"time_to_target_s": "s", "tokens_per_s": "1/s"}
 
 def wanted(onebit, size, settings=()):
     """{section.key: value} of the size's input with these settings, resolved."""
+    provenance.program_version(onebit)  # ends the script if it is another program, whose answer would mean nothing
     path = ROOT / "inputs/rules" / f"{size}.yaml"
     status, text, errors = launch.output_of(onebit, "validate", path, *launch.overrides(settings))
     if status != 0:

@@ -61,7 +61,9 @@ def program_version(program, output=None):
     """The commit that the program `onebit` was built from, checked where it is meant for the file `output`."""
     _, text, errors = launch.output_of(program, "--version")
     if not (version := re.match(r"onebit .*\((.*)\)", text)):
-        sys.exit(f"{program_name()}: {program} is not OneBit's program: it answers --version with '{text}{errors}'")
+        answer = (text + errors).strip().split("\n")[0]
+        sys.exit(f"{program_name()}: {program} is not OneBit's program: it answers --version with '{answer}'\n"
+                 "  remedy: name the program that the build made (docs/guide/build.md)")
     return check_version(version[1], output) if output else version[1]
 
 

@@ -68,6 +68,7 @@ class Scripts(unittest.TestCase):
                      ["run_rules.py", directory]),
                     ("nowhere/onebit", "No such file or directory\n  remedy: build the program",
                      ["experiments/rules.py", "smoke", "--runs", directory]),
+                    ("/bin/true", "/bin/true is not OneBit's program", ["run_rules.py", directory]),
                     ("/bin/true", "/bin/true is not OneBit's program", ["experiments/performance.py", "measure"])):
                 with self.subTest(f"{command[0]} {program}"):
                     run = subprocess.run([sys.executable, ROOT / "scripts" / command[0], *command[1:], "--onebit",
