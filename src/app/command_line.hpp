@@ -1,23 +1,27 @@
 #pragma once
 /// \file command_line.hpp
-/// Commands with an input file and overrides, and what a wrong command line ends with. commands.cpp has the commands.
+/// The command line: what its commands have in common, and what a wrong one ends with. commands.cpp has the commands.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "app/measure.hpp"
 #include "app/start/identity.hpp"
 #include "app/start/input_file.hpp"
 #include "app/start/launch.hpp"
 #include "app/start/run_files.hpp"
 #include "base/names.hpp"
 #include "base/system/build_info.hpp"
+#include "base/system/host.hpp"
+#include "base/timer.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
+#include "io/figures.hpp"
+#include "io/text_file.hpp"
 
 namespace onebit::app {
 
@@ -28,7 +32,7 @@ inline std::string command_of(const CLI::App& app) {
   return words;
 }
 
-/// The part of a command line that all commands share. Their callbacks do the work, on all ranks together.
+/// The commands of the program. Their callbacks do the work, on all ranks together.
 class CommandLine {
 public:
   explicit CommandLine(const Communicator& world)
@@ -45,6 +49,10 @@ public:
       check_same_program(m_world, command_of(m_app));
       check_launch_of(m_world, m_app.get_subcommands().front()->get_name());
     });
+    add_train();
+    add_bench();
+    add_checkpoint();
+    add_list();
   }
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
@@ -65,7 +73,12 @@ public:
     return m_status;
   }
 
-protected:
+private:
+  void add_train();
+  void add_bench();
+  void add_checkpoint();
+  void add_list();
+
   using Work = std::function<void(const config::Input&)>;
   using Measurement = std::function<std::optional<FiguresOfMerit>(const config::Input&)>;
 
@@ -89,18 +102,53 @@ protected:
         config::path_type().read({m_json, "command line", "--json"});
         if (m_root) check_files(input, words, m_path, m_json);
       });
-      m_status = measure(m_world, words, m_json, [&] { return work(input); });
+      measure(words, [&] { return work(input); });
     });
     command.add_option("--json", m_json,
                        "write the figures of merit into this file, too (docs/reference/output/figures_of_merit.md)");
   }
 
-  const Communicator& world() const { return m_world; }
-  bool is_root() const { return m_root; }
-  CLI::App& app() { return m_app; }
-  std::string& path() { return m_path; }  ///< INPUT or FILE
+  /// Measures, prints rank 0's figures and verdict, which count, and writes them into the file of --json. Collective.
+  /// \param words of the command, e.g. "bench kernels"
+  /// \param work  returns nothing if a signal stopped it: it has no figures then
+  /// \throws AgreedError when the results are wrong, after both, or when `work` fails or a file cannot be written
+  void measure(const std::string& words, const std::function<std::optional<FiguresOfMerit>()>& work) {
+    const std::string date = utc_now(), before_remedy = "\n  remedy: ";
+    const Stopwatch watch;
+    const Hosts hosts = hosts_of(m_world);
+    std::optional<TextFile> file;
+    m_world.collectively([&] {
+      if (m_root && !m_json.empty()) file.emplace(m_json, "--json");
+    });
+    // The text comes last: a framework that reads PASSED there finds a complete JSON file.
+    const auto report = [&](FiguresOfMerit figures) {
+      figures.note("date", date);
+      figures.note("hosts", hosts.count);
+      figures.note("host_names", hosts.names);
+      figures.note("wall_s", watch.seconds());
+      m_world.collectively([&] {
+        if (file) file->finish(figures.json(words, m_world.size()));
+        if (m_root) std::fputs(figures.text().c_str(), stdout);
+      });
+    };
+    std::optional<FiguresOfMerit> figures;
+    try {
+      figures = work();
+    } catch (const WrongResult& error) {
+      const std::string message = error.what();
+      FiguresOfMerit rejected;
+      rejected.reject(message.substr(0, message.find(before_remedy)), "");
+      report(rejected);
+      throw;
+    }
+    m_status = figures ? ExitStatus::success : ExitStatus::stopped;
+    if (!figures) return;
+    report(*figures);
+    const std::string failure = figures->passed() ? "" : figures->verdict() + before_remedy + figures->remedy();
+    const std::string rank_0s = m_world.broadcast(failure, 0);
+    if (!rank_0s.empty()) throw AgreedError(ExitStatus::failed_run, "validation: " + rank_0s);
+  }
 
-private:
   /// \throws AgreedError for a word that should be a command, and is none
   void refuse_unknown_command(int argc, char** argv) const {
     const CLI::App* at = &m_app;
@@ -132,8 +180,10 @@ private:
   const bool m_root;
   ExitStatus m_status = ExitStatus::success;
   // Values of arguments.
-  std::string m_path, m_json;
+  std::string m_path, m_json, m_later, m_csv_file;  ///< m_path: INPUT or FILE
   std::vector<std::string> m_overrides;
+  bool m_input_keys = false, m_elsewhere = false;
+  int m_ranks = 0;  ///< of `validate`; 0 where it is not given
   CLI::App m_app;
 };
 
