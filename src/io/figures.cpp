@@ -13,6 +13,8 @@
 namespace onebit {
 namespace {
 
+using Json = nlohmann::ordered_json;  // which writes null for a number that is not finite
+
 // Without the classes of <cctype>, which depend on the locale.
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_word(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
@@ -22,6 +24,15 @@ std::string joined(const std::vector<std::string>& texts, const char* separator 
   for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
   std::replace(all.begin(), all.end(), '\n', ' ');
   return all;
+}
+
+/// A text, or the number that it is.
+Json number_or_text(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') return text;
+  const bool is_whole = std::floor(number) == number && std::abs(number) < 0x1p53;
+  return is_whole ? Json(static_cast<std::int64_t>(number)) : Json(number);
 }
 
 }  // namespace
@@ -37,25 +48,6 @@ void FiguresOfMerit::set(const std::string& name, double value, const std::strin
     *earlier = {name, value, unit};
   else
     m_figures.push_back({name, value, unit});
-}
-
-void FiguresOfMerit::note(const std::string& name, const std::string& value) {
-  Note note{value, std::nullopt};
-  char* end = nullptr;
-  const double number = std::strtod(value.c_str(), &end);
-  if (!value.empty() && *end == '\0') note.number = number;
-  const auto same = [&](const auto& pair) { return pair.first == name; };
-  const auto earlier = std::find_if(m_notes.begin(), m_notes.end(), same);
-  if (earlier != m_notes.end())
-    earlier->second = note;
-  else
-    m_notes.emplace_back(name, note);
-}
-
-void FiguresOfMerit::note(const std::string& name, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  note(name, std::string(text));
 }
 
 void FiguresOfMerit::reject(const std::string& what, const std::string& remedy) {
@@ -81,16 +73,10 @@ std::string FiguresOfMerit::text() const {
 }
 
 std::string FiguresOfMerit::json(const std::string& command, int ranks) const {
-  using Json = nlohmann::ordered_json;  // which writes null for a number that is not finite
   Json figures = Json::object();
   for (const Figure& figure : m_figures) figures[figure.name] = {{"value", figure.value}, {"unit", figure.unit}};
   Json notes = Json::object();
-  for (const auto& [name, note] : m_notes) {
-    const bool is_whole = note.number && std::floor(*note.number) == *note.number && std::abs(*note.number) < 0x1p53;
-    notes[name] = is_whole      ? Json(static_cast<std::int64_t>(*note.number))
-                  : note.number ? Json(*note.number)
-                                : Json(note.text);
-  }
+  for (const auto& [name, text] : m_notes) notes[name] = number_or_text(text);
   const Json all = {{"version", build_version},
                     {"git", build_git},
                     {"command", command},

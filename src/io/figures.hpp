@@ -3,10 +3,11 @@
 /// Figures of merit: what a command measured, and whether its results are right, for the frameworks of computing
 /// centres (docs/reference/output/figures_of_merit.md).
 
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "io/csv.hpp"
 
 namespace onebit {
 
@@ -28,8 +29,7 @@ public:
 
   /// Says under what circumstances the figures were measured, for the JSON form. A later value of the same name takes
   /// the place of the earlier one. \param value a text that is a number becomes one
-  void note(const std::string& name, const std::string& value);
-  void note(const std::string& name, double value);
+  void note(const std::string& name, const Cell& value) { m_notes.emplace_back(name, value.text()); }
 
   /// Adds to the verdict what was checked and is right.
   void confirm(const std::string& what) { m_right.push_back(what); }
@@ -53,11 +53,7 @@ public:
 
 private:
   std::vector<Figure> m_figures;
-  struct Note {
-    std::string text;
-    std::optional<double> number;
-  };
-  std::vector<std::pair<std::string, Note>> m_notes;
+  std::vector<std::pair<std::string, std::string>> m_notes;  ///< a later one of the same name counts
   std::vector<std::string> m_right, m_wrong, m_remedies;
 };
 
