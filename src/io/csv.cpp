@@ -95,27 +95,20 @@ bool CsvFile::go_on_from(const std::string& text) {
   return true;
 }
 
-void CsvFile::change_last_row(const std::map<std::size_t, std::string>& cells) {
-  std::string rows = text();
-  const std::size_t begin = rows.rfind('\n', rows.size() - 2) + 1;
-  std::string row;
-  std::size_t column = 0;
-  bool quoted = false;
-  const auto begin_cell = [&] {
-    const auto found = cells.find(column);
-    if (found != cells.end()) row += found->second;
-    return found != cells.end();
+void CsvFile::change_last_row(std::size_t first, const std::vector<Cell>& cells) {
+  const std::string rows = text();
+  std::size_t begin = rows.rfind('\n', rows.size() - 2) + 1;
+  const auto end_of_cell = [&](std::size_t at) {
+    for (bool quoted = false; quoted || (rows[at] != ',' && rows[at] != '\n'); ++at)
+      if (rows[at] == '"') quoted = !quoted;
+    return at;
   };
-  bool changed = begin_cell();
-  for (const char c : rows.substr(begin)) {
-    if (c == '"') quoted = !quoted;
-    const bool ends = !quoted && (c == ',' || c == '\n');
-    if (ends || !changed) row += c;
-    if (!ends) continue;
-    ++column;
-    changed = c == ',' && begin_cell();
-  }
-  go_on_from(rows.substr(0, begin) + row);
+  for (; first > 0; --first) begin = end_of_cell(begin) + 1;
+  std::size_t end = begin - 1;
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) end = end_of_cell(end + 1);
+  std::string line = line_of(cells);
+  line.pop_back();  // its end
+  go_on_from(rows.substr(0, begin) + line + rows.substr(end));
 }
 
 void CsvFile::close() {

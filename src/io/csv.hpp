@@ -2,9 +2,9 @@
 /// \file csv.hpp
 /// CSV files with a header line, written row by row.
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -48,8 +48,8 @@ public:
   std::string text() const;
   /// Replaces the text by that of an earlier file. \returns false, and changes nothing, when its columns differ
   bool go_on_from(const std::string& text);
-  /// Gives cells of the last row other texts. \param cells by their numbers, from 0
-  void change_last_row(const std::map<std::size_t, std::string>& cells);
+  /// Puts other cells into the last row. \param first the number of the first of them, from 0
+  void change_last_row(std::size_t first, const std::vector<Cell>& cells);
   /// Closes the file under its temporary name.
   void close();
   /// Closes the file and renames it. An earlier run's file of this name is kept (io/run_lock.hpp).

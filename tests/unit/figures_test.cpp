@@ -156,11 +156,12 @@ TEST_F(CsvFileTest, changes_cells_of_its_last_row) {
   CsvFile file(path, {"a", "b", "c", "d"});
   file.row_of(1, "one, \"two\"", 3, 4);
   file.row_of(5, "six, seven", "", 8);
-  file.change_last_row({{0, "50"}, {2, "70"}});
+  file.change_last_row(0, {50});
+  file.change_last_row(2, {70});
   EXPECT_EQ(file.text(), "a,b,c,d\n1,\"one, \"\"two\"\"\",3,4\n50,\"six, seven\",70,8\n");
-  file.change_last_row({{3, ""}});
+  file.change_last_row(3, {""});
   file.row_of(9, 10, 11, 12);
-  file.change_last_row({{3, "13"}});
+  file.change_last_row(2, {11, 13});
   file.finish();
   EXPECT_EQ(contents(path), "a,b,c,d\n1,\"one, \"\"two\"\"\",3,4\n50,\"six, seven\",70,\n9,10,11,13\n");
 }

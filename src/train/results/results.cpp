@@ -166,11 +166,11 @@ void Results::take_validation(const StepRecord& record) {
 void Results::add_validation(const StepRecord& record) {
   take_validation(record);
   if (m_files.empty()) return;
-  const Columns columns = step_columns(record, 0);
-  std::map<std::size_t, std::string> cells;
-  for (std::size_t i = 0; i < columns.size(); ++i)
-    if (columns[i].first.rfind("validation_", 0) == 0) cells[i] = columns[i].second.text();
-  m_files.at(steps_file).change_last_row(cells);
+  const std::vector<std::string> names = steps_table.names();
+  const auto first = std::find(names.begin(), names.end(), "validation_loss") - names.begin();
+  m_files.at(steps_file)
+      .change_last_row(first, {record.validation_loss, record.validation_accuracy, record.validation_f1,
+                               record.validation_distance});
 }
 
 double Results::end_loss() const {
