@@ -7,6 +7,7 @@
 
 #include "app/start/on_backend.hpp"
 #include "base/choices.hpp"
+#include "base/names.hpp"
 #include "bench/bench.hpp"
 #include "bench/tables.hpp"
 #include "config/algorithms.hpp"
@@ -34,18 +35,12 @@ inline std::string first_line(const std::string& path) {
   return description.substr(0, description.find('\n') + 1);
 }
 
-template <class Names>
-std::string line(const char* title, const Names& names) {
-  std::string text = std::string(title) + ":";
-  for (const auto& name : names) text += " " + std::string(name);
-  return text + "\n";
-}
-
 /// What this build has; or the page of a CSV file, if one is named. \throws InputError for a file without a page
 inline std::string list(const std::string& csv_file) {
   if (csv_file.empty())
-    return line("backends", backends()) + line("algorithms", config::algorithm_names()) +
-           line("workloads", names(WorkloadKind{})) + line("compressors", names(CompressorKind{})) + bench::features() +
+    return "backends: " + joined(backends(), " ") + "\nalgorithms: " + joined(config::algorithm_names(), " ") +
+           "\nworkloads: " + joined(names(WorkloadKind{}), " ") +
+           "\ncompressors: " + joined(names(CompressorKind{}), " ") + "\n" + bench::features() +
            "libraries:" + (data::has_sentencepiece() ? " SentencePiece" : "") + (has_hdf5() ? " HDF5" : "") + "\n";
   std::string files;
   for (const auto* const tables : {&train::tables, &bench::tables})

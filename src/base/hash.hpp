@@ -4,6 +4,8 @@
 /// any order. `mix` is a bijection, so a change of one word always changes the sum.
 
 #include <cstdint>
+#include <cstdio>
+#include <string>
 
 #include "base/kokkos.hpp"
 
@@ -19,6 +21,13 @@ KOKKOS_INLINE_FUNCTION std::uint64_t mix(std::uint64_t h) {
 /// The term of word `place`, counted from 0.
 KOKKOS_INLINE_FUNCTION std::uint64_t hash_term(std::uint64_t word, std::uint64_t place) {
   return mix(word ^ mix(place + 1));
+}
+
+/// A hash as text: 16 hexadecimal digits.
+inline std::string hex(std::uint64_t hash) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 }  // namespace onebit

@@ -1,6 +1,6 @@
 #pragma once
 /// \file names.hpp
-/// Names and patterns of names: which of them a text means.
+/// Names and patterns of names: which of them a text means, and lists of them.
 
 #include <cstddef>
 #include <string>
@@ -20,5 +20,13 @@ std::string nearest(const std::string& pattern, const std::vector<std::string>& 
 
 /// The known name that is nearest to a misspelt one; empty when none is near.
 std::string meant(const std::string& text, const std::vector<std::string>& known);
+
+/// The texts of a range with a separator between them: "a, b".
+template <class Texts>
+std::string joined(const Texts& texts, const char* separator = ", ") {
+  std::string all;
+  for (const auto& text : texts) all += (all.empty() ? "" : separator) + std::string(text);
+  return all;
+}
 
 }  // namespace onebit

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/names.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
 
@@ -81,7 +82,7 @@ void check_averages(const Input& in) {
       refuse(in, "compression.scale_residual_by_lr",
              "residuals of algorithm " + in.optimizer.algorithm +
                  " do not cancel when they are multiplied by a quotient of learning rates",
-             "leave it out, or use one of the algorithms " + list_of(algorithm_names(scales_residual_by_lr)));
+             "leave it out, or use one of the algorithms " + joined(algorithm_names(scales_residual_by_lr)));
     if (!in.compression.error_feedback)
       refuse(in, "compression.scale_residual_by_lr", "without error feedback there are no residuals to multiply",
              "leave it out, or set compression.error_feedback to true");
@@ -90,7 +91,7 @@ void check_averages(const Input& in) {
     if (!traits(in.optimizer.algorithm).has(has_buckets))
       refuse(in, "comm.compressed_bucket_bytes",
              "algorithm " + in.optimizer.algorithm + " does not average its momentum in buckets",
-             "leave it out, or use one of the algorithms " + list_of(algorithm_names(has_buckets)));
+             "leave it out, or use one of the algorithms " + joined(algorithm_names(has_buckets)));
     if (in.comm.collective != Collective::flat)
       refuse(in, "comm.compressed_bucket_bytes",
              "compressed buckets are averaged among all ranks, and comm.collective is " +

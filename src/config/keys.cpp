@@ -59,7 +59,7 @@ std::string print_map(const std::vector<Key>& keys) {
   std::vector<std::string> all;
   for (const Key& key : keys)
     if (const std::string value = key.print(); !value.empty()) all.push_back(key.name + ": " + value);
-  return "{" + list_of(all) + "}";
+  return "{" + joined(all) + "}";
 }
 
 /// Collects sections and their keys.
@@ -114,7 +114,7 @@ public:
     const auto print = [&value, type] {
       std::vector<std::string> all;
       std::transform(value.begin(), value.end(), std::back_inserter(all), type.print);
-      return "[" + list_of(all) + "]";
+      return "[" + joined(all) + "]";
     };
     const bool is_text = type.name == "text" || type.name == "path";
     const std::string allowed = !is_text ? type.allowed : may_be_empty ? "any number" : "at least one";
@@ -149,7 +149,7 @@ public:
     const auto print = [&value, keys_of] {
       std::vector<std::string> all;
       for (Map& one : value) all.push_back(print_map(keys_of(one)));
-      return "[" + list_of(all) + "]";
+      return "[" + joined(all) + "]";
     };
     add(name, "list of maps", allowed, meaning, parse, print);
   }

@@ -57,8 +57,6 @@ Type<Choice> type_of(Choice) {
   return {one.name, one.allowed, read, [](const Choice& choice) { return to_string(choice); }};
 }
 
-/// "a, b, c"
-std::string list_of(const std::vector<std::string>& words);
 /// What to do about a name that is unknown. \param meant the likeliest one; empty where none is near
 std::string remedy_for_unknown(const std::string& meant, const std::vector<std::string>& known);
 

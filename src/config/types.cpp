@@ -105,14 +105,8 @@ std::string read_path(const Item& item) {
 
 }  // namespace
 
-std::string list_of(const std::vector<std::string>& words) {
-  std::string list;
-  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
-  return list;
-}
-
 std::string remedy_for_unknown(const std::string& meant, const std::vector<std::string>& known) {
-  return meant.empty() ? "use one of " + list_of(known) : "did you mean '" + meant + "'?";
+  return meant.empty() ? "use one of " + joined(known) : "did you mean '" + meant + "'?";
 }
 
 Type<std::int64_t> integer(std::int64_t low, std::int64_t high) {
@@ -148,13 +142,13 @@ Type<std::string> word(const std::vector<std::string>& words) {
     std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
     const std::string likeliest = lower.empty() ? "" : meant(lower, words);
     refuse(item, "is not one of its values",
-           (likeliest.empty() ? "" : "did you mean '" + likeliest + "'? ") + ("give one of " + list_of(words)));
+           (likeliest.empty() ? "" : "did you mean '" + likeliest + "'? ") + ("give one of " + joined(words)));
   };
-  return {"word", list_of(words), read, [](const std::string& value) { return value; }};
+  return {"word", joined(words), read, [](const std::string& value) { return value; }};
 }
 
 Type<NumberOrWord> integer_or_word(std::int64_t low, const std::vector<std::string>& words, std::int64_t multiple) {
-  const std::string range = list_of(words) + " or an integer ≥ " + std::to_string(low) +
+  const std::string range = joined(words) + " or an integer ≥ " + std::to_string(low) +
                             (multiple == 1 ? "" : " that is a multiple of " + std::to_string(multiple));
   const auto read = [=](const Item& item) {
     if (contains(words, item.text)) return NumberOrWord{item.text, 0};

@@ -1,5 +1,7 @@
 #include "io/csv_table.hpp"
 
+#include "base/names.hpp"
+
 namespace onebit {
 
 std::vector<std::string> CsvTable::names() const {
@@ -14,9 +16,7 @@ std::string CsvTable::page() const {
                      "`; a test fails when it is not current. -->\n\n" + rows +
                      "\n\n| column | unit | meaning |\n|---|---|---|\n";
   for (const CsvColumns& group : columns) {
-    std::string all;
-    for (const char* const column : group.names) all += (all.empty() ? "`" : ", `") + std::string(column) + "`";
-    text += "| " + all + " | " + group.unit + " | " + group.meaning + " |\n";
+    text += "| `" + joined(group.names, "`, `") + "` | " + group.unit + " | " + group.meaning + " |\n";
   }
   return *notes == '\0' ? text : text + "\n" + notes + "\n";
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/names.hpp"
 #include "base/system/build_info.hpp"
 
 namespace onebit {
@@ -19,11 +20,9 @@ using Json = nlohmann::ordered_json;  // which writes null for a number that is 
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_word(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
-std::string joined(const std::vector<std::string>& texts, const char* separator = ", ") {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : separator) + text;
-  std::replace(all.begin(), all.end(), '\n', ' ');
-  return all;
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
 /// A text, or the number that it is.
@@ -56,11 +55,11 @@ void FiguresOfMerit::reject(const std::string& what, const std::string& remedy) 
 }
 
 std::string FiguresOfMerit::verdict() const {
-  if (!m_wrong.empty()) return joined(m_wrong);
-  return m_right.empty() ? "nothing was checked" : joined(m_right);
+  if (!m_wrong.empty()) return on_one_line(joined(m_wrong));
+  return m_right.empty() ? "nothing was checked" : on_one_line(joined(m_right));
 }
 
-std::string FiguresOfMerit::remedy() const { return joined(m_remedies, "; "); }
+std::string FiguresOfMerit::remedy() const { return on_one_line(joined(m_remedies, "; ")); }
 
 std::string FiguresOfMerit::text() const {
   std::string lines;

@@ -402,6 +402,12 @@ TEST(Names, patterns_match_as_the_plain_twin_does) {
   EXPECT_GT(matching, 1000);
 }
 
+TEST(Names, a_list_has_separators_between_them) {
+  EXPECT_EQ(joined(std::vector<std::string>{"a", "b", "c"}), "a, b, c");
+  EXPECT_EQ(joined(std::vector<const char*>{"a"}, "; "), "a");
+  EXPECT_EQ(joined(std::vector<std::string>{}), "");
+}
+
 TEST(Names, the_nearest_one_differs_least) {
   const std::vector<std::string> names = {"encoder.0.weight", "classifier.weight", "classifier.bias"};
   EXPECT_EQ(nearest("clasifier.*", names, std::string::npos), "classifier.weight");

@@ -1,7 +1,6 @@
 #include "app/start/identity.hpp"
 
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <vector>
 
@@ -23,9 +22,7 @@ std::string program_hash() {
     file.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(8 * words.size()));
     for (const std::uint64_t word : words) hash += hash_term(word, place++);
   }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  return hex(hash);
 }
 
 /// "rank 3" or "ranks 1, 2, 5"; a few of them at most.

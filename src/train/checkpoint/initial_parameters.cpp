@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "base/names.hpp"
 #include "io/sealed/seal.hpp"
 #include "train/checkpoint/checkpoint_archive.hpp"
 #include "train/checkpoint/checkpoint_contents.hpp"
@@ -21,9 +22,7 @@ bool fits(const Tensor& from, const Tensor& to) {
 
 /// "WHAT: a, b"; empty without components.
 std::string list(const std::string& what, const std::set<std::string>& components) {
-  std::string text;
-  for (const std::string& name : components) text += (text.empty() ? what + ": " : ", ") + name;
-  return text;
+  return components.empty() ? "" : what + ": " + joined(components);
 }
 
 }  // namespace

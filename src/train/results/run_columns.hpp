@@ -3,11 +3,11 @@
 /// The columns of run.csv: what was run, on what, and with which results; tables.cpp describes them.
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/system/build_info.hpp"
 #include "base/system/machine.hpp"
 #include "config/checks.hpp"
@@ -22,13 +22,6 @@ namespace onebit::train {
 inline std::string environment(const char* variable) {
   const char* const value = std::getenv(variable);
   return value != nullptr ? value : "";
-}
-
-template <class Exec>
-std::string parameters_hash(const Session<Exec>& session) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash(session.exec, session.x)));
-  return text;
 }
 
 /// What was run, on what, in which Slurm job; the last are empty cells outside Slurm.
@@ -103,7 +96,7 @@ Columns model_columns(const Session<Exec>& session) {
 /// What the run left, and the memory of the rank that took most. Collective.
 template <class Exec>
 Columns end_columns(const Session<Exec>& session, long overruns) {
-  const std::string hash_of_x = parameters_hash(session);
+  const std::string hash_of_x = hex(hash(session.exec, session.x));
   const ViewMemory& views = session.view_memory;
   const double mine[3] = {views.of("optim") + views.of("comm") + views.of("compress"), views.peak(),
                           peak_host_memory()};
