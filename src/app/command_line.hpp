@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "app/start/identity.hpp"
 #include "app/start/input_file.hpp"
 #include "app/start/launch.hpp"
 #include "app/start/run_files.hpp"

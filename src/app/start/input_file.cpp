@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "app/start/identity.hpp"
 #include "base/error.hpp"
 #include "config/checks.hpp"
+#include "config/keys.hpp"
 #include "io/file.hpp"
 
 namespace onebit::app {
@@ -46,6 +46,25 @@ std::string read_file(const std::string& path) {
   if (text.size() > longest)
     throw InputError(path, "the input file is longer than 1 MiB", "name a YAML file; examples are in inputs/");
   return text;
+}
+
+/// Refuses ranks whose resolved input differs from rank 0's: --set may differ from rank to rank. Collective.
+/// \throws AgreedError that names a rank and the first key that differs
+void check_same_input(const Communicator& world, const config::Input& input) {
+  config::Input first, mine = input;
+  const std::string text = world.broadcast(config::resolved(input), 0);
+  world.collectively([&] {
+    first = config::parse(text, "rank 0's input", {});
+    const std::vector<config::Section> here = config::keys(mine), there = config::keys(first);
+    for (std::size_t section = 0; section < here.size(); ++section)
+      for (std::size_t key = 0; key < here[section].keys.size(); ++key) {
+        const config::Key& one = here[section].keys[key];
+        const std::string value = one.print(), other = there[section].keys[key].print();
+        if (value != other)
+          throw InputError(input.where(one.path()), one.path() + " is " + value + ", and " + other + " on rank 0",
+                           "start all ranks with the same input and the same --set");
+      }
+  });
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace onebit::app {
 
-/// Rank 0 reads the file, and all ranks parse the same text. Collective.
+/// Rank 0 reads the file, and all ranks parse the same text. Refuses ranks with other overrides. Collective.
 /// \param path of a file or a pipe \param overrides "section.key=value"
 /// \throws AgreedError
 config::Input read_input(const Communicator& world, const std::string& path, const std::vector<std::string>& overrides);
