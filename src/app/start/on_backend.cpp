@@ -1,18 +1,25 @@
 #include "app/start/on_backend.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <limits>
 #include <tuple>
 
 #include "base/device/gpus.hpp"
 #include "base/device/memory.hpp"
+#include "base/error.hpp"
 #include "base/names.hpp"
 #include "base/system/activity.hpp"
 #include "config/checks.hpp"
 #include "data/tokenizer.hpp"
 #include "io/hdf5.hpp"
-#include "train/start.hpp"
+#include "optim/memory.hpp"
+#include "workload/workload.hpp"
 
 namespace onebit::app {
 
@@ -61,6 +68,42 @@ void check_libraries(const config::Input& input) {
     if (needs) refuse(key, "parallel HDF5", otherwise);
 }
 
+namespace fs = std::filesystem;
+
+/// Refuses a checkpoint that cannot be opened or lacks what is read from it.
+void check_checkpoint(const config::Input& input, const std::string& key, const std::string& path,
+                      const std::string& dataset) {
+  if (!path.empty()) located(input.where(key), [&] { ArrayReader(path).shape(dataset); });
+}
+
+/// Refuses a directory that could not be made or written.
+void check_directory(const config::Input& input, const std::string& key, const fs::path& directory) {
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(input.where(key), "directory '" + directory.string() + "' cannot be written: " + why,
+                     "name a directory that you may write, with free space");
+  };
+  std::error_code error;
+  fs::path nearest = fs::absolute(directory, error).lexically_normal();
+  while (nearest.has_relative_path() && !fs::exists(nearest, error)) nearest = nearest.parent_path();
+  if (!fs::is_directory(nearest, error)) refuse("'" + nearest.string() + "' is not a directory");
+  if (::access(nearest.c_str(), W_OK | X_OK) != 0) refuse(std::string(std::strerror(errno)) + ", " + nearest.string());
+}
+
+/// Refuses files that are missing or do not fit, a run that does not fit into memory, checkpoints that cannot be read,
+/// and an output directory that cannot be written. Writes nothing, and allocates nothing of the model's size.
+/// \param memory bytes that a rank may take
+void check_resources(const config::Input& input, int ranks, double memory) {
+  const auto run_bytes = [&](const TensorTable& tensors) { return optim::run_bytes(input, tensors, ranks); };
+  workload::check_memory(input, workload::footprint(input, ranks), {0, ranks, memory, run_bytes});
+  const std::string& restart = input.checkpoint.restart;
+  if (restart != "none" && restart != "auto") check_checkpoint(input, "checkpoint.restart", restart, "parameters");
+  check_checkpoint(input, "checkpoint.initialize_from", input.checkpoint.initialize_from, "parameters");
+  check_checkpoint(input, "freeze.from", input.freeze.from, "variance");
+  const fs::path output = input.run.output;
+  check_directory(input, "run.output", output);
+  if (input.checkpoint.every > 0) check_directory(input, "checkpoint.directory", output / input.checkpoint.directory);
+}
+
 }  // namespace
 
 void check_start(const Communicator& world, const config::Input& input, int ranks, bool here) {
@@ -69,7 +112,7 @@ void check_start(const Communicator& world, const config::Input& input, int rank
   world.collectively([&] {
     if (here) check_backend(input);
     check_libraries(input);
-    if (world.rank() == 0) train::check_start(input, ranks, memory);
+    if (world.rank() == 0) check_resources(input, ranks, memory);
   });
 }
 

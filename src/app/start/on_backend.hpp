@@ -23,8 +23,8 @@ namespace onebit::app {
 /// The backends of this build.
 std::vector<std::string> backends();
 
-/// Refuses what a run on so many ranks would refuse when it starts. Collective.
-/// \param here whether the run takes place on this machine, whose memory then has to hold it
+/// Refuses what a run on so many ranks would refuse when it starts, before it waits for its turn in a queue.
+/// Collective. \param here whether the run takes place on this machine, whose memory then has to hold it
 void check_start(const Communicator& world, const config::Input& input, int ranks, bool here);
 
 /// Starts Kokkos on this rank's GPU, if there is one. Collective. \param threads gets the host threads of this rank
