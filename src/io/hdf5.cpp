@@ -365,15 +365,14 @@ void ArrayWriter::dataset(const std::string& name, Type type, const std::vector<
 }
 
 void ArrayWriter::write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent,
-                        const void* values, Type type) {
+                        const double* values) {
   if (m_handles->data < 0) return;
   const std::vector<hsize_t> begin(offset.begin(), offset.end()), count(extent.begin(), extent.end());
   const Id space(H5Dget_space(m_handles->data), H5Sclose);
   const Id memory(H5Screate_simple(static_cast<int>(count.size()), count.data(), nullptr), H5Sclose);
   const bool selected = H5Sselect_hyperslab(space, H5S_SELECT_SET, begin.data(), nullptr, count.data(), nullptr) >= 0;
-  const hid_t native = type == Type::real32 ? H5T_NATIVE_FLOAT : H5T_NATIVE_DOUBLE;
   errno = 0;
-  const bool written = H5Dwrite(m_handles->data, native, memory, space, H5P_DEFAULT, values) >= 0;
+  const bool written = H5Dwrite(m_handles->data, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, values) >= 0;
   if (!selected || !written) m_handles->fail(errno);
 }
 

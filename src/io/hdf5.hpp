@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "base/mpi.hpp"
@@ -75,11 +74,7 @@ public:
   /// Creates a dataset and its groups. The following `write`s go to it.
   void dataset(const std::string& name, Type type, const std::vector<std::size_t>& shape);
   /// Writes the block at `offset` of `extent` elements in each dimension, row-major.
-  /// \tparam Real float or double
-  template <class Real>
-  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const Real* values) {
-    write(offset, extent, values, std::is_same_v<Real, float> ? Type::real32 : Type::real64);
-  }
+  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const double* values);
   /// Offset in bytes, in the file, of the elements of the dataset that was created last (row-major). Any thread of any
   /// rank may write them there once the file is closed.
   std::uint64_t place() const;
@@ -89,9 +84,6 @@ public:
   void close();
 
 private:
-  void write(const std::vector<std::size_t>& offset, const std::vector<std::size_t>& extent, const void* values,
-             Type type);
-
   const Communicator& m_communicator;
   std::string m_path;
   struct Handles;

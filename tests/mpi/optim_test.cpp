@@ -589,7 +589,7 @@ public:
         m_alone(MPI_COMM_SELF),
         m_writer(std::make_unique<ArrayWriter>(m_alone, m_path.string())) {
     m_writer->dataset("variance", ArrayWriter::Type::real32, {variance.size()});
-    m_writer->write({0}, {variance.size()}, variance.data());
+    m_writer->write({0}, {variance.size()}, std::vector<double>(variance.begin(), variance.end()).data());
   }
   ~EarlierRun() { std::filesystem::remove(m_path); }
   EarlierRun(const EarlierRun&) = delete;
