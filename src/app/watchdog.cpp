@@ -80,10 +80,7 @@ Watchdog::Watchdog(const Communicator& communicator, const config::Input& input)
     std::ofstream file(m_path, std::ios::binary);
     for (int rank = 0; rank < communicator.size(); ++rank) file << std::string(line_bytes - 1, ' ') << '\n';
     file.close();
-    if (!file)
-      throw InputError(input.where("run.output"),
-                       "directory '" + input.run.output + "' cannot be written" + because(errno),
-                       "name a directory that you may write, with free space");
+    if (!file) throw unwritable_directory(input.where("run.output"), input.run.output, because(errno));
   });
   Activity::watch(true);
   m_thread = std::thread([this] { run(); });

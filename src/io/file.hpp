@@ -114,6 +114,13 @@ inline RunError unwritable(const std::string& path, int error) {
           "check the directory, its permissions and the free space"};
 }
 
+/// \param where in the input \param reason ": No space left on device"; may be empty
+inline InputError unwritable_directory(const std::string& where, const std::string& directory,
+                                       const std::string& reason) {
+  return {where, "directory '" + directory + "' cannot be written" + reason,
+          "name a directory that you may write, with free space"};
+}
+
 /// Waits until a file, or the entries of a directory, is on the disk. \throws RunError
 inline void sync_to_disk(const std::string& path) {
   const Descriptor file(path, O_RDONLY);

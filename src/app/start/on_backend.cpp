@@ -17,6 +17,7 @@
 #include "base/system/activity.hpp"
 #include "config/checks.hpp"
 #include "data/tokenizer.hpp"
+#include "io/file.hpp"
 #include "io/hdf5.hpp"
 #include "optim/memory.hpp"
 #include "workload/workload.hpp"
@@ -79,8 +80,7 @@ void check_checkpoint(const config::Input& input, const std::string& key, const 
 /// Refuses a directory that could not be made or written.
 void check_directory(const config::Input& input, const std::string& key, const fs::path& directory) {
   const auto refuse = [&](const std::string& why) {
-    throw InputError(input.where(key), "directory '" + directory.string() + "' cannot be written: " + why,
-                     "name a directory that you may write, with free space");
+    throw unwritable_directory(input.where(key), directory.string(), ": " + why);
   };
   std::error_code error;
   fs::path nearest = fs::absolute(directory, error).lexically_normal();

@@ -112,9 +112,7 @@ void check_files(const config::Input& input, const std::string& command, const s
 RunLocks::RunLocks(const config::Input& input, bool trains) {
   const fs::path output = input.run.output;
   const std::string where = input.where("run.output"), what = "directory '" + output.string() + "'";
-  if (!m_made.make(output))
-    throw InputError(where, what + " cannot be written" + because(errno),
-                     "name a directory that you may write, with free space");
+  if (!m_made.make(output)) throw unwritable_directory(where, output.string(), because(errno));
   lock((output / "run.lock").string(), where, what);
   if (!trains) return;
   const fs::path checkpoints = checkpoints_of(input);

@@ -52,10 +52,7 @@ void begin_output(const config::Input& input, bool restarts) {
   std::ofstream file(partial(resolved_input(input)));
   file << config::resolved(input);
   file.close();
-  if (!file)
-    throw InputError(input.where("run.output"),
-                     "directory '" + directory.string() + "' cannot be written" + because(errno),
-                     "name a directory that you may write, with free space");
+  if (!file) throw unwritable_directory(input.where("run.output"), directory.string(), because(errno));
 }
 
 void write_picture(const config::Input& input, const workload::Picture& picture) {
