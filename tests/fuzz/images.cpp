@@ -21,13 +21,12 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const bool has_labels = bytes.ConsumeBool();
   const std::string training = bytes.ConsumeRandomLengthString(), validation = bytes.ConsumeRandomLengthString(),
                     labels = bytes.ConsumeRemainingBytesAsString();
-  for (const auto& [name, content, set] : {std::tuple{"training", training, &options.training},
-                                           std::tuple{"validation", validation, &options.validation}}) {
-    set->images = {fuzz::scratch() / name};
-    fuzz::write_file(set->images[0], content);
-    if (has_labels) set->labels = {fuzz::scratch() / "labels"};
+  for (const auto& [name, content, files] : {std::tuple{std::string("training"), training, &options.training},
+                                             std::tuple{std::string("validation"), validation, &options.validation}}) {
+    *files = {fuzz::scratch() / (name + (has_labels ? "_images" : ""))};
+    fuzz::write_file(files->front(), content);
+    fuzz::write_file(fuzz::scratch() / (name + "_labels"), labels);
   }
-  fuzz::write_file(fuzz::scratch() / "labels", labels);
 
   fuzz::refuses_or_reads([&] {
     const data::ImageSamples samples(options, 1);

@@ -37,14 +37,17 @@ std::string random_bytes(std::size_t count, std::uint64_t seed) {
 
 int byte(const std::string& bytes, std::size_t place) { return static_cast<unsigned char>(bytes[place]); }
 
+using Files = std::vector<std::string>;
+
 class DataImages : public DataTest {
 protected:
   /// Writes a set of one IDX file of images and one of labels.
-  ImageSet idx_set(const std::string& name, const std::string& images, const std::string& labels) const {
-    return {{write(name + "_images.idx", images)}, {write(name + "_labels.idx", labels)}};
+  Files idx_set(const std::string& name, const std::string& images, const std::string& labels) const {
+    write(name + "_labels.idx", labels);
+    return {write(name + "_images.idx", images)};
   }
   /// `count` random images of 5 x 7 pixels and 3 channels, with labels 2, 3, 4, 2, 3, …
-  ImageSet random_set(const std::string& name, std::uint32_t count, std::uint64_t seed) const {
+  Files random_set(const std::string& name, std::uint32_t count, std::uint64_t seed) const {
     std::vector<int> labels(count);
     for (std::size_t i = 0; i < count; ++i) labels[i] = 2 + static_cast<int>(i % 3);
     return idx_set(name, idx({count, 5, 7, 3}, random_bytes(count * 105, seed)), idx_labels(labels));
@@ -52,20 +55,24 @@ protected:
   ImageOptions random_options(bool crop, bool flip, PixelScaling scaling) const {
     return {random_set("train", 40, 1), random_set("validation", 21, 2), crop, flip, scaling};
   }
+  static std::string small_images() { return idx({2, 2, 2}, "abcdefgh"); }
   /// Two grey images of 2 x 2 pixels, with the labels 0 and 1.
-  ImageSet small_set(const std::string& name = "small") const {
-    return idx_set(name, idx({2, 2, 2}, "abcdefgh"), idx_labels({0, 1}));
-  }
+  Files small_set(const std::string& name = "small") const { return idx_set(name, small_images(), idx_labels({0, 1})); }
   /// Expects that a training set is refused.
-  void refused(const ImageSet& set, const std::string& where, const std::vector<std::string>& parts) const {
-    expect_input_error([&] { ImageSamples({set, small_set("other")}, 1); }, where, parts);
+  void refused(const Files& files, const std::string& where, const std::vector<std::string>& parts) const {
+    expect_input_error([&] { ImageSamples({files, small_set("other")}, 1); }, where, parts);
   }
-  /// Expects that a file is refused in place of that of the images, and of that of the labels.
+  /// The same of a file in place of that of the images, or of that of the labels.
+  void images_refused(const std::string& content, const std::vector<std::string>& parts) const {
+    refused(idx_set("refused", content, idx_labels({0, 1})), path("refused_images.idx"), parts);
+  }
+  void labels_refused(const std::string& content, const std::vector<std::string>& parts) const {
+    refused(idx_set("refused", small_images(), content), path("refused_labels.idx"), parts);
+  }
   void file_refused(const std::string& content, const std::vector<std::string>& of_images,
                     const std::vector<std::string>& of_labels) const {
-    const std::string file = write("refused", content);
-    refused({{file}, small_set().labels}, file, of_images);
-    refused({small_set().images, {file}}, file, of_labels);
+    images_refused(content, of_images);
+    labels_refused(content, of_labels);
   }
 };
 
@@ -80,9 +87,8 @@ TEST_F(DataImages, idx_files_hold_grey_images_and_images_with_channels) {
   EXPECT_EQ(std::string(colour.pixels.begin(), colour.pixels.end()), "rgbaRGBA");
   EXPECT_EQ(colour.extents.words(), "2 x 1 pixels of 4 channels");
 
-  const ImageSet one = idx_set("one", idx({1, 2, 3}, "ABCDEF"), idx_labels({9}));
-  const LabelledImages both = read_images({{path("grey_images.idx"), one.images[0]},  //
-                                           {path("grey_labels.idx"), one.labels[0]}});
+  const Files one = idx_set("one", idx({1, 2, 3}, "ABCDEF"), idx_labels({9}));
+  const LabelledImages both = read_images({path("grey_images.idx"), one[0]});
   EXPECT_EQ(std::string(both.pixels.begin(), both.pixels.end()), "abcdefghijklABCDEF");
   EXPECT_EQ(both.labels, (std::vector<std::uint8_t>{7, 255, 9}));
   EXPECT_EQ(both.ends, (std::vector<std::size_t>{2, 3}));
@@ -90,8 +96,7 @@ TEST_F(DataImages, idx_files_hold_grey_images_and_images_with_channels) {
 
 TEST_F(DataImages, files_of_cifar_are_planes_of_red_green_and_blue) {
   const std::string first = random_bytes(3 * 1024, 1), second = random_bytes(3 * 1024, 2);
-  const ImageSet files{{write("batch_1.bin", "\x03" + first + "\x09" + second), write("batch_2.bin", "\x04" + first)},
-                       {}};
+  const Files files{write("batch_1.bin", "\x03" + first + "\x09" + second), write("images_2.bin", "\x04" + first)};
   const LabelledImages set = read_images(files);
   EXPECT_EQ(set.extents, (ImageExtents{32, 32, 3}));
   EXPECT_EQ(set.labels, (std::vector<std::uint8_t>{3, 9, 4}));
@@ -102,7 +107,7 @@ TEST_F(DataImages, files_of_cifar_are_planes_of_red_green_and_blue) {
       ASSERT_EQ(set.pixels[3072 + 3 * place + c], byte(second, 1024 * c + place));
       ASSERT_EQ(set.pixels[6144 + 3 * place + c], byte(first, 1024 * c + place));
     }
-  const ImageSamples samples({files, {{path("batch_2.bin")}, {}}}, 1);
+  const ImageSamples samples({files, {path("images_2.bin")}}, 1);
   EXPECT_EQ(samples.classes(), (std::vector<int>{3, 4, 9}));
   EXPECT_EQ(samples.summary(), "3 classes; 3 images of 32 x 32 pixels of 3 channels to train on, 1 to validate with");
 }
@@ -210,7 +215,7 @@ TEST_F(DataImages, standardized_training_pixels_have_mean_0_and_deviation_1) {
     bytes += static_cast<char>(random.word[2] % 2);
     bytes += static_cast<char>(9);
   }
-  const ImageSet set = idx_set("train", idx({10, 2, 2, 4}, bytes), idx_labels({0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
+  const Files set = idx_set("train", idx({10, 2, 2, 4}, bytes), idx_labels({0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
   const ImageSamples samples({set, set}, 1);  // a validation draws each image once
   ImageBatch batch;
   samples.draw_validation(0, 10, batch);
@@ -224,7 +229,7 @@ TEST_F(DataImages, standardized_training_pixels_have_mean_0_and_deviation_1) {
     EXPECT_NEAR(squares / 40, c < 3 ? 1 : 0, 1e-6);
   }
   // (p / 255 - mean) / deviation, where half of the pixels are 0 and the others 255.
-  const ImageSet half = idx_set("half", idx({2, 1, 1}, std::string("\0\xFF", 2)), idx_labels({0, 1}));
+  const Files half = idx_set("half", idx({2, 1, 1}, std::string("\0\xFF", 2)), idx_labels({0, 1}));
   ImageSamples({half, half, true}, 1).draw_validation(0, 2, batch);
   EXPECT_EQ(batch.pixels, (std::vector<float>{-1, 1}));
   // The frame of a crop has pixels 0 before they are scaled.
@@ -235,9 +240,9 @@ TEST_F(DataImages, standardized_training_pixels_have_mean_0_and_deviation_1) {
 
 TEST_F(DataImages, files_that_hold_no_images_are_refused) {
   refused({}, "images", {"no file"});
-  refused({{path("none")}, {}}, path("none"), {"No such file"});
-  refused({{path("")}, {}}, path(""), {"is a directory"});
-  refused({small_set().images, {path("none")}}, path("none"), {"No such file"});
+  refused({path("none")}, path("none"), {"No such file"});
+  refused({path("")}, path(""), {"is a directory"});
+  refused({write("alone_images", small_images())}, path("alone_labels"), {"No such file"});
   file_refused("", {"is empty", "images"}, {"is empty", "labels"});
   file_refused("\x1F\x8B\x08 and more", {"gzip", "gunzip"}, {"gzip", "gunzip"});
   file_refused("text", {"74 65 78 74", "00 00 08 03", "CIFAR-10"}, {"74 65 78 74", "00 00 08 01"});
@@ -245,85 +250,71 @@ TEST_F(DataImages, files_that_hold_no_images_are_refused) {
   file_refused(std::string("\0\0\x0D\x03", 4), {"00 00 0D 03"}, {"00 00 0D 03"});
   file_refused(idx({2, 2}, "abcd"), {"00 00 08 02"}, {"00 00 08 02"});
   const std::string labels = write("labels", idx_labels({0, 1}));
-  refused({{labels}, {labels}}, labels, {"IDX file of labels", "where labels are named"});
+  refused({labels}, labels, {"IDX file of labels", "where labels are named"});
 }
 
 TEST_F(DataImages, extents_that_do_not_fit_the_file_are_refused) {
-  const std::string images = idx({2, 2, 2}, "abcdefgh"), labels = idx_labels({0, 1});
-  for (const std::size_t size : {5, 15, 16, 23}) {
-    const std::string file = write("cut", images.substr(0, size));
-    refused({{file}, small_set().labels}, file, {"is truncated", "copy or download it again"});
-  }
-  for (const std::size_t size : {4, 7, 8, 9}) {
-    const std::string file = write("cut", labels.substr(0, size));
-    refused({small_set().images, {file}}, file, {"is truncated"});
-  }
-  const std::string more = write("more", images + "i");
-  refused({{more}, small_set().labels}, more, {"longer", "2 x 2 x 2 bytes", "9 follow"});
-  const std::string nothing = write("nothing", idx({2, 0, 2}, ""));
-  refused({{nothing}, small_set().labels}, nothing, {"holds nothing", "2 x 0 x 2"});
-  const std::string huge = write("huge", idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "abc"));
-  refused({{huge}, small_set().labels}, huge, {"is truncated", "4294967295 x 4294967295"});
-  const std::string planes = write("planes", idx({1, 3, 5, 5}, std::string(75, 'a')));
-  refused({{planes}, small_set().labels}, planes, {"5 channels", "at most 4", "order of images, rows, columns"});
+  for (const std::size_t size : {5, 15, 16, 23})
+    images_refused(small_images().substr(0, size), {"is truncated", "copy or download it again"});
+  for (const std::size_t size : {4, 7, 8, 9}) labels_refused(idx_labels({0, 1}).substr(0, size), {"is truncated"});
+  images_refused(small_images() + "i", {"longer", "2 x 2 x 2 bytes", "9 follow"});
+  images_refused(idx({2, 0, 2}, ""), {"holds nothing", "2 x 0 x 2"});
+  images_refused(idx({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "abc"),
+                 {"is truncated", "4294967295 x 4294967295"});
+  images_refused(idx({1, 3, 5, 5}, std::string(75, 'a')),
+                 {"5 channels", "at most 4", "order of images, rows, columns"});
   // 8 TiB in a file without blocks are more than this machine's memory.
-  const std::string large = write("large", idx({1u << 29, 1 << 7, 1 << 7}, ""));
+  const std::string large = write("large_images", idx({1u << 29, 1 << 7, 1 << 7}, ""));
   std::filesystem::resize_file(large, 16 + (std::uintmax_t{1} << 43));
-  refused({{large}, small_set().labels}, large, {"536870912 times 128 x 128", "this machine's memory"});
+  refused({large}, large, {"536870912 times 128 x 128", "this machine's memory"});
 }
 
 TEST_F(DataImages, labels_that_do_not_belong_to_the_images_are_refused) {
-  const ImageSet small = small_set();
-  refused({small.images, {}}, small.images[0], {"has no labels", "name its file of labels"});
-  refused({small.images, small.images}, small.images[0], {"no IDX file of labels", "where images are named"});
-  refused({{small.images[0], small.images[0]}, small.labels}, small.images[0] + " and 1 more file",
-          {"files of images: 2, files of labels: 1"});
-  const std::string three = write("three", idx_labels({0, 1, 1}));
-  refused({small.images, {three}}, three, {"has 3 labels", small.images[0] + " has 2 images"});
+  const std::string none = write("none", small_images());
+  refused({none}, none, {"has no labels", "name its file of labels"});
+  refused({small_set()[0], none}, none, {"has no labels", "name its file of labels"});
+  labels_refused(small_images(), {"no IDX file of labels", "where images are named"});
+  labels_refused(idx_labels({0, 1, 1}), {"has 3 labels", path("refused_images.idx") + " has 2 images"});
   refused(idx_set("same", idx({2, 2, 2}, "abcdefgh"), idx_labels({5, 5})), path("same_labels.idx"),
           {"all images have the label 5", "two classes"});
 
   // A generator takes them.
-  ImageOptions generated{idx_set("one", idx({2, 2, 2}, "abcdefgh"), idx_labels({5, 5})), {}};
-  generated.validation = generated.training;
-  generated.one_class = true;
-  EXPECT_EQ(ImageSamples(generated, 1).summary(),
+  const Files one = idx_set("one", small_images(), idx_labels({5, 5}));
+  EXPECT_EQ(ImageSamples({one, one, false, false, PixelScaling::symmetric}, 1).summary(),
             "1 class; 2 images of 2 x 2 pixels of 1 channel to train on, 2 to validate with");
 
   const std::string cifar = write("cifar.bin", std::string("\0", 1) + std::string(3072, 'x'));
-  refused({{cifar}, {}}, cifar, {"all images have the label 0"});
-  refused({{cifar}, small.labels}, small.labels[0], {cifar, "hold their own", "name no file of labels"});
+  refused({cifar}, cifar, {"all images have the label 0"});
   const std::string cut = write("cut.bin", std::string(5000, '\x01'));
-  refused({{cut}, {}}, cut, {"01 01 01 01", "5000 bytes", "3073", "truncated"});
+  refused({cut}, cut, {"01 01 01 01", "5000 bytes", "3073", "truncated"});
   const std::string other = write("other.bin", std::string(3073, '\x01') + std::string(3073, '\x0A'));
-  refused({{other}, {}}, other, {"image 2 has the label 10", "0 to 9"});
+  refused({other}, other, {"image 2 has the label 10", "0 to 9"});
 }
 
 TEST_F(DataImages, files_that_do_not_belong_together_are_refused) {
-  const ImageSet small = small_set(), wide = idx_set("wide", idx({2, 1, 4}, "abcdefgh"), idx_labels({0, 1}));
-  refused({{small.images[0], wide.images[0]}, {small.labels[0], wide.labels[0]}}, wide.images[0],
-          {"1 x 4 pixels of 1 channel", small.images[0], "2 x 2 pixels"});
-  expect_input_error([&] { ImageSamples({small, wide}, 1); }, wide.images[0], {"1 x 4 pixels", "to train on"});
-  const ImageSet unknown = idx_set("unknown", idx({2, 2, 2}, "abcdefgh"), idx_labels({1, 2}));
-  expect_input_error([&] { ImageSamples({small, unknown}, 1); }, unknown.labels[0], {"has the label 2"});
+  const Files small = small_set(), wide = idx_set("wide", idx({2, 1, 4}, "abcdefgh"), idx_labels({0, 1}));
+  refused({small[0], wide[0]}, wide[0], {"1 x 4 pixels of 1 channel", small[0], "2 x 2 pixels"});
+  expect_input_error([&] { ImageSamples({small, wide}, 1); }, wide[0], {"1 x 4 pixels", "to train on"});
+  const Files unknown = idx_set("unknown", idx({2, 2, 2}, "abcdefgh"), idx_labels({1, 2}));
+  expect_input_error([&] { ImageSamples({small, unknown}, 1); }, path("unknown_labels.idx"), {"has the label 2"});
   // It names the file with the label among several.
   expect_input_error(
       [&] {
-        ImageSamples({small, {{small.images[0], unknown.images[0]}, {small.labels[0], unknown.labels[0]}}}, 1);
+        ImageSamples({small, {small[0], unknown[0]}}, 1);
       },
-      unknown.labels[0], {"has the label 2"});
+      path("unknown_labels.idx"), {"has the label 2"});
   const std::string blank(3072, 'x');
   const std::string training = write("training.bin", "\x01" + blank + "\x02" + blank),
                     validation = write("validation.bin", "\x03" + blank);
-  expect_input_error([&] { ImageSamples({{{training}, {}}, {{validation}, {}}}, 1); }, validation, {"has the label 3"});
+  expect_input_error([&] { ImageSamples({{training}, {validation}}, 1); }, validation, {"has the label 3"});
 }
 
 /// Only names count: no file is opened.
-TEST(WithLabels, the_last_images_of_a_name_becomes_labels) {
-  EXPECT_EQ(with_labels({"images/train-images-idx3-ubyte", "b/images.idx4"}).labels,
-            (std::vector<std::string>{"images/train-labels-idx1-ubyte", "b/labels.idx1"}));
-  EXPECT_EQ(with_labels({"animals_train_images.idx"}).labels, std::vector<std::string>{"animals_train_labels.idx"});
-  EXPECT_TRUE(with_labels({"data_batch_1.bin", "data_batch_2.bin"}).labels.empty());
+TEST(LabelFile, the_last_images_of_a_name_becomes_labels) {
+  EXPECT_EQ(label_file("images/train-images-idx3-ubyte"), "images/train-labels-idx1-ubyte");
+  EXPECT_EQ(label_file("b/images.idx4"), "b/labels.idx1");
+  EXPECT_EQ(label_file("animals_train_images.idx"), "animals_train_labels.idx");
+  EXPECT_EQ(label_file("data_batch_1.bin"), "");
 }
 
 }  // namespace

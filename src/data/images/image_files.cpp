@@ -156,23 +156,6 @@ void read_labels(const std::string& name, const ImageFile& file, std::uint8_t* l
   read_bytes(name, head_bytes(dimensions), reinterpret_cast<char*>(labels), count);
 }
 
-/// Refuses a set whose labels do not belong to its images.
-void check_pairs(const ImageSet& files, const std::vector<ImageFile>& found) {
-  for (const ImageFile& file : found) {
-    if (file.is_cifar && !files.labels.empty())
-      throw InputError(files.labels.front(),
-                       "labels are named, but " + file.name + " is one of CIFAR-10's files, which hold their own",
-                       "name no file of labels");
-    if (!file.is_cifar && files.labels.empty())
-      throw InputError(file.name, "has no labels: an IDX file of images holds none", "name its file of labels, too");
-  }
-  if (!files.labels.empty() && files.labels.size() != files.images.size())
-    throw InputError(joined_names(files.images, "images"),
-                     "files of images: " + std::to_string(files.images.size()) +
-                         ", files of labels: " + std::to_string(files.labels.size()),
-                     "name one file of labels for each file of images, in the same order");
-}
-
 }  // namespace
 
 std::string ImageExtents::words() const {
@@ -180,28 +163,26 @@ std::string ImageExtents::words() const {
          (channels == 1 ? " channel" : " channels");
 }
 
-ImageSet with_labels(const std::vector<std::string>& images) {
-  ImageSet set{images, {}};
-  for (std::string name : images) {
-    const auto replace = [&](std::size_t place, const std::string& part, const std::string& by) {
-      if (place != std::string::npos) name.replace(place, part.size(), by);
-      return place != std::string::npos;
-    };
-    if (!replace(name.rfind("images"), "images", "labels")) continue;
-    for (const char* const kind : {"idx3", "idx4"}) replace(name.rfind(kind), kind, "idx1");
-    set.labels.push_back(name);
-  }
-  return set;
+std::string label_file(std::string images) {
+  const auto replace = [&](const std::string& part, const char* by) {
+    const std::size_t place = images.rfind(part);
+    if (place != std::string::npos) images.replace(place, part.size(), by);
+    return place != std::string::npos;
+  };
+  if (!replace("images", "labels")) return "";
+  replace("idx3", "idx1");
+  replace("idx4", "idx1");
+  return images;
 }
 
-LabelledImages read_images(const ImageSet& files) {
+LabelledImages read_images(const std::vector<std::string>& files) {
   const Activity activity("OneBit::data::read");
-  if (files.images.empty()) throw InputError("images", "no file is named", "name at least one file of images");
+  if (files.empty()) throw InputError("images", "no file is named", "name at least one file of images");
   const std::uintmax_t most = machine_memory();
   std::vector<ImageFile> found;
   LabelledImages set;
   std::size_t count = 0;
-  for (const std::string& name : files.images) {
+  for (const std::string& name : files) {
     const ImageFile& file = found.emplace_back(inspected(name));
     if (!(file.extents == found.front().extents))
       throw InputError(name,
@@ -215,8 +196,10 @@ LabelledImages read_images(const ImageSet& files) {
                            ", and this machine's memory holds " + std::to_string(most) + " bytes",
                        "use fewer or smaller files");
     set.ends.push_back(count);
+    set.label_files.push_back(file.is_cifar ? name : label_file(name));
+    if (set.label_files.back().empty())
+      throw InputError(name, "has no labels: an IDX file of images holds none", "name its file of labels, too");
   }
-  check_pairs(files, found);
 
   set.extents = found.front().extents;
   set.pixels.resize(count * set.extents.size());
@@ -228,7 +211,7 @@ LabelledImages read_images(const ImageSet& files) {
     if (found[i].is_cifar) {
       read_cifar(found[i], pixels, labels);
     } else {
-      read_labels(files.labels[i], found[i], labels);
+      read_labels(set.label_files[i], found[i], labels);
       read_bytes(found[i].name, found[i].begin, reinterpret_cast<char*>(pixels), found[i].count * set.extents.size());
     }
   }

@@ -18,15 +18,9 @@ namespace onebit::data {
 /// Limit of C: colours with opacity. More channels are taken for images in the order N, C, H, W.
 inline constexpr std::size_t most_channels = 4;
 
-/// Files of a set of images.
-struct ImageSet {
-  std::vector<std::string> images;
-  std::vector<std::string> labels;  ///< IDX: that of each file of images; CIFAR-10: none
-};
-
-/// The set of some files, with the files of labels that belong to them: each has `labels` and `idx1` in its name where
-/// the file of images has the last `images`, and `idx3` or `idx4`. Without `images` in any name it has no labels.
-ImageSet with_labels(const std::vector<std::string>& images);
+/// The file of labels that belongs to an IDX file of images: it has `labels` and `idx1` in its name where that one has
+/// the last `images`, and `idx3` or `idx4`. Empty for a name without `images`.
+std::string label_file(std::string images);
 
 /// What all images of a run have in common.
 struct ImageExtents {
@@ -44,15 +38,16 @@ struct ImageExtents {
 /// The images of a set, one file behind the other.
 struct LabelledImages {
   ImageExtents extents;
-  std::vector<std::uint8_t> pixels;  ///< (N, H, W, C)
-  std::vector<std::uint8_t> labels;  ///< (N) as the files have them
-  std::vector<std::size_t> ends;     ///< (files) number of images up to the end of each file
+  std::vector<std::uint8_t> pixels;      ///< (N, H, W, C)
+  std::vector<std::uint8_t> labels;      ///< (N) as the files have them
+  std::vector<std::size_t> ends;         ///< (files) number of images up to the end of each file
+  std::vector<std::string> label_files;  ///< (files) which has the labels of each; that of CIFAR-10 itself
 };
 
-/// Reads a set.
+/// Reads a set. Each IDX file of images has its labels in `label_file`.
 /// \throws InputError that names the file: it is missing, empty, truncated, compressed or in another format; its images
 ///         have other extents than those of the first file, or more channels than `most_channels`; its labels are
-///         missing, superfluous or not as many as its images; the set does not fit into memory
-LabelledImages read_images(const ImageSet& files);
+///         missing or not as many as its images; the set does not fit into memory
+LabelledImages read_images(const std::vector<std::string>& files);
 
 }  // namespace onebit::data

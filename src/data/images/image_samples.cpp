@@ -10,32 +10,29 @@
 namespace onebit::data {
 namespace {
 
-/// The file with the label of an image. CIFAR-10's files hold both.
-const std::string& label_file(const ImageSet& files, const LabelledImages& set, std::size_t image) {
-  const auto file = std::upper_bound(set.ends.begin(), set.ends.end(), image) - set.ends.begin();
-  return (files.labels.empty() ? files.images : files.labels)[static_cast<std::size_t>(file)];
-}
-
 /// All labels in increasing order.
-std::vector<int> labels_of(const ImageSet& files, const LabelledImages& set, bool may_be_one) {
+std::vector<int> labels_of(const LabelledImages& set, bool may_be_one) {
   std::vector<int> labels(set.labels.begin(), set.labels.end());
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
   if (labels.size() < 2 && !may_be_one)
-    throw InputError(joined_names(files.labels.empty() ? files.images : files.labels, "labels"),
+    throw InputError(joined_names(set.label_files, "labels"),
                      "all images have the label " + std::to_string(labels.front()),
                      "give images of at least two classes");
   return labels;
 }
 
 /// Puts classes in place of labels.
-void classify(const ImageSet& files, const std::vector<int>& classes, LabelledImages& set) {
+void classify(const std::vector<int>& classes, LabelledImages& set) {
   for (std::size_t i = 0; i < set.labels.size(); ++i) {
     const int label = set.labels[i];
     const auto found = std::lower_bound(classes.begin(), classes.end(), label);
-    if (found == classes.end() || *found != label)
-      throw InputError(label_file(files, set, i), "no image of the training set has the label " + std::to_string(label),
+    if (found == classes.end() || *found != label) {
+      const auto file = std::upper_bound(set.ends.begin(), set.ends.end(), i) - set.ends.begin();
+      throw InputError(set.label_files[static_cast<std::size_t>(file)],
+                       "no image of the training set has the label " + std::to_string(label),
                        "correct the label, or leave out its images");
+    }
     set.labels[i] = static_cast<std::uint8_t>(found - classes.begin());
   }
 }
@@ -75,15 +72,15 @@ ImageSamples::ImageSamples(const ImageOptions& options, std::uint64_t seed)
       m_seed(seed),
       m_training(read_images(options.training)),
       m_validation(read_images(options.validation)),
-      m_classes(labels_of(options.training, m_training, options.one_class)),
-      m_validation_order(joined_names(options.validation.images, "images"), validation_size()) {
+      m_classes(labels_of(m_training, options.scaling == PixelScaling::symmetric)),
+      m_validation_order(joined_names(options.validation, "images"), validation_size()) {
   if (!(m_validation.extents == m_training.extents))
-    throw InputError(options.validation.images.front(),
+    throw InputError(options.validation.front(),
                      "its images have " + m_validation.extents.words() + ", but those to train on have " +
                          m_training.extents.words(),
                      "name training and validation files whose images are of one size");
-  classify(options.training, m_classes, m_training);
-  classify(options.validation, m_classes, m_validation);
+  classify(m_classes, m_training);
+  classify(m_classes, m_validation);
   set_values(options.scaling);
 }
 

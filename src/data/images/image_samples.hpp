@@ -16,17 +16,16 @@ namespace onebit::data {
 /// What becomes of a byte p of a pixel.
 enum class PixelScaling {
   standardize,  ///< (p / 255 − mean) / standard deviation, both of its channel over the training set
-  symmetric     ///< p / 127.5 − 1, in [−1, 1] as a generator's tanh
+  symmetric     ///< p / 127.5 − 1, in [−1, 1] as the tanh of a generator, whose images may all be of one class
 };
 
 /// What images to draw, and how.
 struct ImageOptions {
-  ImageSet training;
-  ImageSet validation;  ///< should have no image in common with `training`, which is not checked
-  bool crop = false;    ///< training images are cut out at random after `crop_padding` pixels are put on each side
-  bool flip = false;    ///< training images are mirrored, left for right, with probability 1/2
+  std::vector<std::string> training;    ///< files, as of `read_images`
+  std::vector<std::string> validation;  ///< should have no image in common with `training`, which is not checked
+  bool crop = false;  ///< training images are cut out at random after `crop_padding` pixels are put on each side
+  bool flip = false;  ///< training images are mirrored, left for right, with probability 1/2
   PixelScaling scaling = PixelScaling::standardize;
-  bool one_class = false;  ///< the training images may be of one class: a generator has no use for labels
 };
 
 /// Pixels put on each side of an image before it is cropped to its size. They are black: 0 before the scaling.

@@ -26,12 +26,11 @@ inline constexpr std::uint64_t validation_step = 0;
 inline data::ImageSamples read_samples(const config::Input& input, const Rounds& rounds, data::PixelScaling scaling) {
   const auto& in = input.images;
   data::ImageOptions options;
-  options.training = data::with_labels(in.training);
-  options.validation = data::with_labels(in.validation);
+  options.training = in.training;
+  options.validation = in.validation;
   options.crop = in.augment != Augment::none;
   options.flip = in.augment == Augment::crop_flip;
   options.scaling = scaling;
-  options.one_class = scaling == data::PixelScaling::symmetric;  // a generator's
   data::ImageSamples samples = located(input.where("images.training"), [&] {
     return data::ImageSamples(options, static_cast<std::uint64_t>(input.run.seed));
   });
