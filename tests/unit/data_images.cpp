@@ -271,8 +271,8 @@ TEST_F(DataImages, extents_that_do_not_fit_the_file_are_refused) {
 
 TEST_F(DataImages, labels_that_do_not_belong_to_the_images_are_refused) {
   const std::string none = write("none", small_images());
-  refused({none}, none, {"has no labels", "name its file of labels"});
-  refused({small_set()[0], none}, none, {"has no labels", "name its file of labels"});
+  refused({none}, none, {"has no labels", "put 'images' into its name"});
+  refused({small_set()[0], none}, none, {"has no labels", "put 'images' into its name"});
   labels_refused(small_images(), {"no IDX file of labels", "where images are named"});
   labels_refused(idx_labels({0, 1, 1}), {"has 3 labels", path("refused_images.idx") + " has 2 images"});
   refused(idx_set("same", idx({2, 2, 2}, "abcdefgh"), idx_labels({5, 5})), path("same_labels.idx"),

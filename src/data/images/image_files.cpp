@@ -198,7 +198,8 @@ LabelledImages read_images(const std::vector<std::string>& files) {
     set.ends.push_back(count);
     set.label_files.push_back(file.is_cifar ? name : label_file(name));
     if (set.label_files.back().empty())
-      throw InputError(name, "has no labels: an IDX file of images holds none", "name its file of labels, too");
+      throw InputError(name, "has no labels: an IDX file of images holds none, and there is no 'images' in its name",
+                       "put 'images' into its name, and call its file of labels the same but for 'labels' there");
   }
 
   set.extents = found.front().extents;
