@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -182,15 +181,14 @@ public:
                        "put nccl_allreduce and nccl_compressed into bench.collectives, and leave comm.transport out");
     const TransportKind kind = input.comm.transport;
     const comm::Exchange pairwise{static_cast<std::size_t>(input.comm.message_bytes)};
-    constexpr std::size_t largest = std::numeric_limits<int>::max();
-    m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator, largest);
-    m_transports["pairwise"] = comm::make_transport<Exec>(kind, communicator, largest, pairwise);
+    m_transports["mpi"] = comm::make_transport<Exec>(kind, communicator);
+    m_transports["pairwise"] = comm::make_transport<Exec>(kind, communicator, pairwise);
     const auto& names = input.bench.collectives;
     const auto wants = [&](const char* way) {
       return std::any_of(names.begin(), names.end(), [&](const auto& name) { return prefix(name) == way; });
     };
     if (wants("grid"))
-      m_transports["grid"] = comm::make_transport<Exec>(kind, communicator, largest, comm::Exchange{0, false, true});
+      m_transports["grid"] = comm::make_transport<Exec>(kind, communicator, comm::Exchange{0, false, true});
     if (wants("nccl")) m_transports["nccl"] = comm::make_transport<Exec>(TransportKind::nccl, communicator);
     if (wants("hierarchical"))
       m_transports["hierarchical"] = comm::make_hierarchical_transport<Exec>(kind, communicator, m_hosts, pairwise);

@@ -52,7 +52,7 @@ std::unique_ptr<comm::Transport<Exec>> make_transport(const config::Input& input
     located(input.where(hierarchical ? "comm.collective" : "comm.transport"), [&] {
       transport = hierarchical
                       ? comm::make_hierarchical_transport<Exec>(kind, communicator, communicator.hosts(), exchange)
-                      : comm::make_transport<Exec>(kind, communicator, std::numeric_limits<int>::max(), exchange);
+                      : comm::make_transport<Exec>(kind, communicator, exchange);
     });
   });
   errors.rethrow(communicator);

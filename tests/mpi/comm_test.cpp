@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -161,7 +160,7 @@ constexpr Exchange by_grid{0, false, true};
 
 template <class Exec>
 std::unique_ptr<Transport<Exec>> transport_by(const Communicator& world, Exchange exchange) {
-  return make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(), exchange);
+  return make_transport<Exec>(TransportKind::automatic, world, exchange);
 }
 
 /// Factors of the residuals of each round, one after the other. Those below are powers of two, so that products are
@@ -509,8 +508,8 @@ TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
   using Exec = TypeParam;
   const int ranks = this->world.size(), me = this->world.rank();
   for (const std::size_t largest : {std::size_t{7}, std::size_t{64}, std::size_t{1000}, std::size_t{1} << 30}) {
-    const auto transport = make_transport<Exec>(TransportKind::automatic, this->world, largest);
-    std::uint64_t handed = 0;
+    const auto transport = transport_by<Exec>(this->world, {0, false, false, largest});
+    std::uint64_t sent = 0;
     for (const std::size_t words : {0, 1, 6, 7, 8, 14, 63, 64, 65, 128, 999, 1000, 1001, 4321}) {
       SCOPED_TRACE(::testing::Message() << "largest " << largest << " words " << words);
       std::vector<std::uint32_t> send, exchanged, gathered;
@@ -523,15 +522,18 @@ TYPED_TEST(Collectives, counts_beyond_the_largest_give_the_same_result) {
       const Vector<Exec, std::uint32_t> received("OneBit::test::received", ranks * words);
       mpi_calls = {};
       transport->all_to_all(this->exec, test::to_device<Exec>(send), received);
-      EXPECT_EQ(mpi_calls.all_to_all, 1);
+      const int calls = words <= largest ? 1 : 0;  // else in messages
+      EXPECT_EQ(mpi_calls.all_to_all, calls);
       EXPECT_TRUE(test::same_bits(test::to_host(received), exchanged));
 
       const std::vector<std::uint32_t> mine(send.begin(), send.begin() + words);
       transport->all_gather(this->exec, test::to_device<Exec>(mine), received);
-      EXPECT_EQ(mpi_calls.all_gather, 1);
+      EXPECT_EQ(mpi_calls.all_gather, calls);
       EXPECT_TRUE(test::same_bits(test::to_host(received), gathered));
-      handed += mpi_calls.bytes;
-      EXPECT_EQ(transport->traffic().all_to_all + transport->traffic().all_gather, handed);
+      const std::uint64_t bytes = 2 * (ranks - 1) * words * sizeof(std::uint32_t);
+      EXPECT_EQ(mpi_calls.bytes, calls * bytes);
+      sent += bytes;
+      EXPECT_EQ(transport->traffic().all_to_all + transport->traffic().all_gather, sent);
 
       // Whole numbers, so that the sum is exact in whatever order a library adds.
       std::vector<float> values(words), sums(words);
@@ -600,8 +602,7 @@ TYPED_TEST(Collectives, pairwise_sums_add_in_the_order_of_the_ranks) {
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{1000}, (std::size_t{1} << 21) + 5}) {
     SCOPED_TRACE(::testing::Message() << length << " elements");
-    const auto transport =
-        make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(), Exchange{32768});
+    const auto transport = make_transport<TypeParam>(TransportKind::automatic, world, Exchange{32768});
     std::vector<float> expected(length, 0.0f);
     for (int rank = 0; rank < world.size(); ++rank) {
       const std::vector<float> term = vector_of(rank, 0, length);
@@ -789,7 +790,7 @@ TYPED_TEST(Collectives, memory_that_works_is_found_right) {
   const DeviceSupport said = device_support<TypeParam>();
   if (!said.supported) GTEST_SKIP() << "device memory: " << said.evidence;
   for (const Exchange exchange : {Exchange{}, by_pairs}) {
-    const DeviceSupport tried = try_device_memory<TypeParam>(this->world, std::numeric_limits<int>::max(), exchange);
+    const DeviceSupport tried = try_device_memory<TypeParam>(this->world, exchange);
     EXPECT_TRUE(tried.supported);
     EXPECT_EQ(tried.evidence, said.evidence + ", and exchanges came out right");
   }

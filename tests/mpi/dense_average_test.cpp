@@ -18,7 +18,6 @@ namespace onebit::comm {
 namespace {
 
 constexpr Exchange by_pairs{4096};
-constexpr std::size_t no_limit = std::numeric_limits<int>::max();
 
 /// Values of all sizes that bf16 and fp16 have, some of which the other rounds to 0, to a subnormal number or to
 /// infinity.
@@ -74,7 +73,7 @@ TYPED_TEST_SUITE(Dense16, test::Backends, test::BackendNames);
 TYPED_TEST(Dense16, average_equals_simulation_and_counts_its_bytes) {
   const std::uint64_t ranks = this->world.size();
   for (const Exchange& exchange : {Exchange{}, by_pairs, Exchange{4096, true}}) {
-    const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world, no_limit, exchange);
+    const auto transport = make_transport<TypeParam>(TransportKind::automatic, this->world, exchange);
     this->expect_simulation(*transport, 1, [&](std::size_t length, const Traffic& before, const Traffic& after) {
       const std::uint64_t chunk = ((length + 31) / 32 + ranks - 1) / ranks * 32;
       EXPECT_EQ(after.all_to_all - before.all_to_all, (ranks - 1) * chunk * 2);

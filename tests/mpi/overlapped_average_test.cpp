@@ -9,7 +9,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -36,15 +35,13 @@ constexpr std::size_t block_bytes = block_length * sizeof(float);
 
 template <class Exec>
 std::unique_ptr<BucketAverage<Exec>> on_host(const Communicator& communicator, Exchange exchange, std::size_t bytes) {
-  return make_bucket_average<Exec>(
-      make_transport<Kokkos::Serial>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(), exchange),
-      bucket_length(bytes));
+  return make_bucket_average<Exec>(make_transport<Kokkos::Serial>(TransportKind::automatic, communicator, exchange),
+                                   bucket_length(bytes));
 }
 
 template <class Exec>
 std::vector<float> average_of_whole(const Communicator& communicator, const std::vector<float>& values) {
-  const auto transport =
-      make_transport<Exec>(TransportKind::automatic, communicator, std::numeric_limits<int>::max(), pairwise);
+  const auto transport = make_transport<Exec>(TransportKind::automatic, communicator, pairwise);
   const auto device = test::to_device<Exec>(values);
   PhaseTimes times;
   average(Exec(), *transport, device, times);

@@ -40,8 +40,7 @@ config::Input make_input(const std::string& algorithm) {
 template <class Exec>
 std::vector<float> trained(const config::Input& input, const TensorTable& tensors) {
   const Communicator world;
-  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(),
-                                                    comm::Exchange{1 << 16});
+  const auto transport = comm::make_transport<Exec>(TransportKind::automatic, world, comm::Exchange{1 << 16});
   comm::DenseAverage<Exec> average(*transport);
   const auto algorithm = optim::make_algorithm<Exec>({input, tensors, *transport, average});
   const test::Values initial = test::initial_parameters(tensors.size());
@@ -107,7 +106,7 @@ TYPED_TEST(Sharded, averages_of_muon_move_to_their_servers) {
   const std::size_t message = optim::make_compressed_average(setup, {0, d})->compressor()->message_words();
   std::vector<float> found[2];
   for (const bool pairwise : {false, true}) {
-    const auto by = comm::make_transport<TypeParam>(TransportKind::automatic, world, std::numeric_limits<int>::max(),
+    const auto by = comm::make_transport<TypeParam>(TransportKind::automatic, world,
                                                     comm::Exchange{pairwise ? std::size_t{1000} : 0});
     comm::DenseAverage<TypeParam> average_by(*by);
     const auto algorithm = optim::make_algorithm<TypeParam>({input, tensors, *by, average_by});

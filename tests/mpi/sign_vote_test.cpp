@@ -6,7 +6,6 @@
 #include "comm/sign_vote.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include "../support.hpp"
 #include "base/mpi.hpp"
@@ -65,8 +64,7 @@ TYPED_TEST(SignVotes, are_plain_counts_and_count_their_bytes) {
       for (const std::size_t message_bytes : {0, 64}) {  // collectives, pairwise messages
         SCOPED_TRACE(::testing::Message()
                      << "length " << length << " " << to_string(vote) << " messages " << message_bytes);
-        const auto transport = make_transport<TypeParam>(TransportKind::automatic, world,
-                                                         std::numeric_limits<int>::max(), {message_bytes});
+        const auto transport = make_transport<TypeParam>(TransportKind::automatic, world, {message_bytes});
         SignVote<TypeParam> sign_vote(*transport, length, vote, seed);
         PhaseTimes times;
         for (long step = 1; step <= 3; ++step) {

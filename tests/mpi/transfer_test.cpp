@@ -3,7 +3,6 @@
 /// nothing.
 
 #include <atomic>
-#include <limits>
 #include <memory>
 
 #include "../support.hpp"
@@ -16,7 +15,7 @@ namespace {
 
 template <class Exec>
 std::unique_ptr<Transport<Exec>> transport_by(const Communicator& world, Exchange exchange) {
-  return make_transport<Exec>(TransportKind::automatic, world, std::numeric_limits<int>::max(), exchange);
+  return make_transport<Exec>(TransportKind::automatic, world, exchange);
 }
 
 std::vector<float> vector_of(int rank, int round, std::size_t length) {

@@ -313,8 +313,8 @@ CompressedAllreduce::CompressedAllreduce(MPI_Comm communicator, std::size_t leng
   check_backend(options);
   make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
     using Exec = std::decay_t<decltype(exec)>;
-    auto transport = comm::make_transport<Exec>(TransportKind::automatic, *its_own, std::numeric_limits<int>::max(),
-                                                {options.message_bytes, false, options.grid});
+    auto transport =
+        comm::make_transport<Exec>(TransportKind::automatic, *its_own, {options.message_bytes, false, options.grid});
     return std::make_unique<EngineOn<Exec>>(std::move(its_own), std::move(transport), length, options);
   });
 }

@@ -22,46 +22,6 @@
 namespace onebit::comm {
 namespace {
 
-/// `count` elements as one MPI argument: the element type itself if the count fits, else a derived type of blocks of
-/// `largest` elements and the rest, as in BigMPI (Hammond et al. 2014). Few sites have MPI 4 and its large counts.
-class LargeCount {
-public:
-  LargeCount(std::size_t count, MPI_Datatype element, std::size_t largest) {
-    if (count <= largest) {
-      m_count = static_cast<int>(count);
-      m_type = element;
-      return;
-    }
-    const std::size_t blocks = count / largest, rest = count % largest;
-    MPI_Aint lower_bound = 0, extent = 0;
-    MPI_Type_get_extent(element, &lower_bound, &extent);
-    MPI_Datatype block = MPI_DATATYPE_NULL, body = MPI_DATATYPE_NULL, tail = MPI_DATATYPE_NULL;
-    MPI_Type_contiguous(static_cast<int>(largest), element, &block);
-    MPI_Type_contiguous(static_cast<int>(blocks), block, &body);
-    MPI_Type_contiguous(static_cast<int>(rest), element, &tail);
-    const int lengths[] = {1, 1};
-    const MPI_Aint places[] = {0, static_cast<MPI_Aint>(blocks * largest) * extent};
-    const MPI_Datatype types[] = {body, tail};
-    MPI_Type_create_struct(2, lengths, places, types, &m_type);
-    MPI_Type_commit(&m_type);
-    for (MPI_Datatype* part : {&block, &body, &tail}) MPI_Type_free(part);
-    m_derived = true;
-  }
-  ~LargeCount() {
-    if (m_derived) MPI_Type_free(&m_type);
-  }
-  LargeCount(const LargeCount&) = delete;
-  LargeCount& operator=(const LargeCount&) = delete;
-
-  int count() const { return m_count; }
-  MPI_Datatype type() const { return m_type; }
-
-private:
-  int m_count = 1;
-  MPI_Datatype m_type = MPI_DATATYPE_NULL;
-  bool m_derived = false;
-};
-
 /// Host memory between device memory and MPI. It grows to the largest size asked for.
 template <class Exec>
 class Staging {
@@ -100,13 +60,12 @@ class MpiTransport : public Transport<Exec> {
 public:
   using Words = typename Transport<Exec>::Words;
 
-  MpiTransport(bool host, const DeviceSupport& support, const Communicator& communicator, std::size_t largest_count,
-               Exchange exchange)
+  MpiTransport(bool host, const DeviceSupport& support, const Communicator& communicator, Exchange exchange)
       : Transport<Exec>(communicator),
         m_kind(host ? TransportKind::host : TransportKind::device),
         m_staged(is_host<Exec> ? exchange.stages_host : host),
         m_communicator(communicator),
-        m_largest_count(largest_count),
+        m_largest_count(exchange.largest_count),
         m_pairwise(exchange.message_bytes > 0),
         m_message_bytes(m_pairwise ? exchange.message_bytes : default_message_bytes),
         m_pairwise_sum(communicator, m_message_bytes),
@@ -117,11 +76,11 @@ public:
   void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_to_all", waits_for_ranks);
     const std::size_t words = send.extent(0) / this->m_ranks;
-    const LargeCount message(words, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
       const std::size_t bytes = words * sizeof *from;
-      if (m_pairwise) return exchange_messages(m_communicator, m_message_bytes, from, bytes, to, bytes);
-      MPI_Alltoall(from, message.count(), message.type(), to, message.count(), message.type(), m_communicator.get());
+      if (in_messages(words)) return exchange_messages(m_communicator, m_message_bytes, from, bytes, to, bytes);
+      const int count = static_cast<int>(words);
+      MPI_Alltoall(from, count, MPI_UINT32_T, to, count, MPI_UINT32_T, m_communicator.get());
     });
     this->count_all_to_all(send.extent(0));
   }
@@ -129,10 +88,11 @@ public:
   void all_gather(const Exec& exec, const Words& send, const Words& received) override {
     const Region region("OneBit::comm::all_gather", waits_for_ranks);
     const std::size_t words = send.extent(0);
-    const LargeCount message(words, MPI_UINT32_T, m_largest_count);
     exchange(exec, send, received, [&](const std::uint32_t* from, std::uint32_t* to) {
-      if (m_pairwise) return exchange_messages(m_communicator, m_message_bytes, from, 0, to, words * sizeof *from);
-      MPI_Allgather(from, message.count(), message.type(), to, message.count(), message.type(), m_communicator.get());
+      const std::size_t bytes = words * sizeof *from;
+      if (in_messages(words)) return exchange_messages(m_communicator, m_message_bytes, from, 0, to, bytes);
+      const int count = static_cast<int>(words);
+      MPI_Allgather(from, count, MPI_UINT32_T, to, count, MPI_UINT32_T, m_communicator.get());
     });
     this->count_all_gather(words);
   }
@@ -142,7 +102,6 @@ public:
     const std::size_t length = values.extent(0);
     in_place(exec, values, [&](const auto& space, auto& pairwise_sum, float* data) {
       if (m_pairwise) return pairwise_sum(space, data, length);
-      // A reduction takes no derived types, so a large vector needs several calls.
       for (std::size_t begin = 0; begin < length; begin += m_largest_count) {
         const int count = static_cast<int>(std::min(m_largest_count, length - begin));
         MPI_Allreduce(MPI_IN_PLACE, data + begin, count, MPI_FLOAT, MPI_SUM, m_communicator.get());
@@ -204,6 +163,8 @@ private:
   /// Far more than transfers are under way at once; every MPI library has as many tags.
   static constexpr int most_tags = 1 << 10;
 
+  /// Whether messages go in parts between pairs of ranks: few sites have MPI 4, whose collectives take any count.
+  bool in_messages(std::size_t words) const { return m_pairwise || words > m_largest_count; }
   /// call(send, received) on memory that MPI takes.
   template <class Call>
   void exchange(const Exec& exec, const Words& send, const Words& received, const Call& call) {
@@ -265,10 +226,10 @@ bool is_tried(TransportKind kind, const DeviceSupport& said, bool from_pool) {
 }
 
 template <class Exec>
-DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange) {
+DeviceSupport try_device_memory(const Communicator& communicator, Exchange exchange) {
   const DeviceSupport said = device_support<Exec>();
   const Communicator own(communicator.get());
-  MpiTransport<Exec> transport(false, said, own, largest_count, exchange);
+  MpiTransport<Exec> transport(false, said, own, exchange);
   std::string fault;
   {
     const MpiErrors errors(own);
@@ -283,24 +244,24 @@ DeviceSupport try_device_memory(const Communicator& communicator, std::size_t la
 
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
-                                                std::size_t largest_count, Exchange exchange) {
+                                                Exchange exchange) {
   if (kind == TransportKind::nccl) return make_nccl_transport<Exec>(communicator);
-  if (exchange.grid) return make_grid_transport<Exec>(kind, communicator, largest_count, exchange.stages_host);
+  if (exchange.grid) return make_grid_transport<Exec>(kind, communicator, exchange);
   DeviceSupport support = device_support<Exec>();
   if (!is_host<Exec> && is_tried(kind, support, allocates_from_pool))
-    support = try_device_memory<Exec>(communicator, largest_count, exchange);
+    support = try_device_memory<Exec>(communicator, exchange);
   if (kind == TransportKind::device && !support.supported)
     throw InputError("comm.transport", "MPI cannot take device memory: " + support.evidence,
                      "use transport host or auto, or run with a GPU-aware MPI (docs/guide/build.md)");
   // On a host backend both names mean the same transport.
   const bool host = kind == TransportKind::host || !support.supported;
-  return std::make_unique<MpiTransport<Exec>>(host, support, communicator, largest_count, exchange);
+  return std::make_unique<MpiTransport<Exec>>(host, support, communicator, exchange);
 }
 
-#define ONEBIT_INSTANTIATE(Exec)                                                              \
-  template DeviceSupport device_support<Exec>();                                              \
-  template DeviceSupport try_device_memory<Exec>(const Communicator&, std::size_t, Exchange); \
-  template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, std::size_t, Exchange);
+#define ONEBIT_INSTANTIATE(Exec)                                                 \
+  template DeviceSupport device_support<Exec>();                                 \
+  template DeviceSupport try_device_memory<Exec>(const Communicator&, Exchange); \
+  template std::unique_ptr<Transport<Exec>> make_transport(TransportKind, const Communicator&, Exchange);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

@@ -172,6 +172,8 @@ struct Exchange {
   std::size_t message_bytes = 0;  ///< most bytes of a pairwise message; 0: collectives
   bool stages_host = false;       ///< whether host memory is staged as well, so that tests reach that code anywhere
   bool grid = false;              ///< with message_bytes 0
+  /// Most elements of a call of MPI's collectives; smaller in tests. Longer vectors go in several sums, or in messages.
+  std::size_t largest_count = std::numeric_limits<int>::max();
 };
 
 /// Asks the MPI library whether it takes device memory of `Exec`.
@@ -191,15 +193,13 @@ bool is_tried(TransportKind kind, const DeviceSupport& said, bool from_pool);
 /// still fail on this machine. The result reports an MPI error. If the library crashes, or does not answer within a
 /// minute, the run ends with a message. Collective.
 template <class Exec>
-DeviceSupport try_device_memory(const Communicator& communicator, std::size_t largest_count, Exchange exchange);
+DeviceSupport try_device_memory(const Communicator& communicator, Exchange exchange);
 
 /// Collective. `automatic` tries device memory if the MPI library says that it takes it, `device` in any case.
-/// \param largest_count most elements of one MPI argument; smaller in tests of the large-count path
-/// \param exchange      the same on every rank; without effect on `nccl`
+/// \param exchange the same on every rank; without effect on `nccl`
 /// \throws InputError for `device` if MPI cannot take device memory, and for `nccl` if NCCL cannot be used
 template <class Exec>
 std::unique_ptr<Transport<Exec>> make_transport(TransportKind kind, const Communicator& communicator,
-                                                std::size_t largest_count = std::numeric_limits<int>::max(),
                                                 Exchange exchange = {});
 
 }  // namespace onebit::comm

@@ -28,15 +28,15 @@ public:
   using typename Transport<Exec>::Words;
   using ForwardingTransport<Exec>::all_gather;
 
-  GridTransport(TransportKind kind, const Communicator& world, std::size_t largest_count, Exchange exchange)
-      : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, largest_count, exchange)),
+  GridTransport(TransportKind kind, const Communicator& world, Exchange exchange)
+      : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, exchange)),
         m_columns(columns_of_grid(world.size())),
         m_rows(world.size() / m_columns),
         m_row_ranks(world, world.rank() / static_cast<int>(m_columns), world.rank()),
         m_column_ranks(world, world.rank() % static_cast<int>(m_columns), world.rank()) {
     // All ranks learn of a fault that only some of them have, so that none waits for them.
-    world.collectively([&] { m_row = make_transport<Exec>(kind, m_row_ranks, largest_count, exchange); });
-    world.collectively([&] { m_column = make_transport<Exec>(kind, m_column_ranks, largest_count, exchange); });
+    world.collectively([&] { m_row = make_transport<Exec>(kind, m_row_ranks, exchange); });
+    world.collectively([&] { m_column = make_transport<Exec>(kind, m_column_ranks, exchange); });
   }
 
   /// A row moves each message to the column of its receiver, and a column to its row.
@@ -86,13 +86,13 @@ int columns_of_grid(int ranks) {
 }
 
 template <class Exec>
-std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind kind, const Communicator& world,
-                                                     std::size_t largest_count, bool stages_host) {
-  return std::make_unique<GridTransport<Exec>>(kind, world, largest_count, Exchange{0, stages_host});
+std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind kind, const Communicator& world, Exchange exchange) {
+  exchange.grid = false;
+  return std::make_unique<GridTransport<Exec>>(kind, world, exchange);
 }
 
 #define ONEBIT_INSTANTIATE(Exec) \
-  template std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind, const Communicator&, std::size_t, bool);
+  template std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind, const Communicator&, Exchange);
 ONEBIT_FOR_EACH_BACKEND(ONEBIT_INSTANTIATE)
 
 }  // namespace onebit::comm

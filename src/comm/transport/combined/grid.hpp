@@ -13,10 +13,8 @@ namespace onebit::comm {
 int columns_of_grid(int ranks);
 
 /// A transport whose exchanges of words go along rows and columns, by MPI's collectives. It moves the same words as any
-/// other. Floats go between all ranks. Collective over `world`. \param largest_count as in make_transport
-/// \param stages_host as in Exchange \throws InputError as make_transport
+/// other. Floats go between all ranks. Collective over `world`. \throws InputError as make_transport
 template <class Exec>
-std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind kind, const Communicator& world,
-                                                     std::size_t largest_count, bool stages_host);
+std::unique_ptr<Transport<Exec>> make_grid_transport(TransportKind kind, const Communicator& world, Exchange exchange);
 
 }  // namespace onebit::comm

@@ -14,15 +14,15 @@ template <class Exec>
 class HierarchicalTransport final : public ForwardingTransport<Exec> {
 public:
   HierarchicalTransport(TransportKind kind, const Communicator& world, int host, Exchange exchange)
-      : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, largest_count, exchange)),
+      : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, exchange)),
         m_local_ranks(world, host, world.rank()),
         m_across_ranks(world, m_local_ranks.rank(), host) {
     // All ranks learn of a fault that only some hosts have, so that none waits for them.
     world.collectively([&] {
       // MPI libraries copy long messages once through shared memory, short ones twice.
-      m_local = make_transport<Exec>(kind, m_local_ranks, largest_count, {std::size_t{1} << 20});
+      m_local = make_transport<Exec>(kind, m_local_ranks, {std::size_t{1} << 20});
     });
-    world.collectively([&] { m_across = make_transport<Exec>(kind, m_across_ranks, largest_count, exchange); });
+    world.collectively([&] { m_across = make_transport<Exec>(kind, m_across_ranks, exchange); });
     m_hosts.emplace(Hosts<Exec>{*m_local, *m_across});
   }
 
@@ -41,8 +41,6 @@ public:
   Traffic traffic_within_host() const override { return m_local->traffic(); }
 
 private:
-  static constexpr std::size_t largest_count = std::numeric_limits<int>::max();
-
   Communicator m_local_ranks, m_across_ranks;
   std::unique_ptr<Transport<Exec>> m_local, m_across;
   std::optional<Hosts<Exec>> m_hosts;
