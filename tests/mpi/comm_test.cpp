@@ -826,14 +826,13 @@ public:
                       const std::vector<std::size_t>& begins) override {
     m_right->reduce_scatter(exec, values, begins);
   }
-  void all_gather(const Kokkos::Serial& exec, const Floats& values, const std::vector<std::size_t>& begins) override {
-    m_right->all_gather(exec, values, begins);
-    spoil("reduce-scatter", [&] { values(7) += 1; });
-  }
-  void redistribute(const Kokkos::Serial& exec, const Floats& values, const std::vector<std::size_t>& from,
-                    const std::vector<std::size_t>& to) override {
-    m_right->redistribute(exec, values, from, to);
-    spoil("redistribution", [&] { values(9) += 1; });
+  void exchange_ranges(const Kokkos::Serial& exec, const Floats& values, const std::vector<Range>& sent,
+                       const std::vector<Range>& received, std::uint64_t Traffic::*counter) override {
+    m_right->exchange_ranges(exec, values, sent, received, counter);
+    if (counter == &Traffic::all_gather)
+      spoil("reduce-scatter", [&] { values(7) += 1; });
+    else
+      spoil("redistribution", [&] { values(9) += 1; });
   }
   bool overlaps() const override { return false; }
   TransportKind kind() const override { return TransportKind::host; }

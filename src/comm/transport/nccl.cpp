@@ -93,35 +93,17 @@ public:
     count_reduce_scatter(begins);
   }
 
-  void all_gather(const GpuExec& exec, const Vector<GpuExec, float>& values,
-                  const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather", waits_for_ranks);
-    const auto length = [&](int rank) { return begins[rank + 1] - begins[rank]; };
+  void exchange_ranges(const GpuExec& exec, const Vector<GpuExec, float>& values, const std::vector<Range>& sent,
+                       const std::vector<Range>& received, std::uint64_t Traffic::*counter) override {
     group([&] {
       for (int rank = 0; rank < m_ranks; ++rank) {
         if (rank == m_rank) continue;
-        send_to(exec, rank, values.data() + begins[m_rank], length(m_rank), ncclFloat32);
-        receive_from(exec, rank, values.data() + begins[rank], length(rank), ncclFloat32);
+        send_to(exec, rank, values.data() + sent[rank].begin, sent[rank].length(), ncclFloat32);
+        receive_from(exec, rank, values.data() + received[rank].begin, received[rank].length(), ncclFloat32);
       }
     });
     wait(exec);
-    count_all_gather(length(m_rank));
-  }
-
-  void redistribute(const GpuExec& exec, const Vector<GpuExec, float>& values, const std::vector<std::size_t>& from,
-                    const std::vector<std::size_t>& to) override {
-    const Region region("OneBit::comm::redistribute", waits_for_ranks);
-    group([&] {
-      for (int rank = 0; rank < m_ranks; ++rank) {
-        if (rank == m_rank) continue;
-        const Range sent = common(range_of(from, m_rank), range_of(to, rank));
-        const Range received = common(range_of(from, rank), range_of(to, m_rank));
-        send_to(exec, rank, values.data() + sent.begin, sent.length(), ncclFloat32);
-        receive_from(exec, rank, values.data() + received.begin, received.length(), ncclFloat32);
-      }
-    });
-    wait(exec);
-    count_redistribute(from, to);
+    count_ranges(sent, counter);
   }
 
   void free_sums() override { m_terms = {}; }

@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "base/device/parallel.hpp"
-#include "base/range.hpp"
 #include "base/system/activity.hpp"
 
 namespace onebit::comm {
@@ -62,28 +61,14 @@ void exchange_messages(const Communicator& communicator, std::size_t message_byt
   messages.wait();
 }
 
-void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
-                       const std::vector<std::size_t>& begins) {
-  const auto bytes = [&](int rank) { return (begins[rank + 1] - begins[rank]) * sizeof(float); };
-  const int self = communicator.rank();
-  Messages messages(communicator, message_bytes);
-  for_each_other(communicator, [&](int rank) { messages.receive(rank, values + begins[rank], bytes(rank)); });
-  for_each_other(communicator, [&](int rank) { messages.send(rank, values + begins[self], bytes(self)); });
-  messages.wait();
-}
-
-void redistribute_ranges(const Communicator& communicator, std::size_t message_bytes, float* values, std::size_t first,
-                         const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
-  // What a rank gets from another one it does not have, so no message is sent from memory that receives another.
-  const int self = communicator.rank();
+void exchange_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
+                     const std::vector<Range>& sent, const std::vector<Range>& received) {
   Messages messages(communicator, message_bytes);
   for_each_other(communicator, [&](int rank) {
-    const Range range = common(range_of(from, rank), range_of(to, self));
-    messages.receive(rank, values + (range.begin - first), range.length() * sizeof(float));
+    messages.receive(rank, values + received[rank].begin, received[rank].length() * sizeof(float));
   });
   for_each_other(communicator, [&](int rank) {
-    const Range range = common(range_of(from, self), range_of(to, rank));
-    messages.send(rank, values + (range.begin - first), range.length() * sizeof(float));
+    messages.send(rank, values + sent[rank].begin, sent[rank].length() * sizeof(float));
   });
   messages.wait();
 }

@@ -9,6 +9,7 @@
 
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
+#include "base/range.hpp"
 
 namespace onebit::comm {
 
@@ -39,14 +40,10 @@ private:
 void exchange_messages(const Communicator& communicator, std::size_t message_bytes, const void* send,
                        std::size_t send_stride, void* received, std::size_t bytes);
 
-/// Copies rank r's elements [begins[r], begins[r+1]) to all other ranks. \param begins (ranks + 1)
-void all_gather_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
-                       const std::vector<std::size_t>& begins);
-
-/// Rank r, which has elements [from[r], from[r+1]), gets elements [to[r], to[r+1]). \param values of element `first`
-/// on, those that this rank has and gets among them \param from, to (ranks + 1)
-void redistribute_ranges(const Communicator& communicator, std::size_t message_bytes, float* values, std::size_t first,
-                         const std::vector<std::size_t>& from, const std::vector<std::size_t>& to);
+/// Sends range r of `values` to each other rank r, and receives that of `received` from it, as
+/// Transport::exchange_ranges. \param sent, received (ranks)
+void exchange_ranges(const Communicator& communicator, std::size_t message_bytes, float* values,
+                     const std::vector<Range>& sent, const std::vector<Range>& received);
 
 /// own[i] ← Σ terms[rank * stride + i], added in rank order; the term of rank `self` is own[i].
 /// \param own (length) \param terms (ranks * stride); those of `self` are not read

@@ -118,24 +118,12 @@ public:
     this->count_reduce_scatter(begins);
   }
 
-  void all_gather(const Exec& exec, const Vector<Exec, float>& values,
-                  const std::vector<std::size_t>& begins) override {
-    const Region region("OneBit::comm::all_gather", waits_for_ranks);
+  void exchange_ranges(const Exec& exec, const Vector<Exec, float>& values, const std::vector<Range>& sent,
+                       const std::vector<Range>& received, std::uint64_t Traffic::*counter) override {
     in_place(exec, values, [&](const auto&, const auto&, float* data) {
-      all_gather_ranges(m_communicator, m_message_bytes, data, begins);
+      comm::exchange_ranges(m_communicator, m_message_bytes, data, sent, received);
     });
-    this->count_all_gather(begins[this->m_rank + 1] - begins[this->m_rank]);
-  }
-
-  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
-                    const std::vector<std::size_t>& to) override {
-    const Region region("OneBit::comm::redistribute", waits_for_ranks);
-    const int self = this->m_rank;
-    const std::size_t first = std::min(from[self], to[self]), end = std::max(from[self + 1], to[self + 1]);
-    in_place(exec, Kokkos::subview(values, std::make_pair(first, end)), [&](const auto&, const auto&, float* data) {
-      redistribute_ranges(m_communicator, m_message_bytes, data, first, from, to);
-    });
-    this->count_redistribute(from, to);
+    this->count_ranges(sent, counter);
   }
 
   void free_sums() override {

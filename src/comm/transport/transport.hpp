@@ -3,10 +3,12 @@
 /// The collectives of a training step on the memory of an execution space. A transport gives device memory to MPI,
 /// copies it to host memory for MPI, or gives it to NCCL (nccl.hpp). It counts the bytes that this rank sends.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/choices.hpp"
@@ -126,13 +128,33 @@ public:
   /// \param begins (ranks + 1) the same on every rank
   virtual void reduce_scatter(const Exec& exec, const Vector<Exec, float>& values,
                               const std::vector<std::size_t>& begins) = 0;
+  /// Sends range r of `values` to each other rank r, and receives that of `received` from it. What a rank receives it
+  /// does not send. \param sent, received (ranks) \param counter of the bytes that are sent
+  virtual void exchange_ranges(const Exec& exec, const Vector<Exec, float>& values, const std::vector<Range>& sent,
+                               const std::vector<Range>& received, std::uint64_t Traffic::*counter) = 0;
   /// Copies rank r's elements [begins[r], begins[r+1]) to all other ranks.
-  virtual void all_gather(const Exec& exec, const Vector<Exec, float>& values,
-                          const std::vector<std::size_t>& begins) = 0;
+  void all_gather(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& begins) {
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
+    const std::vector<Range> sent(this->m_ranks, range_of(begins, this->m_rank));
+    std::vector<Range> received;
+    for (int rank = 0; rank < this->m_ranks; ++rank) received.push_back(range_of(begins, rank));
+    exchange_ranges(exec, values, sent, received, &Traffic::all_gather);
+  }
   /// Rank r, which has elements [from[r], from[r+1]) of `values`, gets elements [to[r], to[r+1]). It counts as an
   /// all-to-all. \param from, to (ranks + 1) the same on every rank
-  virtual void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
-                            const std::vector<std::size_t>& to) = 0;
+  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
+                    const std::vector<std::size_t>& to) {
+    const Region region("OneBit::comm::redistribute", waits_for_ranks);
+    const Range has = range_of(from, this->m_rank), gets = range_of(to, this->m_rank);
+    const std::size_t first = std::min(has.begin, gets.begin), end = std::max(has.end, gets.end);
+    const auto in_both = [&](Range a, Range b) { return Range{common(a, b).begin - first, common(a, b).end - first}; };
+    std::vector<Range> sent, received;
+    for (int rank = 0; rank < this->m_ranks; ++rank) {
+      sent.push_back(in_both(has, range_of(to, rank)));
+      received.push_back(in_both(gets, range_of(from, rank)));
+    }
+    exchange_ranges(exec, Kokkos::subview(values, std::make_pair(first, end)), sent, received, &Traffic::all_to_all);
+  }
 
   /// Frees the memory that sums take beside their vectors. The next sum allocates it again.
   virtual void free_sums() {}
@@ -157,10 +179,9 @@ protected:
     const std::size_t own = begins[this->m_rank + 1] - begins[this->m_rank];
     this->m_traffic.reduce_scatter += (begins.back() - begins.front() - own) * sizeof(float);
   }
-  void count_redistribute(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to) {
-    const Range own = range_of(from, this->m_rank);
-    const std::size_t kept = common(own, range_of(to, this->m_rank)).length();
-    this->m_traffic.all_to_all += (own.length() - kept) * sizeof(float);
+  void count_ranges(const std::vector<Range>& sent, std::uint64_t Traffic::*counter) {
+    for (int rank = 0; rank < this->m_ranks; ++rank)
+      if (rank != this->m_rank) this->m_traffic.*counter += sent[rank].length() * sizeof(float);
   }
 
   DeviceSupport m_device_support{true, "host memory"};

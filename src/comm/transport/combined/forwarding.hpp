@@ -26,13 +26,9 @@ public:
                       const std::vector<std::size_t>& begins) override {
     m_world->reduce_scatter(exec, values, begins);
   }
-  void all_gather(const Exec& exec, const Vector<Exec, float>& values,
-                  const std::vector<std::size_t>& begins) override {
-    m_world->all_gather(exec, values, begins);
-  }
-  void redistribute(const Exec& exec, const Vector<Exec, float>& values, const std::vector<std::size_t>& from,
-                    const std::vector<std::size_t>& to) override {
-    m_world->redistribute(exec, values, from, to);
+  void exchange_ranges(const Exec& exec, const Vector<Exec, float>& values, const std::vector<Range>& sent,
+                       const std::vector<Range>& received, std::uint64_t Traffic::*counter) override {
+    m_world->exchange_ranges(exec, values, sent, received, counter);
   }
   void free_sums() override { m_world->free_sums(); }
   bool overlaps() const override { return m_world->overlaps(); }

@@ -26,7 +26,6 @@ template <class Exec>
 class GridTransport final : public ForwardingTransport<Exec> {
 public:
   using typename Transport<Exec>::Words;
-  using ForwardingTransport<Exec>::all_gather;
 
   GridTransport(TransportKind kind, const Communicator& world, Exchange exchange)
       : ForwardingTransport<Exec>(world, make_transport<Exec>(kind, world, exchange)),
