@@ -33,13 +33,9 @@ public:
         m_monitor(setup.input),
         m_updates(setup.input),
         m_sum(m_shards.length()),
+        m_momentum(m_setup, m_shards, compressed == Compressed::gradient),
         m_variance("OneBit::optim::variance", m_shards.length()),
-        m_rates(setup.input, setup.tensors) {
-    if (compressed == Compressed::gradient)
-      m_momentum = std::make_unique<ServerMomentum<Exec>>(m_setup, m_shards);
-    else
-      m_momentum = std::make_unique<GatheredMomentum<Exec>>(m_setup, m_shards);
-  }
+        m_rates(setup.input, setup.tensors) {}
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
@@ -53,7 +49,7 @@ public:
     state.variance_l1 = m_variance_l1;
     state.variance_ratio = 1;
     state.frozen_at = m_frozen_at;
-    if (m_momentum->compresses())
+    if (m_momentum.compresses())
       compressed_step(exec, x, g, context, times, state);
     else
       dense_frozen_step(exec, x, g, context, times);
@@ -65,7 +61,7 @@ public:
     archive.number("state/frozen", frozen);
     archive.number("state/frozen_at", m_frozen_at);
     if (frozen && !m_frozen) begin_frozen(m_frozen_at);
-    m_momentum->state(archive);
+    m_momentum.state(archive);
     archive.part("variance", m_variance, m_shards.part());
     m_monitor.state(archive);
     archive.number("state/variance_l1", m_variance_l1);
@@ -86,7 +82,7 @@ public:
     const double norm =
         m_setup.input.optimizer.clip > 0 ? std::sqrt(m_shards.sum(exec, square_norm(exec, m_sum, own_g))) : 0;
     const AdamUpdate update = m_updates.next(context, norm);
-    update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum->own(), m_variance, m_shards.own(x));
+    update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum.own(), m_variance, m_shards.own(x));
     m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
     m_shards.gather(exec, x, times);
@@ -107,7 +103,7 @@ public:
                        const StepContext& context, PhaseTimes& times, StepState& state) {
     const Region region("OneBit::optim::sharded_compressed_step");
     const AdamUpdate update = m_updates.frozen(context);
-    const auto pieces = m_momentum->send_update(
+    const auto pieces = m_momentum.send_update(
         exec, update, g, context.lr,
         [&](const Exec& on, const Vector<Exec, float>& m, const Vector<Exec, float>& u) {
           update_of_shard(on, update, m, u);
@@ -120,7 +116,7 @@ public:
     times.add(Phase::update, watch.seconds());
 
     state.compressed = true;
-    m_momentum->report(exec, state);
+    m_momentum.report(exec, state);
   }
 
   /// u_k ← γ [m_k / (√v_k + η)] within ±κ; fences.
@@ -153,8 +149,8 @@ public:
     m_shards.average(exec, g, times);
     const Stopwatch watch;
     const AdamUpdate update = m_updates.frozen(context);
-    update_momentum(exec, update, m_shards.own(g), m_momentum->own());
-    update_parameters(exec, update, m_rates.from(m_shards.begin()), m_momentum->own(), m_variance, m_shards.own(x));
+    update_momentum(exec, update, m_shards.own(g), m_momentum.own());
+    update_parameters(exec, update, m_rates.from(m_shards.begin()), m_momentum.own(), m_variance, m_shards.own(x));
     fence(exec, "OneBit::optim::sharded_frozen_update");
     times.add(Phase::update, watch.seconds());
     m_shards.gather(exec, x, times);
@@ -167,7 +163,7 @@ private:
     m_frozen_at = step;
     if (m_setup.input.compression.compressor == CompressorKind::none) return;
     m_setup.transport.free_sums();  // no later step sums gradients
-    m_momentum->begin_compressing();
+    m_momentum.begin_compressing();
   }
 
   Setup<Exec> m_setup;
@@ -176,7 +172,7 @@ private:
   VarianceMonitor m_monitor;
   AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;  ///< over a shard
-  std::unique_ptr<ShardedMomentum<Exec>> m_momentum;
+  ShardedMomentum<Exec> m_momentum;
   Vector<Exec, float> m_variance;  ///< (shard)
   Rates<Exec> m_rates;
   double m_variance_l1 = 0;
