@@ -9,12 +9,6 @@
 
 namespace onebit {
 
-/// Where a magnitude lies in a 16-bit type: the bits of the greatest number that does not exceed it, and its distance
-/// from there in 2^-32 of the distance to the next number.
-struct SixteenBitPlace {
-  std::uint32_t below, fraction;
-};
-
 /// The upper 16 bits of a float: 8 significant bits.
 struct Bfloat16 {
   static constexpr std::uint32_t infinity = 0x7F80u;
@@ -34,22 +28,13 @@ struct Float16 {
 
   /// To nearest, ties to even; to infinity from 65520 on; NaN stays NaN.
   KOKKOS_FORCEINLINE_FUNCTION static std::uint16_t nearest(float value) {
-    const std::uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000u;
-    const SixteenBitPlace at = place(bits & 0x7FFFFFFFu);
-    const std::uint32_t up = at.fraction > 0x80000000u || (at.fraction == 0x80000000u && (at.below & 1u) != 0);
-    return static_cast<std::uint16_t>(sign | (value == value ? at.below + up : infinity | 0x200u));
-  }
-  /// \param magnitude bits of a float ≥ 0 or of infinity
-  KOKKOS_FORCEINLINE_FUNCTION static SixteenBitPlace place(std::uint32_t magnitude) {
     constexpr std::uint32_t least_normal = 0x38800000u, beyond_all = 0x47800000u;  // 2^-14 and 2^16
-    const std::uint32_t rebiased = magnitude - (112u << 23);
-    // Below 2^-14, significand · 2^(exponent − 150) in units of 2^-24, with 32 bits behind the point.
-    const std::uint32_t shift = 126u - (magnitude >> 23), significand = (magnitude & 0x7FFFFFu) | 0x800000u;
-    const std::uint64_t subnormal = (std::uint64_t{significand} << 32) >> (shift < 63u ? shift : 63u);
-    if (magnitude < least_normal)
-      return {static_cast<std::uint32_t>(subnormal >> 32), static_cast<std::uint32_t>(subnormal)};
-    if (magnitude < beyond_all) return {rebiased >> 13, rebiased << 19};
-    return {infinity, 0};
+    const std::uint32_t bits = as_bits(value), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    // From 1/2 to 1 floats are multiples of 2^-24, as fp16's subnormal numbers are.
+    const std::uint32_t small = as_bits(as_float(magnitude) + 0.5f) - as_bits(0.5f);
+    const std::uint32_t normal = (magnitude - (112u << 23) + 0xFFFu + (magnitude >> 13 & 1u)) >> 13;
+    const std::uint32_t rounded = magnitude < least_normal ? small : magnitude < beyond_all ? normal : infinity;
+    return static_cast<std::uint16_t>(sign | (value == value ? rounded : infinity | 0x200u));
   }
   KOKKOS_FORCEINLINE_FUNCTION static float widened(std::uint16_t bits) {
     const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7FFFu;
