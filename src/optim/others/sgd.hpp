@@ -6,10 +6,9 @@
 #include <cmath>
 #include <optional>
 
+#include "optim/adam_update.hpp"
 #include "optim/compression.hpp"
 #include "optim/others/averaging_steps.hpp"
-#include "optim/rates/clipping.hpp"
-#include "optim/rates/rates.hpp"
 #include "optim/rates/residual_factor.hpp"
 
 namespace onebit::optim {
@@ -73,7 +72,10 @@ public:
       watch.restart();
     };
     if (m_compressed_average && m_averaged != Averaged::compressed_momentum) exchange(g);
-    if (m_has_momentum) accumulate(exec, g);
+    if (m_has_momentum) {
+      update_momentum(exec, make_adam_update(m_setup.input, context, 0, 0, 0), g, m_momentum);  // g is clipped already
+      fence(exec, "OneBit::optim::momentum");
+    }
     if (m_averaged == Averaged::compressed_momentum) exchange(m_momentum);
     descend(exec, m_rates, context.lr, m_has_momentum ? m_momentum : g, x);
     times.add(Phase::update, watch.seconds());
@@ -97,19 +99,6 @@ public:
     if (!m_compressed_average) return;
     m_compressed_average->state(archive);
     m_residual_factor.state(archive);
-  }
-
-  // Public only because a device lambda may not stand in a private member function:
-
-  /// m ← β1 m + (1−β1) g
-  void accumulate(const Exec& exec, const Vector<Exec, float>& g) {
-    const double beta1 = m_setup.input.optimizer.beta1;
-    const float beta = static_cast<float>(beta1), one_minus_beta = static_cast<float>(1.0 - beta1);
-    const auto m = m_momentum;
-    for_each(
-        exec, "OneBit::optim::momentum", m.extent(0),
-        KOKKOS_LAMBDA(std::size_t i) { m(i) = beta * m(i) + one_minus_beta * g(i); });
-    fence(exec, "OneBit::optim::momentum");
   }
 
 private:
