@@ -16,7 +16,6 @@
 #include "comm/transport/device_mpi.hpp"
 #include "comm/transport/nccl.hpp"
 #include "comm/transport/pairwise.hpp"
-#include "comm/transport/pairwise_transfer.hpp"
 #include "comm/transport/probe.hpp"
 
 namespace onebit::comm {
@@ -139,8 +138,8 @@ public:
         std::find_if(m_memory.begin(), m_memory.end(), [](const auto& kept) { return kept.use_count() == 1; });
     if (unused == m_memory.end()) unused = m_memory.insert(unused, std::make_shared<TransferMemory<Exec>>());
     m_last_tag = m_last_tag % most_tags + 1;  // 0 is that of all other messages
-    return std::make_unique<PairwiseTransfer<Exec>>(m_communicator, m_message_bytes, m_last_tag, m_staged, *unused,
-                                                    received, ranges, this->m_traffic.*counter);
+    return std::make_unique<Transfer<Exec>>(m_communicator, m_message_bytes, m_last_tag, m_staged, *unused, received,
+                                            ranges, this->m_traffic.*counter);
   }
 
   TransportKind kind() const override { return m_kind; }

@@ -15,6 +15,7 @@
 #include "base/kokkos.hpp"
 #include "base/mpi.hpp"
 #include "base/range.hpp"
+#include "comm/transport/transfer.hpp"
 
 namespace onebit::comm {
 
@@ -34,26 +35,6 @@ struct Traffic {
     reduce_scatter += other.reduce_scatter;
     return *this;
   }
-};
-
-/// An exchange of messages with every other rank, sent range by range: one range travels while the caller computes the
-/// next. `Transport::begin_transfer` posts the receives. Until `finish` returns MPI uses the memory of the messages, so
-/// a failure before ends the run.
-template <class Exec>
-class Transfer {
-public:
-  using Words = Vector<Exec, std::uint32_t>;
-  virtual ~Transfer() = default;
-
-  /// Sends the next range of the message to `rank` once the work that `exec` has got is done; does not wait for it.
-  /// \param message stays unchanged there until `finish` returns
-  virtual void send(const Exec& exec, int rank, const Words& message) = 0;
-  /// Returns when all that `send` was given is on its way. To be called before another transfer sends.
-  virtual void post() = 0;
-  /// Waits for the whole message of `rank`; to be called once for each other rank. What `exec` gets afterwards sees it.
-  virtual void receive(const Exec& exec, int rank) = 0;
-  /// Waits for all sends, and until nothing uses the memory of the transfer.
-  virtual void finish() = 0;
 };
 
 /// Whether the MPI library takes device memory of `Exec`, and how the program found out.
