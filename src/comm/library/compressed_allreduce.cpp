@@ -7,6 +7,7 @@
 #include <exception>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/choices.hpp"
@@ -15,7 +16,6 @@
 #include "base/hash.hpp"
 #include "base/system/launcher.hpp"
 #include "comm/compressed_average.hpp"
-#include "comm/transport/callers_messenger.hpp"
 
 namespace onebit {
 namespace {
@@ -197,6 +197,34 @@ void start_kokkos() {
   static const KokkosSession session(0, current_gpu());  // where the caller's device memory is
 }
 
+/// Messages that the caller carries, where MPI connects no ranks.
+template <class Exec>
+class CallersMessenger final : public comm::Messenger<Exec> {
+public:
+  using typename comm::Messenger<Exec>::Words;
+
+  explicit CallersMessenger(CallersTransport transport)
+      : comm::Messenger<Exec>(transport.rank, transport.ranks), m_transport(std::move(transport)) {}
+
+  void all_to_all(const Exec& exec, const Words& send, const Words& received) override {
+    const Region region("OneBit::comm::all_to_all", waits_for_ranks);
+    fence(exec, "OneBit::comm::before_exchange");
+    m_transport.all_to_all(send.data(), received.data(), send.extent(0) / this->m_ranks * sizeof(std::uint32_t));
+    this->count_all_to_all(send.extent(0));
+  }
+  void all_gather(const Exec& exec, const Words& send, const Words& received) override {
+    const Region region("OneBit::comm::all_gather", waits_for_ranks);
+    fence(exec, "OneBit::comm::before_exchange");
+    m_transport.all_gather(send.data(), received.data(), send.extent(0) * sizeof(std::uint32_t));
+    this->count_all_gather(send.extent(0));
+  }
+
+  bool overlaps() const override { return false; }
+
+private:
+  CallersTransport m_transport;
+};
+
 }  // namespace
 
 struct CompressedAllreduce::Engine {
@@ -326,11 +354,11 @@ CompressedAllreduce::CompressedAllreduce(CallersTransport transport, std::size_t
   make_engine(options, [&](const auto& exec) -> std::unique_ptr<Engine> {
     using Exec = std::decay_t<decltype(exec)>;
     if (transport.ranks > 1) {
-      comm::CallersMessenger<Exec> first(transport);  // its bytes are not those of averages
+      CallersMessenger<Exec> first(transport);  // its bytes are not those of averages
       check_same(gather(exec, first, shared(length, options)));
     }
     check(length, options);
-    auto messenger = std::make_unique<comm::CallersMessenger<Exec>>(std::move(transport));
+    auto messenger = std::make_unique<CallersMessenger<Exec>>(std::move(transport));
     return std::make_unique<EngineOn<Exec>>(nullptr, std::move(messenger), length, options);
   });
 }
