@@ -5,20 +5,90 @@
 #include "bench/layers.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/system/build_info.hpp"
 #include "base/system/machine.hpp"
 #include "bench/bench.hpp"
 #include "bench/measurement.hpp"
-#include "bench/pass_times.hpp"
 #include "bench/tables.hpp"
 #include "linalg/blas.hpp"
 
 namespace onebit::bench {
 namespace {
+
+namespace tools = Kokkos::Tools::Experimental;
+
+/// A kernel, which may run several times.
+struct Pass {
+  std::string region;  ///< the outermost profiling region around it, without "OneBit::"; empty without one
+  std::string kernel;  ///< its label, without "OneBit::"
+  double seconds = 0;  ///< of all its runs
+};
+
+/// Global, because the callbacks of Kokkos are plain functions.
+struct State {
+  tools::EventSet before{};  ///< callbacks of a tool
+  std::vector<std::string> regions;
+  std::vector<Pass> passes;
+  std::size_t running = 0;  ///< of `passes`
+  Stopwatch watch;
+};
+State& state() {
+  static State only;
+  return only;
+}
+
+std::string without_prefix(const std::string& name) {
+  const std::string prefix = "OneBit::";
+  return name.compare(0, prefix.size(), prefix) == 0 ? name.substr(prefix.size()) : name;
+}
+
+void begin_kernel(const char* label, std::uint32_t, std::uint64_t* id) {
+  State& now = state();
+  const std::string region = now.regions.empty() ? "" : now.regions.front(), kernel = without_prefix(label);
+  const auto found = std::find_if(now.passes.begin(), now.passes.end(),
+                                  [&](const Pass& pass) { return pass.region == region && pass.kernel == kernel; });
+  now.running = static_cast<std::size_t>(found - now.passes.begin());
+  if (found == now.passes.end()) now.passes.push_back({region, kernel, 0});
+  *id = now.running;
+  now.watch = Stopwatch();
+}
+void end_kernel(std::uint64_t) {
+  Kokkos::fence();
+  state().passes[state().running].seconds += state().watch.seconds();
+}
+void push_region(const char* name) { state().regions.push_back(without_prefix(name)); }
+void pop_region() { state().regions.pop_back(); }
+
+/// Times kernels through the callbacks of Kokkos Tools while it exists. Each kernel is fenced, so kernels of a GPU do
+/// not overlap, and work takes longer than without. A profiling tool that is loaded does not see them. There may be one
+/// object at a time, and one thread may launch kernels.
+class PassTimes {
+public:
+  PassTimes() {
+    state() = {};
+    state().before = tools::get_callbacks();
+    tools::EventSet callbacks = state().before;
+    callbacks.begin_parallel_for = callbacks.begin_parallel_reduce = callbacks.begin_parallel_scan = begin_kernel;
+    callbacks.end_parallel_for = callbacks.end_parallel_reduce = callbacks.end_parallel_scan = end_kernel;
+    callbacks.push_region = push_region;
+    callbacks.pop_region = pop_region;
+    tools::set_callbacks(callbacks);
+  }
+  ~PassTimes() { tools::set_callbacks(state().before); }
+  PassTimes(const PassTimes&) = delete;
+  PassTimes& operator=(const PassTimes&) = delete;
+
+  /// The kernels since the last call, in the order of their first runs.
+  std::vector<Pass> take() { return std::exchange(state().passes, {}); }
+};
 
 /// Most output pixels or tokens of a layer that are timed: one of more counts as often as these fit into it.
 constexpr double most_rows = 16384;
