@@ -1,26 +1,34 @@
 /// \file collective.cpp
-/// `onebit bench collective`: the averages, their check and their times. collective_report.hpp has the output.
+/// `onebit bench collective`: the averages, their check, their times, and the output.
 
 #include "bench/bench.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "base/device/memory.hpp"
 #include "base/device/parallel.hpp"
 #include "base/error.hpp"
 #include "base/float_bits.hpp"
 #include "base/hash.hpp"
-#include "bench/collective_report.hpp"
+#include "base/system/build_info.hpp"
+#include "base/timer.hpp"
 #include "bench/measurement.hpp"
+#include "bench/tables.hpp"
 #include "comm/compressed_average.hpp"
 #include "comm/reference.hpp"
 #include "comm/transport/combined/hierarchical.hpp"
 #include "compress/layout.hpp"
-#include "optim/compression.hpp"
+#include "config/input.hpp"
+#include "io/csv.hpp"
+#include "io/figures.hpp"
 
 namespace onebit::bench {
 namespace {
@@ -279,6 +287,13 @@ double check(const Exec& exec, const Communicator& communicator, const std::stri
   return static_cast<double>(host.extent(0)) * communicator.size();
 }
 
+/// The timed calls of an average.
+struct Measurement {
+  std::vector<double> seconds;  ///< (ranks × repetitions)
+  double wire_bytes = 0;        ///< greatest number that a rank hands over for others
+  PhaseTimes phases{};          ///< means over the repetitions, of the slowest rank
+};
+
 template <class Exec>
 Measurement measure(const Exec& exec, const config::Input& input, const Communicator& communicator,
                     const Average<Exec>& average, const Vector<Exec, float>& x) {
@@ -306,6 +321,92 @@ Measurement measure(const Exec& exec, const config::Input& input, const Communic
     result.phases.add(static_cast<Phase>(phase), others[phase + 1] / repetitions);
   return result;
 }
+
+std::string network() {
+  const char* const name = std::getenv("ONEBIT_NETWORK");
+  return name != nullptr ? name : "";
+}
+
+/// Rates are those of nccl-tests: algbw = bytes / time and busbw = algbw · 2 (n−1)/n. For a dense average with any
+/// number of ranks, the bandwidth of the links bounds busbw. Both are of the logical bytes (4 d); another rate is of
+/// the bytes that left a rank. The time is the median of the slowest rank's times.
+class CollectiveReport {
+public:
+  /// Opens collective.csv and repetitions.csv, and prints the head of the table. Collective.
+  /// \throws AgreedError when a file cannot be written
+  CollectiveReport(const config::Input& input, const Communicator& communicator, const char* backend)
+      : m_input(input),
+        m_communicator(communicator),
+        m_network(network()),
+        m_hosts(comm::ranks_by_host(communicator.hosts()).size()),
+        m_file(open_csv(input, communicator, collective_table)),
+        m_repetitions(open_csv(input, communicator, repetitions_table)) {
+    if (!m_file) return;
+    std::printf("# %d ranks on %zu hosts, backend %s, %s; %d repetitions after %d\n", communicator.size(), m_hosts,
+                backend, mpi_library().c_str(), input.bench.repetitions, input.bench.warmup);
+    if (!m_network.empty()) std::printf("# %s\n", m_network.c_str());
+    std::printf("#%12s  %-22s %12s %7s %10s %10s %10s %10s  %9s %9s %9s\n", "parameters", "collective", "wire bytes",
+                "#wrong", "min ms", "p50 ms", "max ms", "p99 ms", "algbw", "busbw", "wire MB/s");
+  }
+
+  /// Adds an average of vectors of d elements. \param checked elements, over all ranks, that equal the oracle
+  void add(const std::string& collective, std::size_t d, double checked, const Measurement& measured) {
+    m_checked += checked;
+    if (!m_file) return;
+    const int ranks = m_communicator.size(), repetitions = m_input.bench.repetitions;
+    const RepetitionTimes seconds = times_of_slowest_rank(measured.seconds, repetitions);
+    const Latency latency = latency_over_ranks(measured.seconds, repetitions);
+    const PhaseTimes& phases = measured.phases;
+    const double logical_bytes = 4.0 * static_cast<double>(d), algbw = logical_bytes / seconds.median;
+    const double busbw = algbw * (2.0 * (ranks - 1) / ranks), wire_bandwidth = measured.wire_bytes / seconds.median;
+    const int wrong = 0;  // an average with wrong elements is not timed
+    std::printf("%13zu  %-22s %12.0f %7d %10.3f %10.3f %10.3f %10.3f  %9.1f %9.1f %9.1f\n", d, collective.c_str(),
+                measured.wire_bytes, wrong, 1e3 * seconds.min, 1e3 * seconds.median, 1e3 * seconds.max,
+                1e3 * seconds.percentile_99, algbw / 1e6, busbw / 1e6, wire_bandwidth / 1e6);
+    std::fflush(stdout);
+    m_file->row_of(collective, d, logical_bytes, measured.wire_bytes, ranks, m_hosts, repetitions, wrong, seconds.min,
+                   seconds.median, seconds.mean, seconds.max, seconds.percentile_99, latency.mean, latency.least,
+                   latency.greatest, algbw, busbw, wire_bandwidth, phases[Phase::allreduce], phases[Phase::compress],
+                   phases[Phase::all_to_all], phases[Phase::average], phases[Phase::all_gather], phases[Phase::update],
+                   m_network, build_git);
+    int repetition = 0;
+    for (const RankTimes& times : times_over_ranks(measured.seconds, repetitions))
+      m_repetitions->row_of(collective, d, logical_bytes, ranks, m_hosts, ++repetition, times.slowest,
+                            times.slowest_rank, times.least, times.mean, m_network, build_git);
+    // Those of longer vectors take their place.
+    m_figures.set("parameters", static_cast<double>(d), "elements");
+    m_figures.set(collective + "_p50_s", seconds.median, "s");
+    m_figures.set(collective + "_algbw_B_per_s", algbw, "B/s");
+    m_figures.set(collective + "_busbw_B_per_s", busbw, "B/s");
+  }
+
+  /// Completes the files. The figures are those of the longest vectors. Collective. \throws AgreedError
+  FiguresOfMerit finish() {
+    m_communicator.collectively([&] {
+      if (!m_file) return;
+      // Both files are complete before one takes the place of an earlier run's.
+      for (CsvFile* const file : {m_file.get(), m_repetitions.get()}) file->close();
+      for (CsvFile* const file : {m_file.get(), m_repetitions.get()}) file->finish();
+    });
+    if (m_file)
+      std::printf("# times are the slowest rank's, bandwidths in MB/s from their median; results are in %s\n",
+                  m_input.run.output.c_str());
+    m_figures.set("checked", m_checked, "elements");
+    m_figures.set("wrong", 0, "elements");
+    if (m_checked > 0)
+      m_figures.confirm(std::to_string(static_cast<long>(m_checked)) + " elements of averages equal their oracle");
+    return m_figures;
+  }
+
+private:
+  const config::Input& m_input;
+  const Communicator& m_communicator;
+  std::string m_network;  ///< the environment variable ONEBIT_NETWORK
+  std::size_t m_hosts;
+  std::unique_ptr<CsvFile> m_file, m_repetitions;  ///< on rank 0
+  FiguresOfMerit m_figures;                        ///< on rank 0
+  double m_checked = 0;
+};
 
 }  // namespace
 
