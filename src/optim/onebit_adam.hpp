@@ -17,8 +17,7 @@ class Adam : public Algorithm<Exec> {
 public:
   Adam(const Setup<Exec>& setup, SecondPhase second_phase)
       : m_setup(setup),
-        m_second_phase(second_phase),
-        m_monitor(setup.input),
+        m_monitor(setup.input, second_phase != SecondPhase::none),
         m_updates(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum(setup, second_phase == SecondPhase::compressed_momentum),
@@ -26,29 +25,23 @@ public:
         m_rates(setup.input, setup.tensors) {}
 
   comm::BucketAverage<Exec>* begin(const StepContext& context) override {
-    if (m_frozen) return m_momentum.begin(m_updates.frozen(context), context.lr);
-    return starts_frozen() ? nullptr : m_setup.gradient_buckets;
+    if (m_monitor.is_frozen()) return m_momentum.begin(m_updates.frozen(context), context.lr);
+    return m_monitor.starts_frozen() ? nullptr : m_setup.gradient_buckets;
   }
   void roll_back() override {
-    if (m_frozen) m_momentum.roll_back();
+    if (m_monitor.is_frozen()) m_momentum.roll_back();
   }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
-    if (!m_frozen && starts_frozen()) {
-      m_variance_l1 = variance_l1(exec, m_sum, m_variance);
-      m_frozen = true;
-    }
-    return m_frozen ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
+    if (m_monitor.starts_frozen()) m_monitor.start_frozen(variance_l1(exec, m_sum, m_variance));
+    return m_monitor.is_frozen() ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
   }
 
   void state(Archive<Exec>& archive) override {
     m_momentum.state(archive);
     archive.vector("variance", m_variance);
-    m_monitor.state(archive);
-    archive.number("state/variance_l1", m_variance_l1);
-    archive.number("state/frozen", m_frozen);
-    archive.number("state/frozen_at", m_frozen_at);
+    m_monitor.state_with_freeze(archive);
     m_updates.state(archive);
   }
 
@@ -62,18 +55,8 @@ private:
     const Stopwatch watch;
     const AdamUpdate update = m_updates.next(context, norm_to_clip(exec, m_setup.input, m_sum, g));
     update_all(exec, update, m_rates, g, m_momentum.floats(), m_variance, x);
-    m_variance_l1 = variance_l1(exec, m_sum, m_variance);
+    const StepState state = m_monitor.record(context.step, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
-
-    StepState state;
-    if (m_monitor.record(context.step, m_variance_l1) && m_second_phase != SecondPhase::none) {
-      m_frozen = true;
-      m_frozen_at = context.step;
-      state.frozen_by = m_monitor.reason();
-    }
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = m_monitor.ratio();
-    state.frozen_at = m_frozen_at;
     return state;
   }
 
@@ -88,31 +71,18 @@ private:
     // Line 13: x ← x − γ (m / (√v + η) + λ x)
     m_momentum.update_parameters(exec, update, m_rates, m_variance, x, times);
 
-    StepState state;
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = 1;
-    state.frozen_at = m_frozen_at;
+    StepState state = m_monitor.report_frozen();
     m_momentum.report(state);
     return state;
   }
 
-  /// T_w = 0: v is frozen before the first step, at 0 or as `freeze.from` left it.
-  bool starts_frozen() const {
-    const config::NumberOrWord& steps = m_setup.input.freeze.step;
-    return m_second_phase != SecondPhase::none && steps.word.empty() && steps.number == 0;
-  }
-
   Setup<Exec> m_setup;
-  SecondPhase m_second_phase;
   VarianceMonitor m_monitor;
   AdamUpdates m_updates;
   OrderedSum<Exec> m_sum;
   AveragedMomentum<Exec> m_momentum;
   Vector<Exec, float> m_variance;
   Rates<Exec> m_rates;
-  double m_variance_l1 = 0;
-  long m_frozen_at = 0;  ///< T_w
-  bool m_frozen = false;
 };
 
 }  // namespace onebit::optim

@@ -113,7 +113,7 @@ template <class Norm>
 long freezes_at(const config::Input& input, Norm norm) {
   optim::VarianceMonitor monitor(input);
   for (long step = 1; step <= 500; ++step)
-    if (monitor.record(step, norm(step))) return step;
+    if (monitor.record(step, norm(step)).frozen_at == step) return step;
   return 0;
 }
 
@@ -162,10 +162,14 @@ TEST(VarianceMonitor, freezes_at_the_next_step_where_t_w_was_skipped) {
   const auto growing = [](long t) { return std::pow(1.1, t); };
   for (const config::Input& input : {fixed, automatic}) {
     optim::VarianceMonitor monitor(input);
-    for (long step = 1; step <= 36; ++step) EXPECT_FALSE(monitor.record(step, growing(step))) << step;
-    EXPECT_STREQ(monitor.reason(), "");
-    EXPECT_TRUE(monitor.record(39, growing(39)));
-    EXPECT_STREQ(monitor.reason(), input.freeze.step.word.empty() ? "freeze.step" : "freeze.at_most");
+    for (long step = 1; step <= 36; ++step) {
+      EXPECT_STREQ(monitor.record(step, growing(step)).frozen_by, "") << step;
+      EXPECT_FALSE(monitor.is_frozen()) << step;
+    }
+    const optim::StepState state = monitor.record(39, growing(39));
+    EXPECT_TRUE(monitor.is_frozen());
+    EXPECT_EQ(state.frozen_at, 39);
+    EXPECT_STREQ(state.frozen_by, input.freeze.step.word.empty() ? "freeze.step" : "freeze.at_most");
   }
 }
 

@@ -34,7 +34,7 @@ public:
   CompressedAdam(const Setup<Exec>& setup, VarianceFrom variance_from)
       : m_setup(setup),
         m_variance_from(variance_from),
-        m_monitor(setup.input),
+        m_monitor(setup.input, false),
         m_updates(setup.input),
         m_averaging(setup.input),
         m_sum(setup.tensors.size()),
@@ -74,13 +74,10 @@ public:
       watch.restart();
     }
 
-    StepState state;
     update_parameters(exec, update, m_rates, m, v, x);
-    state.variance_l1 = variance_l1(exec, m_sum, v);
+    StepState state = m_monitor.record(context.step, variance_l1(exec, m_sum, v));
     times.add(Phase::update, watch.seconds());
 
-    m_monitor.record(context.step, state.variance_l1);
-    state.variance_ratio = m_monitor.ratio();
     m_compressed_average.report(exec, state);
     if (m_variance_from == VarianceFrom::own_gradient) {
       state.synchronised = m_synchronised = m_averaging.due(context.step);

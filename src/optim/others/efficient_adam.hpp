@@ -20,7 +20,7 @@ class EfficientAdam : public Algorithm<Exec> {
 public:
   explicit EfficientAdam(const Setup<Exec>& setup)
       : m_setup(setup),
-        m_monitor(setup.input),
+        m_monitor(setup.input, false),
         m_updates(setup.input),
         m_sum(setup.tensors.size()),
         m_momentum("OneBit::optim::momentum", setup.tensors.size()),
@@ -43,12 +43,9 @@ public:
 
     watch.restart();
     descend(exec, m_rates, context.lr, u, x);
-    StepState state;
-    state.variance_l1 = variance_l1(exec, m_sum, m_variance);
+    StepState state = m_monitor.record(context.step, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
 
-    m_monitor.record(context.step, state.variance_l1);
-    state.variance_ratio = m_monitor.ratio();
     m_compressed_average.report(exec, state);
     return state;
   }

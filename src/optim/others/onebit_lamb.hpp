@@ -46,29 +46,25 @@ public:
         m_direction_norms("OneBit::optim::lamb_direction_norms", setup.tensors.tensors().size()) {}
 
   comm::BucketAverage<Exec>* begin(const StepContext& /*context*/) override {
-    return m_frozen_at == 0 ? m_setup.gradient_buckets : nullptr;
+    return m_monitor.is_frozen() ? nullptr : m_setup.gradient_buckets;
   }
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
-    return m_frozen_at > 0 ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
+    return m_monitor.is_frozen() ? frozen_step(exec, x, g, context, times) : dense_step(exec, x, g, context, times);
   }
 
   void state(Archive<Exec>& archive) override {
     archive.vector("momentum", m_momentum);
     archive.vector("variance", m_variance);
-    m_monitor.state(archive);
-    archive.number("state/variance_l1", m_variance_l1);
-    archive.number("state/frozen_at", m_frozen_at);
+    m_monitor.state_with_freeze(archive, "state/compresses");
     m_updates.state(archive);
     archive_numbers(archive, "state/lamb_average", m_average);
     archive_numbers(archive, "state/lamb_factor", m_factor);
     archive_numbers(archive, "state/lamb_scale", m_scale);
-    bool compresses = m_compressed_average.has_value();
-    archive.number("state/compresses", compresses);
-    if (compresses && !m_compressed_average) m_compressed_average.emplace(m_setup);
-    if (compresses) m_compressed_average->state(archive);
-    if (m_frozen_at == 0) return;
+    if (!m_monitor.is_frozen()) return;
+    if (!m_compressed_average) m_compressed_average.emplace(m_setup);
+    m_compressed_average->state(archive);
     if (archive.restores())
       m_fresh_variance = make_uninitialized<Exec, float>("OneBit::optim::fresh_variance", m_variance.extent(0));
     archive.vector("fresh_variance", m_fresh_variance);
@@ -76,11 +72,11 @@ public:
 
   // The parts of a step; public only because a device lambda may not stand in a private member function.
 
-  /// m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ²
-  void update_moments(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g) {
+  /// m ← β1 m + (1−β1) ĝ; v ← β2 v + (1−β2) ĝ². \returns ‖v‖₁
+  double update_moments(const Exec& exec, const AdamUpdate& update, const Vector<Exec, float>& g) {
     const auto m = m_momentum;
     const auto v = m_variance;
-    m_variance_l1 = m_sum(
+    return m_sum(
         exec, "OneBit::optim::lamb_moments", KOKKOS_LAMBDA(std::size_t i) {
           const float gradient = update.gradient_factor * g(i);
           m(i) = update.momentum(m(i), gradient);
@@ -231,20 +227,13 @@ private:
 
     const Stopwatch watch;
     const AdamUpdate update = m_updates.next(context, norm_to_clip(exec, m_setup.input, m_sum, g));
-    update_moments(exec, update, g);
+    const double variance_l1 = update_moments(exec, update, g);
     learn_coefficients(exec, update, x);
     descend(exec, update, x);
 
-    StepState state;
-    if (m_monitor.record(context.step, m_variance_l1)) {
-      m_frozen_at = context.step;
-      state.frozen_by = m_monitor.reason();
-      freeze(exec);
-    }
+    const StepState state = m_monitor.record(context.step, variance_l1);
+    if (m_monitor.is_frozen()) freeze(exec);
     times.add(Phase::update, watch.seconds());
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = m_monitor.ratio();
-    state.frozen_at = m_frozen_at;
     return state;
   }
 
@@ -264,10 +253,7 @@ private:
     descend(exec, update, x);
     times.add(Phase::update, watch.seconds());
 
-    StepState state;
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = 1;
-    state.frozen_at = m_frozen_at;
+    StepState state = m_monitor.report_frozen();
     m_compressed_average->report(exec, state);
     return state;
   }
@@ -299,8 +285,6 @@ private:
   Vector<Exec, double> m_scale;                       ///< a_l
   Vector<Exec, double> m_norms, m_direction_norms;    ///< scratch: squares of norms
   std::optional<Average<Exec>> m_compressed_average;  ///< made at T_w, residuals 0
-  double m_variance_l1 = 0;
-  long m_frozen_at = 0;  ///< T_w
 };
 
 }  // namespace onebit::optim

@@ -28,9 +28,8 @@ class ShardedAdam : public Algorithm<Exec> {
 public:
   ShardedAdam(const Setup<Exec>& setup, Compressed compressed)
       : m_setup(setup),
-        m_freezes(compressed != Compressed::nothing),
         m_shards(setup.transport, chunk_begins(setup)),
-        m_monitor(setup.input),
+        m_monitor(setup.input, compressed != Compressed::nothing),
         m_updates(setup.input),
         m_sum(m_shards.length()),
         m_momentum(m_setup, m_shards, compressed == Compressed::gradient),
@@ -39,16 +38,12 @@ public:
 
   StepState step(const Exec& exec, const Vector<Exec, float>& x, const Vector<Exec, float>& g,
                  const StepContext& context, PhaseTimes& times) override {
-    const config::NumberOrWord& freeze = m_setup.input.freeze.step;
-    if (!m_frozen && m_freezes && freeze.word.empty() && freeze.number == 0) {
-      m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
-      begin_frozen(0);
+    if (m_monitor.starts_frozen()) {
+      m_monitor.start_frozen(m_shards.sum(exec, variance_l1(exec, m_sum, m_variance)));
+      begin_frozen();
     }
-    if (!m_frozen) return dense_step(exec, x, g, context, times);
-    StepState state;
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = 1;
-    state.frozen_at = m_frozen_at;
+    if (!m_monitor.is_frozen()) return dense_step(exec, x, g, context, times);
+    StepState state = m_monitor.report_frozen();
     if (m_momentum.compresses())
       compressed_step(exec, x, g, context, times, state);
     else
@@ -57,14 +52,10 @@ public:
   }
 
   void state(Archive<Exec>& archive) override {
-    bool frozen = m_frozen;
-    archive.number("state/frozen", frozen);
-    archive.number("state/frozen_at", m_frozen_at);
-    if (frozen && !m_frozen) begin_frozen(m_frozen_at);
+    m_monitor.state_with_freeze(archive);
+    if (m_monitor.is_frozen() && !m_momentum.compresses()) begin_frozen();
     m_momentum.state(archive);
     archive.part("variance", m_variance, m_shards.part());
-    m_monitor.state(archive);
-    archive.number("state/variance_l1", m_variance_l1);
     m_updates.state(archive);
   }
 
@@ -83,18 +74,12 @@ public:
         m_setup.input.optimizer.clip > 0 ? std::sqrt(m_shards.sum(exec, square_norm(exec, m_sum, own_g))) : 0;
     const AdamUpdate update = m_updates.next(context, norm);
     update_all(exec, update, m_rates.from(m_shards.begin()), own_g, m_momentum.own(), m_variance, m_shards.own(x));
-    m_variance_l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
+    const double l1 = m_shards.sum(exec, variance_l1(exec, m_sum, m_variance));
     times.add(Phase::update, watch.seconds());
     m_shards.gather(exec, x, times);
 
-    StepState state;
-    if (m_monitor.record(context.step, m_variance_l1) && m_freezes) {
-      begin_frozen(context.step);
-      state.frozen_by = m_monitor.reason();
-    }
-    state.variance_l1 = m_variance_l1;
-    state.variance_ratio = m_monitor.ratio();
-    state.frozen_at = m_frozen_at;
+    const StepState state = m_monitor.record(context.step, l1);
+    if (m_monitor.is_frozen()) begin_frozen();
     return state;
   }
 
@@ -157,17 +142,14 @@ public:
   }
 
 private:
-  /// v stays as it is from now on, and what is sent is compressed. \param step T_w
-  void begin_frozen(long step) {
-    m_frozen = true;
-    m_frozen_at = step;
+  /// At T_w: what is sent is compressed from now on, if a compressor is named.
+  void begin_frozen() {
     if (m_setup.input.compression.compressor == CompressorKind::none) return;
     m_setup.transport.free_sums();  // no later step sums gradients
     m_momentum.begin_compressing();
   }
 
   Setup<Exec> m_setup;
-  bool m_freezes;
   Shards<Exec> m_shards;
   VarianceMonitor m_monitor;
   AdamUpdates m_updates;
@@ -175,9 +157,6 @@ private:
   ShardedMomentum<Exec> m_momentum;
   Vector<Exec, float> m_variance;  ///< (shard)
   Rates<Exec> m_rates;
-  double m_variance_l1 = 0;
-  long m_frozen_at = 0;  ///< T_w
-  bool m_frozen = false;
 };
 
 }  // namespace onebit::optim
