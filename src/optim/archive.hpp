@@ -3,6 +3,7 @@
 /// Saving and restoring the state of a run. A class that has state hands each of its members to an archive, which
 /// either saves it or overwrites it with what was saved. So one function serves both directions.
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <type_traits>
@@ -75,5 +76,16 @@ public:
 private:
   Exec m_exec;
 };
+
+/// A vector of another length, with the same numbers on every rank, e.g. one for each tensor.
+template <class Exec, class T>
+void archive_numbers(Archive<Exec>& archive, const char* name, const Vector<Exec, T>& values) {
+  const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
+  std::vector<double> numbers(host.data(), host.data() + host.extent(0));
+  archive.numbers(name, numbers);
+  archive.check_length(name, numbers, host.extent(0));
+  std::copy(numbers.begin(), numbers.end(), host.data());
+  if (archive.restores()) Kokkos::deep_copy(values, host);
+}
 
 }  // namespace onebit::optim

@@ -53,15 +53,8 @@ public:
   }
 
   void state(Archive<Exec>& archive) {
-    for (const auto& [name, values] :
-         {std::make_pair("state/vector_momentum", m_momentum), std::make_pair("state/vector_variance", m_variance)}) {
-      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
-      std::vector<double> numbers(host.data(), host.data() + host.extent(0));
-      archive.numbers(name, numbers);
-      archive.check_length(name, numbers, host.extent(0));
-      std::copy(numbers.begin(), numbers.end(), host.data());
-      if (archive.restores()) Kokkos::deep_copy(values, host);
-    }
+    archive_numbers(archive, "state/vector_momentum", m_momentum);
+    archive_numbers(archive, "state/vector_variance", m_variance);
   }
 
 private:

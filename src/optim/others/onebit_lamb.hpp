@@ -258,17 +258,6 @@ private:
     return state;
   }
 
-  /// One number for each tensor.
-  static void archive_numbers(Archive<Exec>& archive, const char* name, const Vector<Exec, double>& numbers) {
-    const auto host = Kokkos::create_mirror_view(numbers);
-    Kokkos::deep_copy(host, numbers);
-    std::vector<double> copy(host.data(), host.data() + host.extent(0));
-    archive.numbers(name, copy);
-    archive.check_length(name, copy, host.extent(0));
-    std::copy(copy.begin(), copy.end(), host.data());
-    if (archive.restores()) Kokkos::deep_copy(numbers, host);
-  }
-
   Setup<Exec> m_setup;
   VarianceMonitor m_monitor;
   AdamUpdates m_updates;
