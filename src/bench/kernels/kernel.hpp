@@ -3,6 +3,7 @@
 /// What `onebit bench kernels` measures: kernels with their least traffic and work, and their reference
 /// implementations. The functions at the end make the kernels one after the other, so that few buffers exist at a time.
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <initializer_list>
@@ -152,6 +153,23 @@ Check compare(std::size_t length, const Values& values, const Reference& referen
     return !(std::abs(values(i) - static_cast<double>(reference(i))) <= fraction * greatest);
   });
   return {static_cast<double>(length), wrong};
+}
+/// Compares some elements of a result with reference(i, j), for a reference that takes long.
+/// \param result (rows, columns) \param count of elements, unless the result has fewer
+template <class View, class Reference>
+Check compare_some(const View& result, std::size_t count, const Reference& reference, double fraction = tolerance) {
+  const auto host = on_host(result);
+  const std::size_t columns = host.extent(1), size = host.size();
+  std::vector<double> found(std::min(count, size)), wanted(found.size());
+  // An odd stride, so that neither rows nor columns repeat soon.
+  const std::size_t stride = (size / found.size() - 1) | 1;
+  for (std::size_t e = 0; e < found.size(); ++e) {
+    const std::size_t i = e * stride % size / columns, j = e * stride % size % columns;
+    found[e] = static_cast<double>(host(i, j));
+    wanted[e] = reference(i, j);
+  }
+  return compare(
+      found.size(), [&](std::size_t e) { return found[e]; }, [&](std::size_t e) { return wanted[e]; }, fraction);
 }
 inline Check operator+(const Check& one, const Check& other) {
   return {one.checked + other.checked, one.wrong + other.wrong};
