@@ -3,8 +3,10 @@
 /// Names, shapes and offsets of the tensors in a flat buffer. Parameters, gradients, momentum and variance share one
 /// table: a tensor is the elements [offset, offset + size) of each.
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -40,12 +42,9 @@ public:
   std::size_t size() const { return m_size; }
   /// The tensor that holds element `index`; index < size().
   const Tensor& at_element(std::size_t index) const {
-    std::size_t low = 0, high = m_tensors.size();
-    while (high - low > 1) {
-      const std::size_t middle = (low + high) / 2;
-      (m_tensors[middle].offset <= index ? low : high) = middle;
-    }
-    return m_tensors[low];
+    const auto after = std::upper_bound(m_tensors.begin(), m_tensors.end(), index,
+                                        [](std::size_t at, const Tensor& tensor) { return at < tensor.offset; });
+    return *std::prev(after);
   }
 
 private:

@@ -40,12 +40,10 @@ public:
   /// values ← their average; complete when the call returns.
   void operator()(const Exec& exec, const Vector<Exec, float>& values, PhaseTimes& times);
 
-  Transport<Exec>& transport() const { return m_transport; }
-
 private:
   using Numbers = Vector<Exec, std::uint16_t>;
 
-  /// 	param Type numbers of 16 bits
+  /// \tparam Type numbers of 16 bits
   template <class Type>
   void average_in_16_bits(const Exec& exec, const Vector<Exec, float>& values);
   /// Steps 1 to 3 for `values`; R(a) is then in `m_sent`.
