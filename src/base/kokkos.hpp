@@ -169,8 +169,9 @@ void check_launches(const char* label) {
   (void)label;
 #ifdef ONEBIT_GPU
   if constexpr (!is_host<Exec>)
-    if (const gpu::Error error = gpu::last_error(); error != gpu::success)
-      throw RunError(gpu::runtime, std::string("a kernel before ") + label + " failed: " + gpu::error_string(error),
+    if (const gpu::Error error = ONEBIT_GPU(PeekAtLastError)(); error != gpu::success)
+      throw RunError(gpu::runtime,
+                     std::string("a kernel before ") + label + " failed: " + ONEBIT_GPU(GetErrorString)(error),
                      std::string("find that kernel with ") + gpu::checker);
 #endif
 }
@@ -212,8 +213,8 @@ public:
 private:
   struct Stream {
     // Non-blocking: it does not wait for the default stream.
-    Stream() { (void)gpu::create_stream(&value, ONEBIT_GPU(StreamNonBlocking)); }
-    ~Stream() { (void)gpu::destroy_stream(value); }
+    Stream() { (void)ONEBIT_GPU(StreamCreateWithFlags)(&value, ONEBIT_GPU(StreamNonBlocking)); }
+    ~Stream() { (void)ONEBIT_GPU(StreamDestroy)(value); }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
     gpu::Stream value = nullptr;
@@ -233,7 +234,7 @@ template <class Exec>
 void use_device_of(const Exec& exec) {
   (void)exec;
 #ifdef ONEBIT_GPU
-  if constexpr (!is_host<Exec>) (void)gpu::set_device(gpu_of(exec));
+  if constexpr (!is_host<Exec>) (void)ONEBIT_GPU(SetDevice)(gpu_of(exec));
 #endif
 }
 

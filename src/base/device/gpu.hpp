@@ -40,21 +40,5 @@ using Event = ONEBIT_GPU(Event_t);
 using Stream = ONEBIT_GPU(Stream_t);
 inline constexpr Error success = ONEBIT_GPU(Success), not_ready = ONEBIT_GPU(ErrorNotReady);
 
-inline constexpr auto error_string = ONEBIT_GPU(GetErrorString);
-inline constexpr auto last_error = ONEBIT_GPU(PeekAtLastError);
-inline constexpr auto get_device_count = ONEBIT_GPU(GetDeviceCount);
-inline constexpr auto get_device = ONEBIT_GPU(GetDevice);
-inline constexpr auto set_device = ONEBIT_GPU(SetDevice);
-inline constexpr auto get_memory = ONEBIT_GPU(MemGetInfo);
-inline constexpr auto create_stream = ONEBIT_GPU(StreamCreateWithFlags);
-inline constexpr auto destroy_stream = ONEBIT_GPU(StreamDestroy);
-inline constexpr auto query_stream = ONEBIT_GPU(StreamQuery);
-inline constexpr auto hold_stream = ONEBIT_GPU(StreamWaitEvent);
-inline constexpr auto create_event = ONEBIT_GPU(EventCreateWithFlags);
-inline constexpr auto destroy_event = ONEBIT_GPU(EventDestroy);
-inline constexpr auto record_event = ONEBIT_GPU(EventRecord);
-inline constexpr auto query_event = ONEBIT_GPU(EventQuery);
-inline constexpr auto wait_for_event = ONEBIT_GPU(EventSynchronize);
-
 }  // namespace onebit::gpu
 #endif

@@ -19,7 +19,7 @@ namespace onebit {
 inline int gpu_count() {
 #ifdef ONEBIT_GPU
   int count = 0;
-  return gpu::get_device_count(&count) == gpu::success ? count : 0;
+  return ONEBIT_GPU(GetDeviceCount)(&count) == gpu::success ? count : 0;
 #else
   return -1;
 #endif
@@ -33,7 +33,7 @@ inline int gpu_of_rank(int local_rank, int gpus) { return gpus > 0 ? local_rank 
 inline int current_gpu() {
   int number = -1;
 #ifdef ONEBIT_GPU
-  if (gpu::get_device(&number) != gpu::success) number = -1;
+  if (ONEBIT_GPU(GetDevice)(&number) != gpu::success) number = -1;
 #endif
   return number;
 }

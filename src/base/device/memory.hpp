@@ -20,7 +20,7 @@ double available_memory() {
 #ifdef ONEBIT_GPU
   if constexpr (!is_host<Exec>) {
     std::size_t free = 0, total = 0;
-    return gpu::get_memory(&free, &total) == gpu::success ? static_cast<double>(free) : 0;
+    return ONEBIT_GPU(MemGetInfo)(&free, &total) == gpu::success ? static_cast<double>(free) : 0;
   }
 #endif
   return available_host_memory();

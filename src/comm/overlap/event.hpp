@@ -25,25 +25,27 @@ public:
 template <>
 class Event<GpuExec> {
 public:
-  Event() { check(gpu::create_event(&m_event, ONEBIT_GPU(EventDisableTiming) | ONEBIT_GPU(EventBlockingSync))); }
-  ~Event() { (void)gpu::destroy_event(m_event); }
+  Event() {
+    check(ONEBIT_GPU(EventCreateWithFlags)(&m_event, ONEBIT_GPU(EventDisableTiming) | ONEBIT_GPU(EventBlockingSync)));
+  }
+  ~Event() { (void)ONEBIT_GPU(EventDestroy)(m_event); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(const GpuExec& exec) { check(gpu::record_event(m_event, stream_of(exec))); }
-  void hold(const GpuExec& exec) const { check(gpu::hold_stream(stream_of(exec), m_event, 0)); }
+  void record(const GpuExec& exec) { check(ONEBIT_GPU(EventRecord)(m_event, stream_of(exec))); }
+  void hold(const GpuExec& exec) const { check(ONEBIT_GPU(StreamWaitEvent)(stream_of(exec), m_event, 0)); }
   bool has_happened() const {
-    const gpu::Error state = gpu::query_event(m_event);
+    const gpu::Error state = ONEBIT_GPU(EventQuery)(m_event);
     if (state == gpu::not_ready) return false;
     check(state);
     return true;
   }
-  void wait() const { check(gpu::wait_for_event(m_event)); }
+  void wait() const { check(ONEBIT_GPU(EventSynchronize)(m_event)); }
 
 private:
   static void check(gpu::Error error) {
     if (error != gpu::success)
-      throw RunError(gpu::runtime, std::string("an event failed: ") + gpu::error_string(error),
+      throw RunError(gpu::runtime, std::string("an event failed: ") + ONEBIT_GPU(GetErrorString)(error),
                      std::string("if it says so of a kernel, find that kernel with ") + gpu::checker);
   }
   gpu::Event m_event = nullptr;

@@ -130,7 +130,7 @@ private:
   /// Waits for the stream, and asks NCCL for errors meanwhile: if a rank or a link is lost, the stream never ends.
   void wait(const GpuExec& exec) {
     check_launches<GpuExec>("OneBit::comm::nccl");  // a kernel that was not launched
-    while (gpu::query_stream(stream_of(exec)) == gpu::not_ready) {
+    while (ONEBIT_GPU(StreamQuery)(stream_of(exec)) == gpu::not_ready) {
       ncclResult_t state = ncclSuccess;
       check(ncclCommGetAsyncError(m_comm, &state), "ncclCommGetAsyncError");
       if (state != ncclSuccess) {
