@@ -180,7 +180,7 @@ void MatrixProduct<Exec, Real>::multiply_together(const Exec& exec, int count, T
     const auto left = stack_of(a.matrix, count), right = stack_of(b.matrix, count);
     const auto to = stack_of(c, count);
     if (c.size() == 0) return;
-    if (k == 0 || (count == 1 && m_precision == Precision::fp32))
+    if (k == 0)  // libraries treat that in different ways
       return gemm<Exec, Real>(exec, op_a, op_b, c.extent_int(0), n, k, alpha, left.first, right.first, beta, to.first);
     if constexpr (std::is_same_v<Real, float>) {
       if (m_precision == Precision::bf16)
